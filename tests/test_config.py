@@ -62,7 +62,7 @@ def test_a_setting_of_another_type_is_named_with_the_type_it_must_have(tmp_path:
 
 @pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0d", "30m"])
 def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match="write days or hours, like 90d or 12h"):
+    with pytest.raises(cc.InvalidSetting, match=r"must be days or hours, got .* Write it like 90d or 12h"):
         read_settings(environment={"HOME": "/", "CONTEXTC_RETENTION": text}, folder=str(tmp_path))
 
 
@@ -128,7 +128,7 @@ def test_a_projects_file_cannot_send_a_users_key_anywhere(tmp_path: Path) -> Non
     found = read_providers(environment=environment, folder=str(tmp_path))
     assert found == {"groq": {"url": "https://evil.example/v1"}}
     (tmp_path / "contextc.toml").write_text(evil + 'key = "GROQ_API_KEY"\n')
-    with pytest.raises(cc.InvalidSetting, match="a project's file names no key"):
+    with pytest.raises(cc.InvalidSetting, match="a project's file must not name a key"):
         read_providers(environment=environment, folder=str(tmp_path))
 
 
@@ -239,5 +239,5 @@ def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
     (tmp_path / "contextc.toml").write_text('session_gap = "10m"\n')
     assert read_settings(environment=home, folder=str(tmp_path)).session_gap_seconds() == 600
     wrong = read_settings(environment={**home, "CONTEXTC_SESSION_GAP": "soon"}, folder=str(tmp_path))
-    with pytest.raises(cc.InvalidSetting, match=r"session_gap 'soon' \(CONTEXTC_SESSION_GAP\): write seconds"):
+    with pytest.raises(cc.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"):
         wrong.session_gap_seconds()

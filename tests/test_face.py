@@ -78,7 +78,10 @@ def test_a_public_name_loads_only_what_it_needs() -> None:
 def test_a_missing_driver_is_named_with_the_way_out() -> None:
     code = "import sys; sys.modules['psycopg'] = None; import contextc as cc; cc.open_store('postgresql://x')"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "InvalidSetting: A postgresql:// store needs psycopg: pip install 'contextc[postgres]'" in failed.stderr
+    assert (
+        "postgresql:// stores require psycopg, which is not installed. Run pip install 'contextc[postgres]'"
+        in failed.stderr
+    )
 
 
 def test_the_changelog_speaks_of_this_version() -> None:

@@ -270,12 +270,12 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"colour": "red"}, "colour is no fact about a model"),
+        ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of house"),
         ({"media": ["images"]}, "Invalid enum value 'images'"),
         ({"window": "large"}, "Expected `int`, got `str`"),
-        ({"window": -1}, "a window of -1 tokens"),
-        ({"output": 0}, "an output of 0"),
-        ({"output": 2_000_000}, "an output of 2,000,000"),
+        ({"window": -1}, "got output=1, window=-1"),
+        ({"output": 0}, "require 0 < output <= window, got output=0"),
+        ({"output": 2_000_000}, "got output=2,000,000"),
         ({"price": {"input": 1}}, "missing required field `output`"),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_fact_that_is_none_is_refused(facts: JSONObject, said: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_a_model_has_a_name(name: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match="no name of a model"):
+    with pytest.raises(cc.InvalidSetting, match="model name must be text"):
         model(name)
 
 
@@ -326,7 +326,7 @@ def test_a_process_whose_folder_is_gone_still_has_its_models(tmp_path: Path, mon
 def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
-    with pytest.raises(cc.InvalidSetting, match=r"is no table|is no fact"):
+    with pytest.raises(cc.InvalidSetting, match=r"must be a table|unknown fact windows"):
         model("own")
 
 

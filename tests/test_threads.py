@@ -151,7 +151,5 @@ def test_a_number_of_threads_is_read_from_the_environment(monkeypatch: pytest.Mo
     assert limit_from_environment("CONTEXTC_SOME_THREADS", 7) == 12
     for wrong in ("0", "-1", "many", "1.5"):
         monkeypatch.setenv("CONTEXTC_SOME_THREADS", wrong)
-        with pytest.raises(
-            InvalidSetting, match=f"CONTEXTC_SOME_THREADS must be a whole number above 0, got '{wrong}'"
-        ):
+        with pytest.raises(InvalidSetting, match=f"CONTEXTC_SOME_THREADS must be an integer above 0, got '{wrong}'"):
             limit_from_environment("CONTEXTC_SOME_THREADS", 7)

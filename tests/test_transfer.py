@@ -109,7 +109,7 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
         "line 2: the todos are not numbered .*, or their texts": changed(good, 1, b"Sow", b"Sow  it"),
         r"line 2: todos\[0\]: The text of a todo is blank": changed(good, 1, b"Sow", b" "),
         "line 2: Invalid enum value 'late'": changed(good, 1, b'"open"', b'"late"'),
-        "line 2: '' cannot name a agent": changed(good, 1, b'"assistant"', b'""'),
+        "line 2: agent name must be .* got ''": changed(good, 1, b'"assistant"', b'""'),
         "line 1: a message of branch .* is pinned that is not there": changed(good, 0, b'"pins":[1]', b'"pins":[2]'),
     }
     for problem, lines in broken.items():

@@ -1,11 +1,11 @@
 """contextc compiles a stored conversation into exactly what one model should see.
 
-Names are loaded when they are first used, so that importing the package costs next to nothing.
+Names are imported on first use, which keeps `import contextc` fast.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # what type checkers take for true; typing's own would be most of what importing costs
+TYPE_CHECKING = False  # True for type checkers; importing typing would take most of the import time
 if TYPE_CHECKING:
     from contextc.compiler import Attempt, Compiled, Cost, MessageCompiler
     from contextc.errors import (
@@ -237,7 +237,7 @@ _MODULES = {
     "triggers": "Moment Say Trigger default_triggers trigger",
     "wire": "ConvertedBody ConvertedMessages Repaired Violation convert fix lint",
 }
-"""Which module each name is imported from. A name loads that module, and no other on the way to it."""
+"""The public names of each module. Using a name imports only its module."""
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 

@@ -1,9 +1,8 @@
-"""Canonical JSON and hashes: the ground everything that is compared or named by content stands on.
+"""JSON encoding, canonical JSON, hashes and validation of JSON values.
 
-Stored JSON keeps the order in which keys were given, because a provider may have signed it. Canonical JSON sorts
-keys, so that equal content has one hash. `check` refuses what JSON cannot hold (NaN, keys that are not strings,
-foreign types) and what a reader could not take apart again: a decoder recurses, and how deep it may go depends on who
-calls it, so the depth is bounded here, once, when the value enters.
+Stored JSON keeps the order of keys, because a provider may have signed it. Canonical JSON sorts keys, so that equal
+content has one hash. `check` rejects what JSON cannot represent (NaN, keys that are not strings, other types). It also
+limits the nesting depth, because decoders recurse and fail at a depth that depends on the caller.
 """
 
 import json
@@ -18,7 +17,7 @@ JSONObject: TypeAlias = dict[str, JSON]
 
 MAX_DEPTH = 100
 MAX_DIGITS = 4_300
-"""The most digits of an integer: Python writes and reads no more of them by default."""
+"""Maximum number of digits of an integer, which is Python's default limit."""
 LARGEST_INT = 10**MAX_DIGITS
 
 TYPES = {
@@ -30,7 +29,7 @@ TYPES = {
     "list": "a list",
     "dict": "an object",
 }
-"""The JSON names of Python's types."""
+"""JSON names of Python types."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -47,7 +46,7 @@ def blob_name(data: bytes) -> str:
 
 
 def check(value: JSON, path: str = "") -> tuple[str, str] | None:
-    """Where a value stops being JSON, and why; None where it is fine. Iterative, so that depth cannot hurt it."""
+    """Return path and problem of the first invalid value, or None for valid JSON. Iterative, for any depth."""
     if _is_sound(value):
         return None
     open_values: list[tuple[object, str, int]] = [(value, path, 0)]
@@ -79,7 +78,7 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
 
 
 def _is_sound(value: JSON) -> bool:
-    """Whether `check` would find nothing; it looks for the place only where this is not certain."""
+    """Return True if the value is certainly valid. `check` searches for the path only otherwise."""
     level: list[JSON] = [value]
     for _ in range(MAX_DEPTH):
         inside: list[JSON] = []
@@ -106,7 +105,7 @@ def _is_sound(value: JSON) -> bool:
 
 
 def parse_object(text: str) -> JSONObject | None:
-    """The JSON object a text holds, or None where it holds none (or one that is nested too deep)."""
+    """Parse a JSON object. Return None if the text is not one, or if it is nested too deep."""
     try:
         value = decode(text)
     except msgspec.DecodeError:
@@ -117,7 +116,7 @@ def parse_object(text: str) -> JSONObject | None:
 
 
 def _half_an_emoji(text: str) -> JSON:
-    r"""What `{"mood": "\ud83d"}` means: a model cut an emoji in two, and the rest of the call is sound."""
+    r"""Parse JSON with lone surrogates, as in `{"mood": "\ud83d"}`, where a model cut an emoji in two."""
     if "\\ud" not in text.lower():
         return None
     try:
@@ -127,12 +126,12 @@ def _half_an_emoji(text: str) -> JSON:
 
 
 def well_formed(text: str) -> str:
-    """The text with surrogate pairs joined, and lone surrogates, which no encoding can carry, as U+FFFD."""
+    """Return the text with surrogate pairs joined, and lone surrogates, which cannot be encoded, as U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def well_formed_json(value: JSON) -> JSON:
-    """`well_formed` for every string inside a JSON value, keys included."""
+    """Apply `well_formed` to every string in a JSON value, keys included."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, list | tuple):

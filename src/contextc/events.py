@@ -1,8 +1,8 @@
-"""What happens in a conversation, for whoever watches: typed, numbered, stored, and told again from any number.
+"""Events of a conversation: typed, numbered and stored, so that a client can resume from any number.
 
-Numbers grow within a conversation, whoever writes. An event is stored before anybody is told of it, so what was seen
-can be seen again. Pieces of a text are events too; several that come close together are one. Their words belong to a
-message (`uid`) and go with it when it is redacted.
+Numbers grow within a conversation, whichever process writes. An event is stored before it is published. Text deltas
+are events too; deltas that arrive close together are merged. Their text belongs to a message (`uid`) and is redacted
+with it.
 """
 
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ FailureKind: TypeAlias = ProviderKind | Literal["internal"]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):
-    """What every event says: its number, when it was, whose turn, and which step of it (0: of none)."""
+    """Base class of all events: number, time, agent, turn, and step (0: outside a step)."""
 
     number: int = 0
     time: int = 0
@@ -27,14 +27,14 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", k
 
 
 class TurnStart(Event, frozen=True, tag="turn-start"):
-    """A turn begins. `seq` is the message that opened it; `resumed` says that it goes on after an interruption."""
+    """A turn started. `seq` is the message that opened it; `resumed` is True after an interruption."""
 
     seq: int = 0
     resumed: bool = False
 
 
 class TurnFinish(Event, frozen=True, tag="turn-finish"):
-    """A turn is over, and why: `stop`, `cancelled`, `error`, or the limit that ended it."""
+    """A turn ended. `finish` is `stop`, `cancelled`, `error`, or the limit that ended it."""
 
     finish: str
     steps: int = 0
@@ -45,8 +45,9 @@ class TurnFinish(Event, frozen=True, tag="turn-finish"):
 
 
 class StepStart(Event, frozen=True, tag="step-start"):
-    """A request is about to leave. Its input takes `used` of `available` tokens: system prompt, tools and messages.
-    `cut` says that some were left out.
+    """A request is about to be sent. Its input (system prompt, tools, messages) uses `used` of `available` tokens.
+
+    `cut` is True if messages were left out.
     """
 
     provider: str
@@ -61,7 +62,7 @@ class StepStart(Event, frozen=True, tag="step-start"):
 
 
 class StepFinish(Event, frozen=True, tag="step-finish"):
-    """The reply is stored, as message `seq`."""
+    """The reply was stored as message `seq`."""
 
     finish: str = ""
     uid: str = ""
@@ -81,7 +82,7 @@ class ReasoningDelta(Event, frozen=True, tag="reasoning-delta"):
 
 
 class ToolCallDelta(Event, frozen=True, tag="tool-call-delta"):
-    """A piece of a call: `arguments` is the next piece of their JSON text."""
+    """A piece of a tool call: `arguments` is the next piece of its JSON text."""
 
     uid: str
     id: str
@@ -90,8 +91,9 @@ class ToolCallDelta(Event, frozen=True, tag="tool-call-delta"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval-request"):
-    """A tool waits for a person to say yes. `id` is the model's name of the call, which it may use for others too;
-    `approval` is ours, which no other call has and nothing can guess: an answer names that.
+    """A tool call waits for approval. `id` is the model's id of the call, which it may reuse.
+
+    `approval` is a unique random id, which an answer must name.
     """
 
     id: str
@@ -106,14 +108,14 @@ class ToolStart(Event, frozen=True, tag="tool-start"):
 
 
 class ToolProgress(Event, frozen=True, tag="tool-progress"):
-    """What a tool says while it runs."""
+    """Progress text of a running tool."""
 
     id: str
     text: str
 
 
 class ToolAnswer(Event, frozen=True):
-    """A call has its result. `text` is the beginning of it; message `seq` has it whole."""
+    """A call got its result. `text` is its beginning; message `seq` has all of it."""
 
     id: str
     name: str
@@ -124,15 +126,15 @@ class ToolAnswer(Event, frozen=True):
 
 
 class ToolResult(ToolAnswer, frozen=True, tag="tool-result"):
-    """A tool has returned."""
+    """A tool returned."""
 
 
 class ToolError(ToolAnswer, frozen=True, tag="tool-error"):
-    """A tool has failed, or was not run; the model is told so."""
+    """A tool failed, or was not run. The model gets the error."""
 
 
 class SystemMessageCreated(Event, frozen=True, tag="system-message-created"):
-    """A trigger has spoken to the model, as message `seq`."""
+    """A trigger added message `seq` for the model."""
 
     seq: int
     uid: str
@@ -141,21 +143,21 @@ class SystemMessageCreated(Event, frozen=True, tag="system-message-created"):
 
 
 class SystemHint(Event, frozen=True, tag="system-hint"):
-    """Words for people only."""
+    """A user notice. It is never sent to a model."""
 
     text: str
     trigger: str = ""
 
 
 class TriggerFailed(Event, frozen=True, tag="trigger-failed"):
-    """A trigger raised, or returned what it may not. The turn goes on without it."""
+    """A trigger raised an exception, or returned an invalid value. The turn continues without it."""
 
     trigger: str
     error: str
 
 
 class QueuedInput(Event, frozen=True, tag="queued-input"):
-    """Input waits: to steer the running turn, or for the turn after it."""
+    """Input was queued: to steer the running turn, or for the next turn."""
 
     queued: int
     kind: Literal["steer", "follow-up"]
@@ -163,7 +165,7 @@ class QueuedInput(Event, frozen=True, tag="queued-input"):
 
 
 class InputTaken(Event, frozen=True, tag="input-taken"):
-    """Input that waited is in the conversation now, as message `seq`."""
+    """Queued input was appended as message `seq`."""
 
     queued: int
     seq: int
@@ -171,7 +173,7 @@ class InputTaken(Event, frozen=True, tag="input-taken"):
 
 
 class Compaction(Event, frozen=True, tag="compaction"):
-    """What is old was summed up, up to message `upto`: `before` tokens have become `after`."""
+    """Messages up to `upto` were summarized: `before` tokens became `after` tokens."""
 
     upto: int
     before: int
@@ -180,7 +182,7 @@ class Compaction(Event, frozen=True, tag="compaction"):
 
 
 class UsageReport(Event, frozen=True, tag="usage"):
-    """What a call took, and how full the context is: its whole input and output are `used` of `available` tokens."""
+    """Token usage of a call. Its whole input and output are `used` of the `available` tokens of the context."""
 
     usage: Usage
     used: int = 0
@@ -189,7 +191,7 @@ class UsageReport(Event, frozen=True, tag="usage"):
 
 
 class Retry(Event, frozen=True, tag="retry"):
-    """A call failed before it said anything, and is made again in `seconds`."""
+    """A call failed before any output, and is retried in `seconds`."""
 
     kind: FailureKind
     seconds: float
@@ -198,14 +200,14 @@ class Retry(Event, frozen=True, tag="retry"):
 
 
 class Failure(Event, frozen=True, tag="error"):
-    """Something went wrong that ended a turn, or that a person should know."""
+    """An error that ended a turn, or that the user should see."""
 
     kind: FailureKind
     error: str
 
 
 class Interrupted(Event, frozen=True, tag="interrupted"):
-    """The process that ran a turn died. `messages` were put right: what it was writing, what it had asked for."""
+    """The process of a turn died. Recovery appended `messages` messages: partial replies and results of open calls."""
 
     messages: int = 0
 
@@ -235,7 +237,7 @@ AnyEvent: TypeAlias = (
     | Interrupted
 )
 WORDS = ("text", "arguments", "error")
-"""Fields that may hold words of a message."""
+"""Fields that may contain text of a message."""
 
 event_to_json = msgspec.json.Encoder().encode
 event_from_json = msgspec.json.Decoder(AnyEvent).decode

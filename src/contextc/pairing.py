@@ -1,8 +1,8 @@
-"""Calls and their results as groups: one algorithm for everybody who sends, cuts or checks a history.
+"""Pairing of tool calls with their results, used wherever a history is sent, trimmed or checked.
 
-Whatever order a log has them in, every call is followed at once by its result. Matching is by id, never by name or
-position. An id may be used again once it was answered, as some providers do; a result belongs to the oldest call of
-its id that still waits for one.
+In the output every call is directly followed by its result, whatever the order in the log. Matching is by id, never by
+name or position. Some providers reuse an id after it was answered; a result belongs to the oldest unanswered call
+with its id.
 
     Before                          After
     assistant  calls a, b           assistant  calls a, b
@@ -31,7 +31,7 @@ SAID: dict[Reason, str] = {
 
 
 class Repair(Struct, frozen=True):
-    """Something that was put right: a result made up, left out or brought to its call, an id that was taken."""
+    """A repair of a history: a result that was synthesized, dropped or moved, or an id that was renamed."""
 
     kind: Kind
     call_id: str
@@ -52,13 +52,13 @@ def pair(
     spelled: Callable[[str], str] = str,
     taken: Collection[str] = (),
 ) -> Paired:
-    """The same history with every call followed at once by a tool message that answers it.
+    """Return the history with every call directly followed by a tool message that answers it.
 
-    A call without a result gets one that says so; `unanswered` is what it says for calls of the last message that has
-    any. A result without a call is left out, that part alone, and of two results for one call the first is taken;
-    with `strays_as_text` the others become text of the user. Of two calls in one message with the same id the second
-    gets another, and with `unique_ids` so does every call whose id was used before; `spelled` says how ids will be
-    written, because they must differ then. `taken` are those, so written, of calls before these messages.
+    A call without a result gets a synthetic one; `unanswered` is its reason for calls of the last message with calls. A
+    result without a call is dropped, and of two results for one call the first is used. With `strays_as_text` dropped
+    results become user text. Of two calls in one message with the same id, the second gets a new id. With
+    `unique_ids` so does every call whose id was used before. `spelled` maps ids to their wire form, which must be
+    unique. `taken` are the wire ids of calls before these messages.
     """
     if (ordered := _in_order(messages, unique_ids, spelled, taken)) is not None:
         return Paired(ordered, [])
@@ -99,7 +99,7 @@ def pair(
                 answer = replace(answer, call_id=call.id, name=call.name)
             results.append(answer)
         stood = [places.get((index, order)) for order in range(len(results))]
-        if len({place[0] if place else None for place in stood}) == 1 and stood[0]:  # one message had them all
+        if len({place[0] if place else None for place in stood}) == 1 and stood[0]:  # all results were in one message
             results = [
                 result for _, result in sorted(zip(stood, results, strict=True), key=lambda each: each[0] or (0, 0))
             ]
@@ -110,10 +110,10 @@ def pair(
 def _in_order(
     messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str], taken: Collection[str]
 ) -> list[Message] | None:
-    """The paired history, where nothing has to be put right, as is usual; None where something might have to.
+    """Return the paired history if it needs no repair, which is usual, otherwise None.
 
-    `type(part) is …` and not `isinstance`, here and in the encoders: asking a struct what it is not costs five times
-    as much, and this is asked of every part.
+    `type(part) is …` instead of `isinstance`, here and in the encoders: a failing `isinstance` costs five times as
+    much, and this runs for every part.
     """
     found: list[Message] = []
     asked: list[ToolCall] = []
@@ -155,8 +155,9 @@ def _in_order(
 
 
 def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: bool) -> tuple[ToolResult, ...] | None:
-    """The results, in the order of their calls if they are `several` messages, else in their own; None where one is
-    missing, one too many, or under another name.
+    """Return the results in the order of their calls if they come from `several` messages, otherwise in their own.
+
+    Return None if one is missing, surplus, or has another name.
     """
     results: list[ToolResult] = []
     for call in asked:
@@ -170,7 +171,7 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
 
 
 def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
-    """The calls that have no result, each with the message it is in. Two agents may use the same ids at once."""
+    """Return the calls without a result, each with its message. Two agents may use the same ids at once."""
     waiting: dict[int, tuple[Message, ToolCall]] = {}
     places: dict[tuple[str | None, ...], deque[int]] = {}  # by id and author, and by id alone
     count = 0
@@ -192,7 +193,7 @@ def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
-    """A result for a call that has none: providers demand one, and the model should know."""
+    """Return a synthetic error result for a call without one. Providers require a result for every call."""
     return ToolResult(call_id=call.id, name=call.name, content=SAID[reason], is_error=True)
 
 
@@ -204,8 +205,9 @@ def _match(
     dict[int, list[ToolResult]],
     list[Repair],
 ]:
-    """Each call, as (message, order in it), with its result, and where that stands; the results nobody asked for; what
-    is wrong.
+    """Match calls, as (message index, order in it), with results.
+
+    Return the result and its position for each call, results without a call, and repairs.
     """
     waiting: dict[str, deque[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], ToolResult | None] = {}
@@ -213,7 +215,7 @@ def _match(
     answered: dict[str, ToolResult] = {}
     strays: dict[int, list[ToolResult]] = {}
     repairs: list[Repair] = []
-    spoke = -1  # the last message that is no tool's
+    spoke = -1  # the last message that is not a tool message
     for index, message in enumerate(messages):
         spoke = spoke if message.role == "tool" else index
         for order, call in enumerate(message.tool_calls):
@@ -235,7 +237,7 @@ def _match(
 
 
 def _as_text(stray: ToolResult, message: Message, answered: bool) -> Message:
-    """A result nobody asked for, as something the user shows."""
+    """Return a result without a call as a user message."""
     content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
     what = "another result" if answered else "a result"
     why = "" if answered else ", whose call is not here"
@@ -248,7 +250,7 @@ def _are_new(calls: Sequence[ToolCall], used: set[str], spelled: Callable[[str],
 
 
 def _renamed(message: Message, used: set[str], spelled: Callable[[str], str], numbers: dict[str, int]) -> Message:
-    """The message with ids for its calls that no call before had; `numbers` is where each id's count stands."""
+    """Return the message with unused ids for its calls; `numbers` holds the last suffix of each id."""
     here: set[str] = set()
     parts: list[AnyPart] = []
     for part in message.parts:

@@ -130,8 +130,8 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
         (["export", "nope", "--store", "sqlite:///new.db"], "there is no store yet"),
         (["import", "none.jsonl"], "none.jsonl cannot be read: No such file"),
         (["import", "-"], "there is nothing to import"),
-        (["fork", "demo", "x", "--store", "oracle://"], "is no store address"),
-        (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
+        (["fork", "demo", "x", "--store", "oracle://"], "unknown store address"),
+        (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "not found. Create it"),
         (["import", "{name}", "--store", "memory:"], "odd.jsonl: what this file is cannot be seen from it"),
         (["frobnicate"], "No such command"),
     ],
@@ -246,7 +246,7 @@ def test_a_damaged_copy_is_not_restored_and_the_advice_is_another_copy(run: Run,
         (tmp_path / name).write_bytes(data)
         refused = run("restore", name, "--yes", "--store", filled)
         assert refused.returncode == 2
-        assert f"{name}: the file is damaged, or not a SQLite file. Give another file" in refused.stderr
+        assert f"{name}: the file is corrupt, or not a SQLite file. Give the file of another backup" in refused.stderr
         assert "contextc restore" not in refused.stderr
     assert run("list", "--store", filled).stdout.count("demo") == 1
 

@@ -94,8 +94,11 @@ def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[providers.x]\nurl = "https://x.example/v1"\nkey = "X_KEY"\n', "providers.x: a project's file names no key"),
-        ('[providers.x]\nurl = "https://x.example/v1"\nkey = "sk-1234"\n', "providers.x: key is to be the name of an"),
+        (
+            '[providers.x]\nurl = "https://x.example/v1"\nkey = "X_KEY"\n',
+            "providers.x: a project's file must not name a key",
+        ),
+        ('[providers.x]\nurl = "https://x.example/v1"\nkey = "sk-1234"\n', "providers.x: key must be the name of an"),
         ('[providers.x]\nurl = "https://x.example/v1"\napi_key = "sk-1234"\n', "providers.x: api_key: unknown key"),
         ('api_key = "sk-1234"\n', "api_key is not a setting"),
     ],

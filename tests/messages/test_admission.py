@@ -19,8 +19,11 @@ def nested(depth: int) -> dict[str, object]:
 CALL = cc.ToolCall(id="c1", name="f", arguments={})
 
 REFUSED: dict[str, tuple[object, str]] = {
-    "not a message": ({"role": "user", "content": "hi"}, "a dict is not a message"),
-    "unknown role": (cc.Message(role="robot", parts=(cc.Text("hi"),)), "role: 'robot' is no role"),  # pyright: ignore[reportArgumentType]
+    "not a message": ({"role": "user", "content": "hi"}, "expected a Message, got dict"),
+    "unknown role": (
+        cc.Message(role="robot", parts=(cc.Text("hi"),)),
+        "role: must be system, user, assistant or tool, got 'robot'",
+    ),  # pyright: ignore[reportArgumentType]
     "empty user": (cc.user(""), "parts: a user message needs text that is not blank"),
     "blank user": (cc.user(" \n\t"), "parts: a user message needs text that is not blank"),
     "hint alone": (cc.user(cc.Hint("hi")), "parts: a user message needs text"),
@@ -29,27 +32,30 @@ REFUSED: dict[str, tuple[object, str]] = {
     "tool without result": (cc.Message(role="tool", parts=(cc.Text("x"),)), "parts: a tool message needs a result"),
     "call without id": (
         cc.assistant(tool_calls=[cc.ToolCall(id="", name="f", arguments={})]),
-        "parts[0].id: id must be a text that is not blank",
+        "parts[0].id: must be text that is not blank, got ''",
     ),
     "call without name": (
         cc.assistant(tool_calls=[cc.ToolCall(id="c", name=" ", arguments={})]),
-        "parts[0].name: name must be",
+        "parts[0].name: must be text",
     ),
     "call without arguments": (
         cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=None)]),  # pyright: ignore[reportArgumentType]
         "parts[0].arguments",
     ),
-    "result without id": (cc.tool_result("", "f", "x"), "parts[0].call_id: call_id must be"),
-    "result without name": (cc.tool_result("c", "", "x"), "parts[0].name: name must be"),
-    "call from a user": (cc.Message(role="user", parts=(cc.Text("x"), CALL)), "parts[1]: a tool call stands in"),
+    "result without id": (cc.tool_result("", "f", "x"), "parts[0].call_id: must be text"),
+    "result without name": (cc.tool_result("c", "", "x"), "parts[0].name: must be text"),
+    "call from a user": (cc.Message(role="user", parts=(cc.Text("x"), CALL)), "parts[1]: a tool call must be in"),
     "result from a user": (
         cc.Message(role="user", parts=(cc.ToolResult(call_id="c", name="f"),)),
-        "parts[0]: a tool result stands in a tool message",
+        "parts[0]: a tool result must be in a tool message",
     ),
-    "reasoning from a user": (cc.user([cc.Text("x"), cc.Reasoning(text="y")]), "parts[1]: reasoning stands in"),
-    "text that is none": (cc.user(cc.Text(5)), "parts[0].text: a int is not text"),  # pyright: ignore[reportArgumentType]
-    "part that is none": (cc.Message(role="user", parts=("hi",)), "parts[0]: a str is not a part"),  # pyright: ignore[reportArgumentType]
-    "parts that are none": (cc.Message(role="user", parts="hi"), "parts: a str is not a tuple of parts"),  # pyright: ignore[reportArgumentType]
+    "reasoning from a user": (cc.user([cc.Text("x"), cc.Reasoning(text="y")]), "parts[1]: reasoning must be in"),
+    "text that is none": (cc.user(cc.Text(5)), "parts[0].text: must be text, got int"),  # pyright: ignore[reportArgumentType]
+    "part that is none": (
+        cc.Message(role="user", parts=("hi",)),
+        "parts[0]: must be a part such as Text or ToolCall, got str",
+    ),  # pyright: ignore[reportArgumentType]
+    "parts that are none": (cc.Message(role="user", parts="hi"), "parts: must be a tuple of parts, got str"),  # pyright: ignore[reportArgumentType]
     "author that is none": (cc.user("x", author=5), "author"),  # pyright: ignore[reportArgumentType]
     "media without bytes": (cc.user(cc.Media(mime_type="image/png")), "media needs exactly one of data, blob"),
     "media with two sources": (
@@ -58,11 +64,11 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "media data that is text": (
         cc.user(cc.Media(mime_type="image/png", data="x")),  # pyright: ignore[reportArgumentType]
-        "parts[0].data: a str is not bytes",
+        "parts[0].data: must be bytes, got str",
     ),
     "media type that is none": (
         cc.user(cc.Media(mime_type="png", data=b"x")),
-        "parts[0].mime_type: 'png' is no media type",
+        "parts[0].mime_type: must be a media type such as image/png, got 'png'",
     ),
     "status that is none": (cc.user("x", status="done"), "Use sent, error or cancelled"),  # pyright: ignore[reportArgumentType]
     "NaN": (cc.user("x", meta={"a": [1, {"b": float("nan")}]}), "meta.a[1].b: nan is not a number JSON can hold"),
@@ -77,13 +83,13 @@ REFUSED: dict[str, tuple[object, str]] = {
         "parts[0].arguments: nested deeper than 100 levels. Give it as text instead",
     ),
     "native too deep": (cc.assistant(cc.Native(provider="x", data=nested(1_000))), "parts[0].data: nested deeper"),
-    "native of nobody": (cc.assistant(cc.Native(provider="", data={})), "parts[0].provider: provider must be"),
-    "time that is none": (cc.user("x", time=2**70), "is no moment: give milliseconds"),
-    "pending": (cc.user("x", status="pending"), "status: a pending message is in no chain yet"),
+    "native of nobody": (cc.assistant(cc.Native(provider="", data={})), "parts[0].provider: must be text"),
+    "time that is none": (cc.user("x", time=2**70), "time: must be an integer Unix timestamp in milliseconds"),
+    "pending": (cc.user("x", status="pending"), "status: must not be pending"),
     "extra that is no JSON": (cc.user(cc.Text("x", extra={"f": {"a": {1}}})), "parts[0].extra.f.a: a set is not JSON"),
     "extra of a message": (cc.user("x", extra={"f": {"a": float("nan")}}), "extra.f.a: nan is not a number"),
     "blank text with extra": (cc.user(cc.Text(" ", extra={"f": {}})), "parts: a user message needs text"),
-    "redacted": (cc.Message(role="user", parts=(cc.Text("x"),), redacted=True), "redacted: a message is redacted"),
+    "redacted": (cc.Message(role="user", parts=(cc.Text("x"),), redacted=True), "redacted: must be False"),
 }
 
 
@@ -131,7 +137,7 @@ def test_sixteen_megabytes_of_text_are_taken() -> None:
 
 
 def test_more_than_the_limit_is_refused() -> None:
-    with pytest.raises(cc.InvalidMessage, match=r"the limit is 268,435,456\. Give large content as Media"):
+    with pytest.raises(cc.InvalidMessage, match=r"the limit is 268,435,456\. Pass large content as Media"):
         admit(cc.user("x" * MAX_BYTES))
 
 

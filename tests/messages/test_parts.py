@@ -126,12 +126,12 @@ def test_words_and_media_may_be_mixed_in_a_result() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (object(), r"content: a object cannot become a tool result .* Return text"),
+        (object(), r"content: cannot convert object to a tool result .* Return text"),
         (float("nan"), r"content: nan is not a number"),
         ({"a": [float("inf")]}, r"content\.a\[0\]: inf is not a number"),
         (b"abc", r"content: a bytes is not JSON.*\[Media"),
-        ({"shot": cc.Media(mime_type="image/png", data=b"x")}, r"content\.shot.*Bytes go into a list of parts"),
-        ([cc.Text("x"), {"a": 1}], r"content: a result holds text and media"),
+        ({"shot": cc.Media(mime_type="image/png", data=b"x")}, r"content\.shot.*Pass bytes as a list of parts"),
+        ([cc.Text("x"), {"a": 1}], r"content: a tool result may contain only text and media"),
     ],
 )
 def test_a_result_that_cannot_be_stored_says_so(value: object, problem: str) -> None:
@@ -146,9 +146,9 @@ def test_the_short_forms_take_what_sdks_give() -> None:
     assert call == cc.ToolCall(id="c1", name="f", arguments={"a": 1}, raw='{"a": 1}')
     assert cc.assistant(None, tool_calls=[call]).parts == (call,)
     for wrong in (5, b"abc"):
-        with pytest.raises(cc.InvalidMessage, match=r"content: a \w+ is not content. Give text"):
+        with pytest.raises(cc.InvalidMessage, match=r"content: must be text, a part such as Media, .* got \w+"):
             cc.user(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidMessage, match="one call is not a list of calls"):
+    with pytest.raises(cc.InvalidMessage, match="tool_calls: must be a list of calls, got one call"):
         cc.assistant(tool_calls=call)  # pyright: ignore[reportArgumentType]
 
 

@@ -141,7 +141,7 @@ def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
 
 def test_a_name_that_is_none_is_refused() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match="cannot name a conversation"):
+    with pytest.raises(cc.InvalidInput, match="conversation name must be"):
         cc.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 

@@ -82,7 +82,7 @@ def test_a_conversation_whose_branch_is_missing_is_corrupt_not_unknown(filled: c
 
 def test_the_line_of_a_branch_that_is_missing_is_not_an_empty_one(filled: cc.Store) -> None:
     """Read as empty, everything on it would be taken for something that was never said."""
-    with pytest.raises(cc.StoreCorrupt, match=r"Branch 99 is not there.*contextc doctor"):
+    with pytest.raises(cc.StoreCorrupt, match=r"Branch 99 is missing.*contextc doctor"):
         filled.read(lambda tx: lineage(tx, 99))
 
 

@@ -118,7 +118,9 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
             assert stream.end().text == "d"
         assert [message.text for message in store.load("demo")] == ["once", "a", "b", "c", "d"]
         store.cuts = 1
-        with pytest.raises(cc.StoreUnavailable, match=r"broke while committing.*Look before you repeat it"):
+        with pytest.raises(
+            cc.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
+        ):
             store.fork("demo", "other")
 
 
@@ -207,7 +209,7 @@ def test_an_address_that_is_none_is_named_without_the_password(address: str) -> 
 def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
     cc.open_store(postgres_address).close()
     read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
-    with cc.open_store(read_only) as store, pytest.raises(cc.StoreReadOnly, match="may not write here"):
+    with cc.open_store(read_only) as store, pytest.raises(cc.StoreReadOnly, match="Grant this user write access"):
         store.append("demo", cc.user("x"))
 
 
@@ -218,7 +220,7 @@ def test_tables_that_are_gone_are_said_to_be_gone(new_postgres_address: str, pos
         schema = new_postgres_address.rpartition("schema=")[2]
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
-        with pytest.raises(cc.StoreCorrupt, match="Our tables are gone"):
+        with pytest.raises(cc.StoreCorrupt, match="The tables of contextc are missing"):
             store.append("demo", cc.user("y"))
     with cc.open_store(new_postgres_address) as store:
         assert store.conversations() == []
@@ -234,5 +236,5 @@ def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
 
 
 def test_a_schema_name_that_is_none_is_refused() -> None:
-    with pytest.raises(cc.InvalidSetting, match="use letters, digits and underscores"):
+    with pytest.raises(cc.InvalidSetting, match="schema must be letters, digits and underscores"):
         cc.open_store('postgresql://localhost/x?schema=a"; DROP TABLE')

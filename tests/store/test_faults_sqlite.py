@@ -43,7 +43,7 @@ def test_a_full_disk_loses_nothing_that_returned(small_disk: Path) -> None:
     """Guarantee 15.1: a clear error, nothing half-written, and once there is room the same handle goes on."""
     with cc.open_store(f"sqlite:///{small_disk}/chat.db") as store:
         stored: list[cc.Message] = []
-        with pytest.raises(cc.StoreFull, match=r"The disk is full\. Nothing was written; make room and try again"):
+        with pytest.raises(cc.StoreFull, match=r"disk is full\. Nothing was written\. Free disk space and retry"):
             append_for_ever(store, stored)
         assert len(stored) > 20
         assert store.load("demo") == stored
@@ -60,7 +60,7 @@ def test_a_store_opened_read_only_can_be_read_and_not_written(tmp_path: Path) ->
     fill(path)
     with cc.open_store(f"sqlite:///{path}?mode=ro") as store:
         assert len(store.load("demo")) == 20
-        with pytest.raises(cc.StoreReadOnly, match=r"may not be written: it was opened with \?mode=ro"):
+        with pytest.raises(cc.StoreReadOnly, match=r"is read-only: it was opened with \?mode=ro"):
             store.append("demo", cc.user("x"))
         assert len(store.load("demo")) == 20
     with pytest.raises(cc.StoreUnavailable):
@@ -98,7 +98,7 @@ def test_a_file_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     finally:
         tmp_path.chmod(0o755)
         path.chmod(0o644)
-    assert "Change its permissions, or copy it" in result.stdout, result.stderr
+    assert "Change the permissions of the file and its folder" in result.stdout, result.stderr
     assert "messages: 20" in result.stdout, result.stderr
     with cc.open_store(f"sqlite:///{path}") as store:
         assert len(store.load("demo")) == 20
@@ -116,7 +116,7 @@ def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) 
         if way == "replaced":
             sqlite3.connect(path).close()
             path.touch()
-        with pytest.raises(cc.StoreUnavailable, match=f"was {way}.*Put it back or restore a copy"):
+        with pytest.raises(cc.StoreUnavailable, match=f"was {way}.*Put the file back or restore a backup"):
             append_for_ever(store, [])
     with cc.open_store(f"sqlite:///{path}") as store:
         store.append("demo", cc.user("a new one"))
@@ -124,7 +124,7 @@ def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(cc.StoreUnavailable, match=r"the folder .*/no/such does not exist. Make it"):
+    with pytest.raises(cc.StoreUnavailable, match=r"folder .*/no/such not found. Create it"):
         cc.open_store(f"sqlite:///{tmp_path}/no/such/chat.db")
 
 
@@ -141,7 +141,7 @@ def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE cookies (name TEXT)")
     connection.close()
-    with pytest.raises(cc.StoreCorrupt, match=r"a SQLite file of something else .*'cookies'"):
+    with pytest.raises(cc.StoreCorrupt, match=r"a SQLite file of another program .*'cookies'"):
         cc.open_store(f"sqlite:///{path}")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cookies",)]
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(size - 8192))
-    with pytest.raises(cc.StoreCorrupt, match=r"The file is damaged"), cc.open_store(f"sqlite:///{path}") as store:
+    with pytest.raises(cc.StoreCorrupt, match=r"The file is corrupt"), cc.open_store(f"sqlite:///{path}") as store:
         store.load("demo")
 
 

@@ -274,7 +274,7 @@ def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: st
             other = threading.Thread(target=write, daemon=True)
             other.start()
             other.join(PATIENCE)
-        assert [text for text in refused if "Use the transaction that the work is given" in text] == refused != []
+        assert [text for text in refused if "Use the transaction that the work received" in text] == refused != []
         assert names(store) == []
         assert [message.text for message in store.extend("demo", [cc.user("1")])] == ["1"]
 

@@ -223,7 +223,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str)
         stored = store.append("demo", cc.user("once"))
         assert store.load("demo") == [stored]
         store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
-        with pytest.raises(cc.StoreUnavailable, match="whether the last change was stored is not known"):
+        with pytest.raises(cc.StoreUnavailable, match="it is unknown whether the last change was stored"):
             store.append("demo", cc.user("twice?"))
         store.refusals = 0
         assert [message.text for message in store.load("demo")] == ["once", "twice?"]

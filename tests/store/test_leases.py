@@ -55,9 +55,9 @@ def test_a_turn_may_begin_a_conversation(store: cc.Store) -> None:
 
 
 def test_a_turn_needs_some_time_and_a_name(store: cc.Store) -> None:
-    with pytest.raises(cc.InvalidInput, match="ttl=0"):
+    with pytest.raises(cc.InvalidInput, match="ttl must be above 0 seconds, got 0"):
         store.acquire("demo", ttl=0)
-    with pytest.raises(cc.InvalidInput, match="cannot name a agent"):
+    with pytest.raises(cc.InvalidInput, match="agent name must be"):
         store.acquire("demo", "")
 
 
@@ -368,7 +368,7 @@ def test_a_lease_of_another_conversation_is_refused(store: cc.Store) -> None:
     with store.lease("demo") as lease:
         with pytest.raises(cc.InvalidInput, match="not for"):
             store.append("other", cc.assistant("x"), lease=lease)
-        with pytest.raises(cc.InvalidInput, match=r"a str is not a lease\. Use: with store\.lease"):
+        with pytest.raises(cc.InvalidInput, match=r"lease must be a Lease, got str\. Use: with store\.lease"):
             store.append("demo", cc.assistant("x"), lease="lease 1")  # pyright: ignore[reportArgumentType]
 
 
@@ -414,7 +414,7 @@ def test_a_failing_agent_does_not_answer_for_another(store: cc.Store) -> None:
     assert store.load("demo")[0].author == "b"
     (spoken,) = store.extend("demo", [cc.assistant("done")], lease=other)
     assert spoken.author == "b"
-    with pytest.raises(cc.InvalidMessage, match="a dict is not a message"):
+    with pytest.raises(cc.InvalidMessage, match="expected a Message, got dict"):
         store.append("demo", {"role": "user"}, lease=other)  # pyright: ignore[reportArgumentType]
 
 

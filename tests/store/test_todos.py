@@ -94,7 +94,7 @@ def test_other_bad_input_is_refused(store: cc.Store) -> None:
             store.set_todo("demo", number, state="done")  # pyright: ignore[reportArgumentType]
     with pytest.raises(cc.InvalidInput, match=r"todos must be a list, got str\. Pass \[text"):
         store.replace_todos("demo", "one")
-    with pytest.raises(cc.InvalidInput, match="cannot name a agent"):
+    with pytest.raises(cc.InvalidInput, match="agent name must be"):
         store.add_todo("demo", "a", agent="")
     for call in (lambda: store.todos("nope"), lambda: store.set_todo("nope", 1, state="done")):
         with pytest.raises(cc.UnknownConversation):

@@ -80,9 +80,9 @@ def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
 
 def test_what_is_no_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match="no JSON"):
+    with pytest.raises(cc.InvalidInput, match="transcript entry must be JSON"):
         append(store, entry("a"), entry("b", when=object()))
-    with pytest.raises(cc.InvalidInput, match="cannot name a session"):
+    with pytest.raises(cc.InvalidInput, match="session name must be"):
         append(store, entry("a"), key=TranscriptKey("home", ""))
     assert load(store) is None
 

@@ -1,6 +1,4 @@
-"""Messages and their parts: frozen values, their JSON form, their hash, and the door through which they enter a
-store.
-"""
+"""Messages and their parts: immutable values, their JSON form, their hash and their validation."""
 
 from contextc.messages.admission import Admitted, admit
 from contextc.messages.make import Content, assistant, system, tool_call, tool_result, user

@@ -1,16 +1,16 @@
-"""The door of a conversation: every message passes here before it is stored, and nothing half-right gets through.
+"""Validation of messages before they are stored.
 
-What it decides, each with a test:
-  unknown role, wrong type, unknown field      refused
-  blank user or system message                 refused; blank text beside other parts stays
-  empty assistant message                      refused, unless a finish reason or a failure explains it
-  call without id or name                      refused; malformed arguments are kept raw and marked (`ToolCall`)
-  result without its call's id or name         refused
-  NaN, infinity, keys that are not text        refused, because JSON cannot hold them
-  nesting beyond 100 levels                    refused; as text (call arguments, results) it is kept
-  a message beyond 256 MiB                     refused
+The rules, each with a test:
+  unknown role, wrong type, unknown field      rejected
+  blank user or system message                 rejected; blank text beside other parts is kept
+  empty assistant message                      rejected, except with a finish reason or an error status
+  call without id or name                      rejected; malformed arguments are kept raw and marked (`ToolCall`)
+  result without its call's id or name         rejected
+  NaN, infinity, keys that are not strings     rejected, because JSON cannot represent them
+  nesting beyond 100 levels                    rejected; inside text (call arguments, results) it is kept
+  a message beyond 256 MiB                     rejected
   NUL                                          kept
-  surrogate pairs                              joined; lone surrogates, which no encoding carries, become U+FFFD
+  surrogate pairs                              joined; lone surrogates, which cannot be encoded, become U+FFFD
 """
 
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ ALLOWED = {
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
-    """A message that may be stored: a copy nobody else holds, its canonical content, and its media.
+    """A validated message: a private copy, its canonical content, and its media.
 
-    `blobs` names every blob the message uses; its bytes stand beside it where the message brought them.
+    `blobs` has the name of every blob that the message uses, with its bytes if the message contained them.
     """
 
     message: Message
@@ -44,14 +44,15 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
 
 
 def admit(message: Message) -> Admitted:
-    """Check a message and make it ready for a chain, or raise `InvalidMessage`."""
+    """Validate a message and prepare it for a chain, or raise `InvalidMessage`."""
     if type(message) is not Message:
         raise InvalidMessage(
-            f"a {type(message).__name__} is not a message. Make one with contextc.user and its siblings."
+            f"expected a Message, got {type(message).__name__}",
+            fix="Create one with contextc.user, assistant, system or tool_result.",
         )
     parts = message.parts
     if not isinstance(parts, tuple | list):
-        raise InvalidMessage(f"a {type(parts).__name__} is not a tuple of parts.", field="parts")
+        raise InvalidMessage(f"must be a tuple of parts, got {type(parts).__name__}.", field="parts")
     blobs: dict[str, bytes | None] = {}
     for part in parts:
         if type(part) is not Text and _has_media(part):
@@ -64,7 +65,7 @@ def admit(message: Message) -> Admitted:
 
 
 def _copy(message: Message) -> Message:
-    """There and back through JSON: the types are checked, and later changes to a caller's dict change nothing here."""
+    """Copy a message through JSON, which checks its types and detaches it from the caller's dicts."""
     try:
         try:
             body = to_json(message)
@@ -73,8 +74,8 @@ def _copy(message: Message) -> Message:
             message = from_json(body)
         if len(body) > MAX_BYTES:
             raise InvalidMessage(
-                f"the message takes {len(body):,} bytes and the limit is {MAX_BYTES:,}. Give large content as Media "
-                "with `data`, or store it elsewhere and say where."
+                f"the message has {len(body):,} bytes, the limit is {MAX_BYTES:,}",
+                fix="Pass large content as Media with `data`, or store it elsewhere and pass its URL.",
             )
         return message if _is_one_text(message, body) else from_json(body)
     except msgspec.ValidationError as error:
@@ -86,35 +87,34 @@ def _copy(message: Message) -> Message:
 
 
 def _is_one_text(message: Message, body: bytes) -> bool:
-    """Whether a message is a text and nothing else: what most are, and nothing in it could be changed or of a wrong
-    type.
+    """Return True for a message with one text and no other fields: nothing in it is mutable or of a wrong type.
 
-    Its JSON ends with its only part; any other field would stand behind that.
+    Its JSON ends with its only part, because any other field would follow it.
     """
     parts = message.parts
     return body.endswith(ENDS_WITH_TEXT) and type(parts) is tuple and len(parts) == 1 and type(parts[0]) is Text
 
 
 def _problem(message: Message) -> tuple[str, str] | None:
-    """The first rule the message breaks: where, and what and the way out."""
+    """Return the first violated rule: the field, and the problem with its fix."""
     role, says_something = message.role, False
     for index, part in enumerate(message.parts):
         if type(part) is Text and part.extra is None:
             if type(part.text) is not str:
-                return f"parts[{index}].text", f"a {type(part.text).__name__} is not text."
+                return f"parts[{index}].text", f"must be text, got {type(part.text).__name__}."
             says_something = says_something or not (part.text == "" or part.text.isspace())
             continue
         if not isinstance(part, Part):
-            return f"parts[{index}]", f"a {type(part).__name__} is not a part. Use Text, ToolCall and their siblings."
+            return f"parts[{index}]", f"must be a part such as Text or ToolCall, got {type(part).__name__}."
         for field, problem in _part_problems(part, role):
             return f"parts[{index}]{field}", problem
         says_something = says_something or _says_something(part)
     if message.status == "pending":
-        return "status", "a pending message is in no chain yet. Open a stream for it, or append it when it is complete."
+        return "status", "must not be pending. Open a stream for the message, or append it when it is complete."
     if type(message.time) is not int or not 0 <= message.time < 1 << 53:
-        return "time", f"{message.time!r} is no moment: give milliseconds since 1970."
+        return "time", f"must be an integer Unix timestamp in milliseconds, got {message.time!r}."
     if message.redacted:
-        return "redacted", "a message is redacted where it is stored, with store.redact; it cannot be appended so."
+        return "redacted", "must be False. Append the message, then redact it with store.redact."
     if message.meta is not None and (found := check(message.meta, "meta")):
         return found
     if message.extra is not None and (found := check(message.extra, "extra")):
@@ -133,7 +133,7 @@ def _problem(message: Message) -> tuple[str, str] | None:
         if not message.tool_results:
             return "parts", "a tool message needs a result: contextc.tool_result(call_id, name, content)."
     else:
-        return "role", f"{role!r} is no role. Use system, user, assistant or tool."
+        return "role", f"must be system, user, assistant or tool, got {role!r}."
     return None
 
 
@@ -143,16 +143,16 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
     match part:
         case ToolCall():
             if role != "assistant":
-                yield "", f"a tool call stands in an assistant message, not in a {role} message."
+                yield "", f"a tool call must be in an assistant message, not in a {role} message."
             yield from _needs_names(("id", part.id), ("name", part.name))
             if not isinstance(part.arguments, dict):
                 kind = type(part.arguments).__name__
-                yield ".arguments", f"a {kind} is not an object. Give a dict, or the text the model wrote."
+                yield ".arguments", f"must be an object, got {kind}. Pass a dict, or the text that the model wrote."
             elif found := check(part.arguments, ".arguments"):
                 yield found
         case ToolResult():
             if role != "tool":
-                yield "", f"a tool result stands in a tool message, not in a {role} message."
+                yield "", f"a tool result must be in a tool message, not in a {role} message."
             yield from _needs_names(("call_id", part.call_id), ("name", part.name))
             if not isinstance(part.content, str):
                 for index, inner in enumerate(part.content):
@@ -160,12 +160,12 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
                         yield from ((f".content[{index}]{field}", text) for field, text in _part_problems(inner, role))
         case Reasoning():
             if role != "assistant":
-                yield "", f"reasoning stands in an assistant message, not in a {role} message."
+                yield "", f"reasoning must be in an assistant message, not in a {role} message."
         case Media():
             if part.data is not None:
-                yield ".data", f"a {type(part.data).__name__} is not bytes. Decode base64 first."
+                yield ".data", f"must be bytes, got {type(part.data).__name__}. Decode base64 first."
             if not isinstance(part.mime_type, str) or "/" not in part.mime_type:
-                yield ".mime_type", f"{part.mime_type!r} is no media type. Write it like image/png."
+                yield ".mime_type", f"must be a media type such as image/png, got {part.mime_type!r}."
             if [part.blob, part.url, part.file_id].count(None) != 2:
                 yield "", "media needs exactly one of data, blob, url and file_id."
         case Native():
@@ -174,7 +174,7 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
                 yield found
         case Text() | Hint():
             if type(part.text) is not str:
-                yield ".text", f"a {type(part.text).__name__} is not text."
+                yield ".text", f"must be text, got {type(part.text).__name__}."
         case _:
             assert_never(part)
 
@@ -182,7 +182,7 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
 def _needs_names(*names: tuple[str, object]) -> Iterator[tuple[str, str]]:
     for field, value in names:
         if not isinstance(value, str) or not value.strip():
-            yield f".{field}", f"{field} must be a text that is not blank, not {value!r}."
+            yield f".{field}", f"must be text that is not blank, got {value!r}."
 
 
 def _says_something(part: AnyPart) -> bool:
@@ -204,7 +204,7 @@ def _has_media(part: AnyPart) -> bool:
 
 
 def _detach(part: AnyPart, blobs: dict[str, bytes | None]) -> AnyPart:
-    """The part with its bytes put aside under their hash."""
+    """Return the part without its bytes, which are added to `blobs` under their hash."""
     if isinstance(part, Media):
         if isinstance(part.data, bytes):
             name = blob_name(part.data)

@@ -1,6 +1,4 @@
-"""The short way to write a message: `user("hi")`, `assistant("Let me look.", tool_calls=[…])`, `tool_result("c1",
-…)`.
-"""
+"""Constructors of messages: `user("hi")`, `assistant("Let me look.", tool_calls=[…])`, `tool_result("c1", …)`."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias, TypedDict, Unpack
@@ -34,12 +32,12 @@ class Circumstance(TypedDict, total=False):
 
 
 def user(content: Content, **fields: Unpack[Circumstance]) -> Message:
-    """What a person said: text, a part, or several of both. `author` tells several people apart."""
+    """Create a user message from text, a part, or a list of both. `author` distinguishes several users."""
     return Message(role="user", parts=_parts(content), **fields)
 
 
 def system(content: Content, **fields: Unpack[Circumstance]) -> Message:
-    """A system message between two others. `audience` makes it one agent's alone."""
+    """Create a system message within a conversation. `audience` limits it to one agent."""
     return Message(role="system", parts=_parts(content), **fields)
 
 
@@ -50,24 +48,24 @@ def assistant(
     tool_calls: Iterable[ToolCall] = (),
     **fields: Unpack[Circumstance],
 ) -> Message:
-    """What a model said: its reasoning first, then its content, then its calls."""
+    """Create an assistant message: reasoning first, then content, then tool calls."""
     if isinstance(tool_calls, Part):
-        raise InvalidMessage("one call is not a list of calls. Write tool_calls=[call].", field="tool_calls")
+        raise InvalidMessage("must be a list of calls, got one call", field="tool_calls", fix="Pass [call].")
     thought = (Reasoning(text=reasoning) if isinstance(reasoning, str) else reasoning,) if reasoning else ()
     return Message(role="assistant", parts=(*thought, *_parts(content), *tool_calls), **fields)
 
 
 def tool_call(id: str, name: str, arguments: str | Mapping[str, JSON]) -> ToolCall:
-    """A call; its arguments as an object, or as the text the model wrote."""
-    # ToolCall takes text apart by itself; its field is typed as what it holds afterwards.
+    """Create a tool call with arguments as an object, or as the text that the model wrote."""
+    # ToolCall parses text itself; the field is typed as the parsed value.
     return ToolCall(id=id, name=name, arguments=arguments if isinstance(arguments, str) else dict(arguments))  # pyright: ignore[reportArgumentType]
 
 
 def tool_result(
     call_id: str, name: str, content: object = None, *, is_error: bool = False, **fields: Unpack[Circumstance]
 ) -> Message:
-    """The answer to one call. `content` is text, parts (text and media), or anything JSON can hold."""
-    # ToolResult turns every other value into text by itself; its field is typed as what it holds afterwards.
+    """Create the tool message for one call. `content` is text, parts (text and media), or a JSON value."""
+    # ToolResult converts other values to text itself; the field is typed as the converted value.
     result = ToolResult(call_id=call_id, name=name, content=content, is_error=is_error)  # pyright: ignore[reportArgumentType]
     return Message(role="tool", parts=(result,), **fields)
 
@@ -81,7 +79,7 @@ def _parts(content: Content | None) -> tuple[AnyPart, ...]:
         return (content,)
     if isinstance(content, bytes) or not isinstance(content, Iterable):
         raise InvalidMessage(
-            f"a {type(content).__name__} is not content. Give text, a part such as Media, or a list of both.",
+            f"must be text, a part such as Media, or a list of both, got {type(content).__name__}.",
             field="content",
         )
     return tuple(Text(each) if isinstance(each, str) else each for each in content)

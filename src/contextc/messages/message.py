@@ -1,8 +1,8 @@
-"""One entry of a conversation, as its author meant it.
+"""The message: one entry of a conversation.
 
-The content (`role`, `parts`, `author`, `recipients`) and the id of the message before it make its `id`, so equal ids
-mean equal histories. Everything else is circumstance and stands outside the hash. A message that is in no chain yet
-has no `uid`, `id` or `seq`; a store returns a copy that has them.
+The `id` is a hash of the content (`role`, `parts`, `author`, `recipients`) and of the id of the previous message, so
+equal ids mean equal histories. All other fields are metadata outside the hash. A message that is not stored yet has no
+`uid`, `id` or `seq`; a store returns a copy with them.
 """
 
 import os
@@ -23,7 +23,7 @@ HASH_BYTES = 16
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """Tokens of one model call. `input` counts cache reads and writes too; `output` counts reasoning too."""
+    """Tokens of one model call. `input` includes cache reads and writes; `output` includes reasoning."""
 
     input: int = 0
     output: int = 0
@@ -33,7 +33,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """One entry of a conversation: a role, parts, and the circumstances (docs/messages.md names them all)."""
+    """One entry of a conversation: a role, parts, and metadata (docs/messages.md describes every field)."""
 
     role: Role
     parts: tuple[AnyPart, ...] = ()
@@ -60,7 +60,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
     @property
     def text(self) -> str:
-        """What was said, without reasoning, calls and hints."""
+        """The text of all Text parts, without reasoning, calls and notices."""
         return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
@@ -72,7 +72,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         return tuple([part for part in self.parts if type(part) is ToolResult])
 
     def is_addressed_to(self, agent: str) -> bool:
-        """Whether this is another agent's message to this agent: input, that is answered."""
+        """Return True if this is a message from another agent to this agent, which counts as input."""
         return (
             self.role == "assistant"
             and self.author is not None
@@ -83,12 +83,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
     @property
     def at(self) -> datetime:
-        """When it was appended. `time` is the same in milliseconds since 1970."""
+        """The time of the append. `time` is the same as a Unix timestamp in milliseconds."""
         return datetime.fromtimestamp(self.time / 1000, UTC)
 
 
 def content_of(message: Message) -> bytes:
-    """The canonical form of what was said and by whom; where in a conversation does not matter."""
+    """Return the canonical form of the content, independent of the position in a conversation."""
     return canonical((message.role, message.parts, message.author, message.recipients))
 
 
@@ -97,10 +97,10 @@ def content_hash(message: Message) -> bytes:
 
 
 def chain_id(parent: bytes, content: bytes) -> bytes:
-    """The id of a message with this canonical content after `parent`, a message's id or the conversation's root.
+    """Return the id of a message with this canonical content after `parent`, a message's id or the root.
 
-    It begins with the depth in the chain, four bytes, so that a message is found by its id without an index; the rest
-    is the hash. Ids of a chain sort in its order.
+    It begins with the depth in the chain (four bytes), so that a message is found by its id without an index. The rest
+    is the hash. The ids of a chain sort in its order.
     """
     depth = int.from_bytes(parent[:DEPTH_BYTES]) + 1
     named = blake2b(parent + content, digest_size=HASH_BYTES, person=b"contextc message")
@@ -108,7 +108,7 @@ def chain_id(parent: bytes, content: bytes) -> bytes:
 
 
 def new_root() -> bytes:
-    """Where a conversation begins: depth 0, and random, so that two that say the same are still two."""
+    """Return a new root: depth 0 and random, so that conversations with equal content have different ids."""
     return bytes(DEPTH_BYTES) + os.urandom(HASH_BYTES)
 
 

@@ -1,8 +1,7 @@
-"""The parts a message is made of: what was said, thought, asked for, returned, shown, or only meant for people.
+"""The parts of a message: text, reasoning, tool calls, tool results, media, provider blocks and user notices.
 
-Parts are frozen values. Their JSON form leaves defaults out, so a field added later changes no hash that exists; a
-field nobody knows is refused, never dropped. A part of the wrong type is found when its message enters a store
-(`admission.py`), because that is the one place everything passes.
+Parts are immutable. Their JSON form omits defaults, so a new field does not change existing hashes. Unknown fields are
+rejected, never dropped. Wrong types are detected by validation when the message is stored (`admission.py`).
 """
 
 from typing import Literal, TypeAlias, cast
@@ -16,7 +15,7 @@ set_once = msgspec.structs.force_setattr
 
 
 Extra: TypeAlias = dict[str, JSONObject]
-"""What a provider said that has no place in our types, under the name of its format; given back to it alone."""
+"""Provider fields without an equivalent in our types, by format name. They are sent back only in that format."""
 
 
 class Part(
@@ -28,22 +27,22 @@ class Part(
     gc=False,
     kw_only=True,
 ):
-    """What every part has in common: it is frozen, its JSON form names its kind, and it keeps what did not fit."""
+    """Base class of all parts: immutable, with a type tag in JSON, and `extra` for provider fields."""
 
     extra: Extra | None = None
 
 
 class Text(Part, frozen=True, tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class Reasoning(Part, frozen=True, tag="reasoning", kw_only=True):
-    """What a model thought. Its provider may demand it back unchanged, and nobody else understands its signature.
+    """Reasoning of a model. Its provider may require it back unchanged; no other provider can verify it.
 
-    `signature` vouches for the text, `data` is reasoning that only the provider can read, `id` is the provider's own
-    name for it. `provider` and `model` say who may be given it again.
+    `signature` authenticates the text, `data` is encrypted reasoning, `id` is the provider's id. `provider` and `model`
+    state to which it may be sent again.
     """
 
     text: str = ""
@@ -55,11 +54,10 @@ class Reasoning(Part, frozen=True, tag="reasoning", kw_only=True):
 
 
 class ToolCall(Part, frozen=True, tag="tool_call", kw_only=True):
-    """A model asks for a tool.
+    """A tool call of a model.
 
-    `arguments` may be given as the text the model wrote. That text is kept in `raw`, because a provider wants its own
-    spelling back. Where it holds no JSON object the call is `malformed` and `arguments` is empty; a text that is blank
-    means no arguments.
+    `arguments` may be passed as the text that the model wrote. That text is kept in `raw`, to send it back unchanged.
+    If it is not a JSON object, the call is `malformed` and `arguments` is empty. Blank text means no arguments.
     """
 
     id: str
@@ -78,10 +76,10 @@ class ToolCall(Part, frozen=True, tag="tool_call", kw_only=True):
 
 
 class Media(Part, frozen=True, tag="media", kw_only=True):
-    """A picture, a sound, a document. Exactly one of `data`, `blob`, `url` and `file_id` says where its bytes are.
+    """An image, audio, video or document. Exactly one of `data`, `blob`, `url` and `file_id` locates its bytes.
 
-    Give `data`; a store keeps it once, under its SHA-256, and hands the part back with `blob` and `size` instead.
-    `file_id` is a file that lies with `provider`.
+    Pass `data`: a store keeps the bytes once, under their SHA-256, and returns the part with `blob` and `size` instead.
+    `file_id` is a file uploaded to `provider`.
     """
 
     mime_type: str
@@ -100,7 +98,7 @@ class Media(Part, frozen=True, tag="media", kw_only=True):
 
 
 class ToolResult(Part, frozen=True, tag="tool_result", kw_only=True):
-    """What a tool returned for the call `call_id`. `None` becomes the empty text, other values become JSON."""
+    """The result of the call `call_id`. `None` becomes empty text, other values become JSON."""
 
     call_id: str
     name: str
@@ -114,21 +112,21 @@ class ToolResult(Part, frozen=True, tag="tool_result", kw_only=True):
 
     @property
     def text(self) -> str:
-        """The words of the result, without its media."""
+        """The text of the result, without its media."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
 class Native(Part, frozen=True, tag="native", kw_only=True):
-    """A block that only `provider` understands: returned to it as it came, described in one line to anybody else."""
+    """A block specific to `provider`: sent back to it unchanged, and described in one line to other providers."""
 
     provider: str
     data: JSON
 
 
 class Hint(Part, frozen=True, tag="hint"):
-    """Words for people. No model is ever shown them."""
+    """A notice for the user. It is never sent to a model."""
 
     text: str
 
@@ -147,12 +145,12 @@ def _result_content(value: object) -> str | tuple[Text | Media, ...]:
         if any(isinstance(item, Part) for item in cast(list[object], value)):
             if all(isinstance(item, Text | Media) for item in items):
                 return cast(tuple[Text | Media, ...], tuple(items))
-            raise InvalidMessage("a result holds text and media, nothing else.", field="content")
+            raise InvalidMessage("a tool result may contain only text and media.", field="content")
     return _as_json(cast(object, value))
 
 
 def _as_json(value: object) -> str:
-    """A value as JSON text, by the rules that hold for all JSON here: no NaN, no bytes, not too deep."""
+    """Return a value as JSON text. NaN, bytes and deep nesting are rejected, as in all JSON here."""
     try:
         plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part))
         problem = check(_lists(plain), "content")
@@ -160,12 +158,12 @@ def _as_json(value: object) -> str:
     except Exception as error:  # attributes of an object may raise anything
         kind = type(value).__name__
         raise InvalidMessage(
-            f"a {kind} cannot become a tool result ({described(error)}). "
-            "Return text, such as str(value), or what JSON can hold.",
+            f"cannot convert {kind} to a tool result ({described(error)})",
             field="content",
+            fix="Return text, such as str(value), or a JSON value.",
         ) from error
     if problem:
-        way_out = " Bytes go into a list of parts: [Media(…)]." if "bytes" in problem[1] else ""
+        way_out = " Pass bytes as a list of parts: [Media(…)]." if "bytes" in problem[1] else ""
         raise InvalidMessage(problem[1] + way_out, field=problem[0])
     return text
 

@@ -1,4 +1,4 @@
-"""All that a message says, as one string: for people who read a list of messages, and for a search."""
+"""The content of a message as one string, for lists of messages and for search."""
 
 from contextc._json import encode
 from contextc.messages.message import Message
@@ -8,7 +8,7 @@ REMOVED = "[removed]"
 
 
 def words(message: Message | None) -> str:
-    """Return a message's text, its calls with their arguments, and its results; no reasoning and no hints."""
+    """Return a message's text, its calls with their arguments, and its results, without reasoning and user notices."""
     if message is None:
         return ""
     if message.redacted:

@@ -1,4 +1,4 @@
-"""What is known about models: windows, output limits, tokenizers, capabilities and prices, as data."""
+"""Model data: context windows, output limits, tokenizers, capabilities and prices."""
 
 from contextc.models.facts import Model, Price, cost
 from contextc.models.find import house_names, model, model_names

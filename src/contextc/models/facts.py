@@ -1,7 +1,7 @@
-"""What one model is like, and what a call of it costs.
+"""The properties of a model, and the cost of a call.
 
-A `Model` is a value: facts, and nothing that acts on them. Whoever cuts, places or marks asks the fact and never the
-name, so that a new model is a new entry in a table. A flag says what may be done; where nobody knows, it says no.
+Other modules depend on the properties of a model, never on its name, so that a new model only needs a table entry. A
+flag is False if the capability is unknown.
 """
 
 from typing import Literal, TypeAlias
@@ -15,7 +15,7 @@ MILLION = 1_000_000
 
 
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dollars per million tokens. A call with more than `above` tokens of input is paid at `long`, all of it."""
+    """US dollars per million tokens. A call with more than `above` input tokens is charged entirely at `long`."""
 
     input: float
     output: float
@@ -26,14 +26,14 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The facts about one model.
+    """The properties of one model.
 
-    `window` holds input and output together, `output` is the most it writes in one reply. `tokenizer` is one that
-    counts exactly, or the name of a house, whose tokens are estimated. `system_between`: it takes a system role
-    between other messages. `binds_reasoning`: signatures of its reasoning hold everything before them, so nothing
-    there may change. `cache_minimum`: a shorter prefix is not cached; `cache_points`: how many places may be marked
-    for it, 0 where the cache is only implicit. `prefill`: it continues a last message of the assistant's.
-    `tools_in_chat`: Chat Completions takes tools for it while it reasons.
+    `window` limits input and output together, `output` limits one reply. `tokenizer` is an exact tokenizer, or the name
+    of a vendor, whose tokens are estimated. `system_between`: accepts a system role between other messages.
+    `binds_reasoning`: signatures of its reasoning cover everything before them, so nothing there may change.
+    `cache_minimum`: a shorter prefix is not cached. `cache_points`: the number of cache breakpoints, 0 for an implicit
+    cache. `prefill`: continues a final assistant message. `tools_in_chat`: Chat Completions accepts tools while it
+    reasons.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def cost(model: Model, usage: Usage) -> float | None:
-    """What a call cost, in dollars; None where the model's price is not known."""
+    """Return the cost of a call in US dollars, or None if the price of the model is unknown."""
     if model.price is None:
         return None
     price = model.price

@@ -1,7 +1,7 @@
-"""A model by its name: the caller's facts over those in the user's `contextc.toml`, over our table, over genai-prices.
+"""Lookup of a model by name. Precedence: the caller's facts, `contextc.toml`, our table, genai-prices.
 
-Each of these may hold a part of the facts. Of the window alone there is no guess: a model whose window nobody knows is
-an error that says how to give it. For a model that is new to us its house's defaults hold, if the house can be told.
+Each source may have some of the facts. The window is never guessed: an unknown window raises an error with the fix. A
+model that is not in the table gets the defaults of its vendor, if the name identifies the vendor.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,13 +32,15 @@ def model(
     open_weights: bool = False,
     **overrides: object,
 ) -> Model:
-    """The facts about a model, by any of its names. What is given here wins over everything that is known.
+    """Return the facts about a model, by any of its names. Arguments override all other sources.
 
-    `open_weights`: it is served by somebody who has nothing but weights that are open. A model that its house alone
-    serves is not the one that is meant there, though it may have the same name.
+    `open_weights`: the provider serves only models with open weights. A closed model with the same name is then not
+    used.
     """
     if not isinstance(name, str) or not name.strip():
-        raise InvalidSetting(f"{name!r} is no name of a model. Write one as its provider does, like claude-opus-5-5.")
+        raise InvalidSetting(
+            "model name must be text that is not blank", got=name, fix="Pass a name such as claude-opus-5-5."
+        )
     given = {"house": house, "window": window, "output": output}
     said: JSONObject = {key: value for key, value in given.items() if value is not None} | overrides
     written = written_facts(name)
@@ -48,12 +50,12 @@ def model(
 
 
 def model_names() -> tuple[str, ...]:
-    """The models of our own table, as their houses write them."""
+    """Return the names of all models in our table, as their vendors write them."""
     return tuple(sorted({entry.facts["name"] for entry in table().entries.values()}))
 
 
 def names_of_houses(houses: Iterable[str]) -> tuple[str, ...]:
-    """The models of some houses in the order of our table, as they write them."""
+    """Return the names of the models of some vendors, in the order of our table."""
     wanted = set(houses)
     found = [entry.facts["name"] for entry in table().entries.values() if entry.facts["house"] in wanted]
     return tuple(dict.fromkeys(found))
@@ -64,26 +66,26 @@ def house_names() -> tuple[str, ...]:
 
 
 def entry_of(name: str) -> Entry | None:
-    """The entry of our own table that answers for this name."""
+    """Return the entry of our table that matches this name."""
     found = entry_for(name, table().entries, table().vendors)
     return table().entries[found] if found else None
 
 
 def _open_entry_of(name: str) -> Entry | None:
-    """The entry that answers for this name, where its weights are open."""
+    """Return the entry that matches this name, if its weights are open."""
     found = entry_for(name, table().entries, table().vendors)
     entry = table().entries[found] if found else None
     return entry if entry is not None and (entry.open or found in entry.weights) else None
 
 
 def is_open(name: str) -> bool:
-    """Whether its weights are open, so that the name alone does not say who serves it."""
+    """Return True if the weights are open, so that the name does not identify the provider."""
     entry = entry_of(name)
     return entry is not None and entry.open
 
 
 def is_house_name(name: str) -> bool:
-    """Whether the name is the house's own, without a vendor or a region in front, as somebody else would have it."""
+    """Return True if this is the vendor's own name, without the vendor or region prefix of another provider."""
     bare = name.removeprefix("models/")
     return "/" not in bare and (entry_of(bare) is None or entry_for(bare, table().entries) is not None)
 
@@ -96,7 +98,7 @@ def _plain(name: str, *, open_weights: bool) -> Model:
 def _told(name: str, written: Mapping[str, object], said: JSONObject, *, open_weights: bool) -> Model:
     for key in (*written, *said):
         if key not in FACTS:
-            raise InvalidSetting(f"{key} is no fact about a model ({name}). There are: {', '.join(FACTS)}.")
+            raise InvalidSetting(f"model {name}: unknown fact {key}", fix=f"Use one of {', '.join(FACTS)}.")
     entry = _open_entry_of(name) if open_weights else entry_of(name)
     known = entry.facts if entry else _guessed(name, said.get("house", written.get("house")), open_weights=open_weights)
     if not entry and not open_weights and "window" not in written and "window" not in said:
@@ -108,7 +110,7 @@ def _told(name: str, written: Mapping[str, object], said: JSONObject, *, open_we
 
 
 def _made(name: str, facts: JSONObject, *, limited: bool) -> Model:
-    """The model, with every fact checked. An output that was not asked for gives way to a small window."""
+    """Return the validated model. A default output limit is reduced to fit a small window."""
     window = facts["window"]
     if isinstance(window, int) and not limited and not 0 < facts.get("output", 0) < window:
         facts = {**facts, "output": min(max(1, window // 4), DEFAULT_OUTPUT)}
@@ -118,14 +120,13 @@ def _made(name: str, facts: JSONObject, *, limited: bool) -> Model:
         raise InvalidSetting(f"model {name}: {error}.") from error
     if not 0 < found.output <= found.window:
         raise InvalidSetting(
-            f"model {name}: a window of {found.window:,} tokens with an output of {found.output:,}. Both must be more "
-            "than nothing, and the output fits into the window."
+            f"model {name}: require 0 < output <= window, got output={found.output:,}, window={found.window:,}."
         )
     return found
 
 
 def written_facts(name: str) -> Mapping[str, object]:
-    """The user's own facts about this model, if there are any."""
+    """Return the facts about this model in `contextc.toml`, if any."""
     own = read_models()
     if not own:
         return {}
@@ -134,8 +135,9 @@ def written_facts(name: str) -> Mapping[str, object]:
 
 
 def _guessed(name: str, house: object, *, open_weights: bool) -> JSONObject:
-    """What can be said of a model that is in no table, from the house it seems to be of. What a house says of all it
-    serves need not hold for the weights that it gave away.
+    """Return default facts for a model that is not in the table, by its vendor.
+
+    Defaults for the models that a vendor serves need not apply to its open weights.
     """
     known = table().houses.get(house) if isinstance(house, str) else _house_of(name)
     if known is None:

@@ -1,11 +1,11 @@
-"""Names of models as they are written in the wild, and the entry of a table each of them means.
+"""Aliases of models: match the names that providers use to the entries of a table.
 
-One model has many names: dated (`gpt-4.1-2025-04-14`), with its vendor in front (`anthropic/claude-sonnet-4.5`,
-`us.anthropic.claude-opus-4-5-20251101-v1:0`), behind a path (`models/gemini-2.5-pro`), with a tag (`gpt-oss:20b`,
-`…:free`). Names are compared with dots, colons and the like as dashes. An entry answers for a name that goes on with
-nothing but dates, versions, sizes and tags; the longest such entry wins. `claude-opus-5-7` is therefore not taken for
-a `claude-opus-5`: a wrong window is worse than none. Nor is `mistral-large-2402` for the `mistral-large` that is known
-to be `mistral-large-2512`: where the table gives such a name its month, it answers for no other month.
+One model has many names: dated (`gpt-4.1-2025-04-14`), with a vendor prefix (`anthropic/claude-sonnet-4.5`,
+`us.anthropic.claude-opus-4-5-20251101-v1:0`), with a path (`models/gemini-2.5-pro`), with a tag (`gpt-oss:20b`,
+`…:free`). Dots, colons and similar signs compare as dashes. An entry matches a name that continues only with dates,
+versions, sizes and tags; the longest entry wins. `claude-opus-5-7` therefore does not match `claude-opus-5`: a wrong
+window is worse than none. If the table has a dated alias of an entry (`mistral-large-2512` for `mistral-large`), the
+entry matches no other month (`mistral-large-2402`).
 """
 
 import re
@@ -30,7 +30,7 @@ def dashed(name: str) -> str:
 
 
 def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
-    """The name without its path, and then without the vendor in front of it."""
+    """Yield the name without its path, then without its vendor prefix."""
     whole = dashed(name.rsplit("/", 1)[-1])
     yield whole
     bare = _REGION.sub("", whole, count=1) if _REGION.match(whole) else whole
@@ -40,7 +40,7 @@ def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
 
 
 def entry_for(name: str, entries: Mapping[str, object], vendors: Iterable[str] = ()) -> str | None:
-    """The longest of the entries, themselves dashed, that answers for this name."""
+    """Return the longest entry, in dashed form, that matches this name."""
     for spelling in spellings(name, vendors):
         end = len(spelling)
         while end > 0:
@@ -51,7 +51,7 @@ def entry_for(name: str, entries: Mapping[str, object], vendors: Iterable[str] =
 
 
 def _is_of_another_month(spelling: str, end: int, entries: Mapping[str, object]) -> bool:
-    """Whether a name says a month after the name of an entry that the table has under another month."""
+    """Return True if a name has another month than the dated alias of the entry in the table."""
     if not _MONTH.match(spelling, end):
         return False
     found = entries[spelling[:end]]

@@ -1,6 +1,6 @@
-"""What genai-prices knows of a model, where it is installed: its window and its price.
+"""Window and price of a model from genai-prices, if that is installed.
 
-It is asked last, and only for models our own table does not have, because loading it takes a quarter of a second.
+It is the last source, only for models that are not in our table, because loading it takes a quarter of a second.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cache
 def from_genai_prices(name: str) -> JSONObject | None:
-    """The facts it has, or None where it knows no such model or is not there."""
+    """Return its facts about a model, or None if the model is unknown or genai-prices is not installed."""
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:

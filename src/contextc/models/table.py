@@ -1,9 +1,9 @@
-"""The table that comes with the package: one file per house, read when a model is first asked for.
+"""The catalog of models in the package: one TOML file per vendor, loaded on first use.
 
-`[defaults]` holds for every model of a house, `[new]` for those that its file does not have. `like` begins an entry
-with the facts of another, `also` lists other names of it. `open` says that its weights are, so that the house need not
-be the one who serves it; `weights` lists those of its names that mean open weights too, though the house serves them
-under the same name. A `price` replaces the long price that came with another one.
+`[defaults]` applies to every model of a vendor, `[new]` to models that are not in its file. `like` copies the facts of
+another entry, `also` lists aliases. `open` marks open weights, which other providers may serve too. `weights` lists
+aliases that also name open weights, although the vendor serves a model under the same name. A `price` discards a long
+price that was copied with `like`.
 """
 
 import tomllib
@@ -31,7 +31,7 @@ class House(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`entries` and `vendors` by their dashed names; `names` as their houses write them."""
+    """The catalog: `entries` and `vendors` by dashed name, `names` as the vendors write them."""
 
     entries: dict[str, Entry]
     houses: dict[str, House]
@@ -70,7 +70,7 @@ def _facts(name: str, models: dict[str, JSONObject]) -> JSONObject:
 
 
 def _priced(facts: JSONObject) -> JSONObject:
-    """The facts as a `Model` has them: the long price inside the price, and nothing that is only for the table."""
+    """Return the facts in the shape of `Model`: the long price inside the price, without table-only keys."""
     long = facts.get("long_price")
     price = facts.get("price") or None
     if price and long:

@@ -1,4 +1,4 @@
-"""The record: conversations that nothing can lose. One interface, three back-ends, chosen by address."""
+"""Durable storage of conversations: one interface and three back-ends, selected by address."""
 
 import os
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from contextc.store.streams import Stream
 __all__ = ["Branch", "Conversation", "Lease", "Recovered", "Reference", "Store", "Stream", "open_store", "open_to_look"]
 
 Store: TypeAlias = AnyStore[Any]
-"""A store of any back-end; what its connections are is its own affair."""
+"""A store of any back-end, whatever the type of its connections."""
 
 
 def open_store(address: str | os.PathLike[str], *, retention: timedelta | None = None) -> Store:
-    """Open the store at an address, make or migrate its tables, and put right what dead processes left.
+    """Open the store at an address, create or migrate its tables, and recover turns whose process died.
 
     `memory:`, `sqlite:///chat.db` (`sqlite:////var/lib/chat.db` for an absolute path, `?mode=ro` to read only),
     `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`, `&pool=20` for more than 10
@@ -26,7 +26,9 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
     With `retention`, the content of older messages is redacted first.
     """
     if retention is not None and not isinstance(retention, timedelta):
-        raise InvalidSetting(f"retention={retention!r} is no age. Give a timedelta, such as timedelta(days=90).")
+        raise InvalidSetting(
+            "retention must be a timedelta", got=retention, fix="Pass an age such as timedelta(days=90)."
+        )
     store = _backend(address)
     try:
         store.ready()
@@ -39,9 +41,9 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
 
 
 def open_to_look(address: str) -> Store:
-    """A store as it lies there, to be read alone: nothing is made, migrated or put right.
+    """Open a store for reading as it is: no tables are created or migrated, and no turn is recovered.
 
-    For a doctor, who has to look at a file in which none of this goes through.
+    The doctor uses it for files in which these operations fail.
     """
     read_only = address.startswith("sqlite:") and "?" not in address
     return _backend(f"{address}?mode=ro" if read_only else address)
@@ -51,7 +53,7 @@ def _shown(address: object) -> str:
     return repr(masked(address) if isinstance(address, str) else address)
 
 
-# A back-end and its driver are imported when a store of that kind is opened.
+# A back-end and its driver are imported when the first store of that kind is opened.
 
 
 def _backend(address: str | os.PathLike[str]) -> Store:
@@ -61,7 +63,8 @@ def _backend(address: str | os.PathLike[str]) -> Store:
     if scheme not in BACKENDS:
         maybe = f" Did you mean sqlite:///{address}?" if isinstance(address, str) and address.endswith(".db") else ""
         raise InvalidSetting(
-            f"{_shown(address)} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}"
+            f"unknown store address {_shown(address)}",
+            fix=f"Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}",
         )
     return BACKENDS[scheme](address)
 
@@ -77,11 +80,17 @@ def _sqlite(address: str) -> Store:
 
     path, _, query = address.removeprefix("sqlite:").removeprefix("///").partition("?")
     if path == ":memory:":
-        raise InvalidSetting(f"{address!r}: a store that lives in memory has the address memory:")
+        raise InvalidSetting("SQLite address must name a file", got=address, fix="Use memory: for a store in memory.")
     if not path or (address.startswith("sqlite://") and not address.startswith("sqlite:///")):
-        raise InvalidSetting(f"{address!r} names no file. Use sqlite:///chat.db, or sqlite:////absolute/path/chat.db.")
+        raise InvalidSetting(
+            "SQLite address must name a file",
+            got=address,
+            fix="Use sqlite:///chat.db, or sqlite:////absolute/path/chat.db.",
+        )
     if query not in ("", "mode=ro"):
-        raise InvalidSetting(f"{address!r}: the only option of a SQLite address is ?mode=ro.")
+        raise InvalidSetting(
+            f"{address!r}: unknown option of a SQLite address", got=query, fix="The only one is ?mode=ro."
+        )
     return SQLiteStore(path.replace("%3f", "?"), read_only=query == "mode=ro")
 
 

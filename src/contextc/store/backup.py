@@ -1,8 +1,8 @@
-"""Copies of a SQLite store: made while it is in use, checked, and put back.
+"""Backup and restore of SQLite stores: online copies, verified before use.
 
-A store in WAL mode is up to three files. To copy one of them alone, or to put a copy beside the log of another file,
-loses or ruins what is in it. So a copy is made by SQLite's own backup, which sees one moment of the whole store, and is
-one file without a log. Restoring first takes the log of the former store into its file, or moves both aside together.
+A store in WAL mode is up to three files. Copying one of them alone, or placing a copy beside the log of another file,
+loses or corrupts data. Copies are therefore made with SQLite's backup API: one consistent snapshot in one file without
+a log. Restoring first merges the log of the previous store into its file, or moves both aside together.
 """
 
 import os
@@ -18,36 +18,34 @@ PRIVATE = 0o600
 
 
 def copy_to(source: sqlite3.Connection, target: str) -> None:
-    """Write what a connection sees into a new file: all of it, checked and on the disk, or nothing."""
+    """Write the content that a connection sees into a new file, verified and synced, or create no file."""
     if os.path.lexists(target):
-        raise InvalidSetting(f"{target}: the file already exists. Choose another name.")
+        raise InvalidSetting(f"{target}: the file already exists", fix="Choose another name.")
     partial = f"{target}.part"
     try:
         _remove(partial)
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             source.backup(copy)
-            copy.execute(
-                "PRAGMA journal_mode = DELETE"
-            ).fetchall()  # one file, that can be read from a read-only folder
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable from a read-only folder
             if (found := copy.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
-                raise StoreCorrupt(f"{target}: the copy is damaged: {found[0][0]}. Run `contextc doctor` on the store.")
+                raise StoreCorrupt(f"{target}: the copy is corrupt: {found[0][0]}", fix="Check the store itself.")
             if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasure'").fetchall():
-                copy.execute("DELETE FROM erasure")  # it has no log in which erased content could be
+                copy.execute("DELETE FROM erasure")  # the copy has no log that could hold erased content
         _sync(partial)
         os.rename(partial, target)
         _sync(os.path.dirname(os.path.abspath(target)))
     except OSError as error:
-        raise StoreUnavailable(f"{target}: the copy cannot be written: {error.strerror}. Check the folder.") from error
+        raise StoreUnavailable(f"{target}: cannot write the copy: {error.strerror}", fix="Check the folder.") from error
     finally:
         with suppress(OSError):
             os.remove(partial)
 
 
 def restore(source: str | os.PathLike[str], address: str) -> str | None:
-    """Put a copy in the place of the SQLite store at an address; where the former store was moved to, if there was one.
+    """Replace the SQLite store at an address with a copy. Return the path of the previous store, or None.
 
-    No other process may have the store open: that is `StoreBusy`.
+    Raises `StoreBusy` if another process has the store open.
     """
     from contextc.store import open_to_look
     from contextc.store.sqlite import SQLiteStore
@@ -56,10 +54,12 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     with open_to_look(address) as store:
         path = store.path if isinstance(store, SQLiteStore) else ""
     if not path:
-        raise InvalidSetting(f"{address}: only a SQLite store is restored from a file. Use pg_restore or psql.")
+        raise InvalidSetting(
+            f"{address}: only a SQLite store can be restored from a file", fix="Use pg_restore or psql."
+        )
     check_copy(source)
     if os.path.exists(path) and os.path.samefile(source, path):
-        raise InvalidSetting(f"{source}: this is the store itself. Give the file that `contextc backup` wrote.")
+        raise InvalidSetting(f"{source}: this is the store itself", fix="Give the file of a backup.")
     partial = f"{path}.restoring"
     _remove(partial)
     try:
@@ -71,17 +71,17 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
                 copy.backup(partial)
     except StoreCorrupt as error:
         raise StoreCorrupt(
-            f"{source}: the file is damaged, or not a SQLite file. Give another file that `contextc backup` wrote. "
-            "Nothing was changed."
+            f"{source}: the file is corrupt, or not a SQLite file",
+            fix="Give the file of another backup. Nothing was changed.",
         ) from error
     if version == 0:
-        raise StoreCorrupt(f"{source}: not a contextc store. Give the file that `contextc backup` wrote.")
+        raise StoreCorrupt(f"{source}: not a contextc store", fix="Give the file of a backup.")
     try:
         aside = _put_aside(path)
         os.replace(partial, path)
         _sync(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
-        raise StoreUnavailable(f"{path}: the copy cannot be put there: {error.strerror}. Check the folder.") from error
+        raise StoreUnavailable(f"{path}: cannot write the store: {error.strerror}", fix="Check the folder.") from error
     finally:
         with suppress(OSError):
             os.remove(partial)
@@ -90,16 +90,16 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
 
 def check_copy(source: str) -> None:
     if not os.path.isfile(source):
-        raise InvalidSetting(f"{source}: file not found. Give the file that `contextc backup` wrote.")
+        raise InvalidSetting(f"{source}: file not found", fix="Give the file of a backup.")
 
 
 def remove_empty(path: str) -> None:
-    """Remove the file of a SQLite store that holds nothing and that no other process has open."""
+    """Remove the file of a SQLite store that has no rows and that no other process has open."""
     with suppress(StoreError, sqlite3.Error, OSError):
         if not _close_log(path):
             return
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
-            store.execute("BEGIN EXCLUSIVE")  # who opens it now waits, and then finds no file
+            store.execute("BEGIN EXCLUSIVE")  # a process that opens it now waits, and then finds no file
             named = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             tables = [name for (name,) in named if name not in ("schema_version", "sqlite_sequence")]
             if not any(store.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in tables):
@@ -107,10 +107,10 @@ def remove_empty(path: str) -> None:
 
 
 def _put_aside(path: str) -> str | None:
-    """Keep the former store under another name, with everything that belongs to it; that name."""
+    """Move the previous store with all its files to another name. Return that name, or None if there was no store."""
     aside = _free(path)
     if os.path.exists(path):
-        with suppress(OSError):  # SQLite removes a log that it cannot read; somebody else may be able to
+        with suppress(OSError):  # SQLite deletes a log that it cannot read; keep it for recovery tools
             os.link(f"{path}-wal", f"{aside}-wal")
         is_damaged = False
         try:
@@ -119,8 +119,8 @@ def _put_aside(path: str) -> str | None:
             if not is_damaged:
                 _remove(f"{aside}-wal")
         try:
-            os.link(path, aside)  # so that there is a whole store under the old name until the copy replaces it
-        except OSError:  # a file system without links
+            os.link(path, aside)  # the old name keeps a complete store until the copy replaces it
+        except OSError:  # the file system has no hard links
             os.rename(path, aside)
     for each in BESIDE:
         with suppress(FileNotFoundError):
@@ -129,7 +129,7 @@ def _put_aside(path: str) -> str | None:
 
 
 def _close_log(path: str) -> bool:
-    """Take the log into the file, and check that no other process has it open. False where the file is damaged."""
+    """Merge the log into the file. Return False if the file is corrupt; raise `StoreBusy` if it is open elsewhere."""
     try:
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as former:
             mode = former.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -138,10 +138,10 @@ def _close_log(path: str) -> bool:
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return False
         if not name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise StoreError(f"{path}: {error}. Nothing was changed.") from error
+            raise StoreError(f"{path}: {error}", fix="Nothing was changed.") from error
         mode = []
     if mode != [("delete",)]:
-        raise StoreBusy(f"{path}: another process has the store open. Stop it and retry. Nothing was changed.")
+        raise StoreBusy(f"{path}: another process has the store open", fix="Stop it and retry. Nothing was changed.")
     return True
 
 

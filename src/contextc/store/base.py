@@ -1,8 +1,8 @@
-"""The values a store hands out, and what its parts are to each other.
+"""The values a store returns, and the interface between a back-end and the rest of the package.
 
-A back-end is a way to run SQL in a transaction (`Transaction`) plus a `Dialect`. Everything a store knows about
-conversations is written once, as functions over a transaction: `chain` (append, load), `branches` (fork, rewind, edit,
-delete), `leases`, `streams`, `redaction`.
+A back-end runs SQL in a transaction (`Transaction`) and states its `Dialect`. All operations on conversations are
+written once, as functions that take a transaction: `chain` (append, load), `branches` (fork, rewind, edit, delete),
+`leases`, `streams`, `redaction`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,22 +13,22 @@ import msgspec
 from contextc.messages import Message
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[Any, ...]  # a database gives back what the schema says; drivers do not type it
+Row: TypeAlias = tuple[Any, ...]  # drivers do not type the values; the schema determines them
 Reference: TypeAlias = str | int | Message
-"""A message of a conversation: by its seq, its uid, its id (or the first 12 characters of it), or itself."""
+"""A message of a conversation: its seq, its uid, its id (or the first 12 characters of it), or the message itself."""
 
 DEFAULT_AGENT = "assistant"
 
 
 class Dialect(NamedTuple):
-    """Where two databases spell the same thing differently."""
+    """SQL fragments that differ between databases."""
 
     name: str
-    lock: str  # appended to a SELECT, keeps others from changing its row until the transaction ends
-    now: str  # the clock all writers share, in seconds
-    check: str  # a query that finds damage in the files, one row each, or the one row "ok"; empty where there is none
-    unlocked: str = ""  # appended to a SELECT, takes the lock of those rows alone that nobody else has locked
-    hurry: str = ""  # a statement that lets the rest of the transaction wait but shortly for locks; empty where none is
+    lock: str  # appended to a SELECT: locks the rows until the transaction ends
+    now: str  # the clock that all writers share, in seconds
+    check: str  # a query that returns damage in the files, one row each, or the one row "ok"; may be empty
+    unlocked: str = ""  # appended to a SELECT: skips rows that another transaction has locked
+    hurry: str = ""  # a statement that shortens lock waits in the rest of the transaction; may be empty
 
     def ddl(self, statement: str) -> str:
         if self.name == "sqlite":
@@ -44,14 +44,14 @@ class Dialect(NamedTuple):
 
 
 class Transaction(Protocol):
-    """One transaction: everything in it happens, or nothing."""
+    """An open database transaction."""
 
     dialect: Dialect
     again: bool
-    """True where an earlier try was cut off while committing, so its work may be there already."""
+    """True if the connection of an earlier attempt broke during commit, so its changes may already be stored."""
 
     def run(self, sql: str, *values: object) -> int:
-        """Execute, and say how many rows it changed."""
+        """Execute a statement and return the number of changed rows."""
         ...
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
@@ -62,7 +62,7 @@ class Transaction(Protocol):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a conversation stands. `revision` grows when something other than an append happened to it."""
+    """The state of a conversation. `revision` grows with every change other than an append."""
 
     name: str
     root: str
@@ -75,7 +75,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a conversation: it begins after message `base` (0: at the root) and ends at `tip`."""
+    """A branch of a conversation. It begins after message `base` (0: at the root) and ends at `tip`."""
 
     number: int
     parent: int | None
@@ -87,7 +87,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What was put right after a turn whose process died."""
+    """A turn whose process died, and the messages that recovery appended for it."""
 
     conversation: str
     agent: str
@@ -96,7 +96,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to run one turn of an agent. It is renewed by itself until it is released or its process ends."""
+    """The exclusive right to run one turn of an agent. It is renewed in the background until it is released."""
 
     conversation: str
     agent: str
@@ -104,4 +104,4 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float
     pid: int
     root: int
-    """The number of the conversation, which a later one of the same name does not have."""
+    """The number of the conversation. A later conversation of the same name has another number."""

@@ -1,6 +1,7 @@
-"""Forks, rewinds, edits: new branches that share what came before. None of them copies or changes a message.
+"""Fork, rewind, edit, switch, reset and delete: operations on the branches of a conversation.
 
-`delete` is the only call that removes any, and it leaves alone what a fork of another conversation still stands on.
+New branches share all earlier messages; no message is copied or changed. Only `delete` removes messages, and it keeps
+those that a fork still needs.
 """
 
 from collections.abc import Sequence
@@ -65,14 +66,14 @@ LISTING = (
 
 
 def listing(tx: Transaction) -> list[Conversation]:
-    """Every conversation, in one query."""
+    """Return all conversations, read in one query."""
     return [_listed(tx, row) for row in tx.rows(LISTING)]
 
 
 def _listed(tx: Transaction, row: Row) -> Conversation:
     name, first, tip, length, branch, revision, edge, created, is_sound = row
     if first is None or not isinstance(length, int) or not is_sound:
-        return describe(tx, name)  # which raises, and says what is wrong
+        return describe(tx, name)  # raises, and states the damage
     return Conversation(
         name=name,
         root=as_id(first).hex(),
@@ -86,7 +87,7 @@ def _listed(tx: Transaction, row: Row) -> Conversation:
 
 
 def branch_counts(tx: Transaction) -> dict[str, int]:
-    """How many branches each conversation has."""
+    """Return the number of branches of each conversation."""
     sql = "SELECT conversation, count(*) FROM branch WHERE conversation IS NOT NULL GROUP BY conversation"
     return {name: number for name, number in tx.rows(sql)}
 
@@ -112,7 +113,7 @@ def branches(tx: Transaction, conversation: str) -> list[Branch]:
 
 
 def begin(tx: Transaction, name: str) -> Conversation:
-    """A conversation in which nothing was said yet."""
+    """Create an empty conversation."""
     check_name(name)
     own = new_root()
     if find_head(tx, name, True) is not None or create(tx, name, own).id != own:
@@ -159,7 +160,7 @@ def edit(tx: Transaction, conversation: str, target: Reference, entry: Entry) ->
     here = head(tx, conversation, lock=True)
     spot = find(tx, conversation, here, target)
     if spot.seq == 0:
-        raise InvalidInput("The root is no message, and cannot be edited.")
+        raise InvalidInput("The root is not a message and cannot be edited", fix="Name a message with seq 1 or more.")
     before = find(tx, conversation, here, spot.seq - 1)
     number = _branch_at(tx, conversation, here.tree, here.branch, before)
     _turn_to(tx, conversation, number)
@@ -177,8 +178,9 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
 def reconcile(
     tx: Transaction, conversation: str, theirs: Sequence[Message], verified: Verified | None = None
 ) -> Difference:
-    """Turn to the line that a client's history continues: the current one, another, or a new one that leaves the
-    nearest.
+    """Switch to the branch that a client's history continues: the current one, another one, or a new one.
+
+    A new branch starts from the branch that has the longest match.
     """
     here = head(tx, conversation, lock=True)
     best, line = compare(messages_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
@@ -187,7 +189,7 @@ def reconcile(
     for branch in reversed(branches(tx, conversation)):
         try:
             other = compare(messages_between(tx, branch.number, 0, branch.length, verified), theirs)
-        except StoreCorrupt:  # a branch that was left behind: nobody goes back to what cannot be read
+        except StoreCorrupt:  # another branch with unreadable messages cannot be continued
             continue
         if (other.tail, other.rewrites) < (best.tail, best.rewrites):
             best, line = other, branch.number
@@ -198,13 +200,13 @@ def reconcile(
 
 
 def renamed(tx: Transaction, tree: int, entry: Entry) -> Entry:
-    """The entry, under another version of its uid where that one is taken: an edit that kept its name."""
+    """Return the entry with a new version of its uid if the uid is taken, as for an edit under the same uid."""
     message = replace(entry.admitted.message, uid=free_uid(tx, tree, entry.admitted.message.uid))
     return replace(entry, admitted=replace(entry.admitted, message=message))
 
 
 def reset(tx: Transaction, conversation: str) -> Conversation:
-    """Set the context edge behind the last message. The history stays."""
+    """Start the context after the last message. The history is kept."""
     here = head(tx, conversation, lock=True)
     if here.seq > edge_of(tx, here.branch, here.seq):
         tx.run("INSERT INTO edge (place) VALUES (?)", place(here.branch, here.seq))
@@ -229,8 +231,9 @@ def delete(tx: Transaction, conversation: str) -> None:
 
 
 def _drop_unused_branches(tx: Transaction, tree: int) -> None:
-    """Newest first, remove what belongs to no conversation and carries no branch; of the rest, what lies past the
-    forks.
+    """Remove branches without a conversation and without child branches, newest first.
+
+    From other branches without a conversation, remove the messages after the last fork.
     """
     rows = tx.rows("SELECT number FROM branch WHERE tree = ? AND conversation IS NULL ORDER BY number DESC", tree)
     for (number,) in rows:
@@ -246,7 +249,7 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
 
 
 def _branch_at(tx: Transaction, conversation: str, tree: int, line: int, spot: Spot) -> int:
-    """A new branch that begins after a message, with the edges that branch `line` has up to there."""
+    """Create a branch that begins after a message, with the context edges that branch `line` has up to there."""
     number = new_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
     tx.run(
         "INSERT INTO edge (place) SELECT place + ? FROM edge WHERE place BETWEEN ? AND ?",

@@ -1,6 +1,6 @@
-"""Appending to a chain and reading it back: the two things that happen all the time.
+"""Append messages to a chain, and load them.
 
-An append looks at one conversation row and one message row, whatever the length of the history, and writes one row.
+An append reads one conversation row and one message row, and writes one row, whatever the length of the history.
 """
 
 import os
@@ -21,6 +21,7 @@ from contextc.errors import (
 from contextc.messages import (
     Admitted,
     Message,
+    admit,
     chain_id,
     content_of,
     from_json,
@@ -55,10 +56,10 @@ from contextc.store.sync import EDITED
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A message on its way in, with what stays the same if its transaction has to be run again.
+    """A message to append, with the values that stay the same when its transaction is retried.
 
-    Its uid is the one it brought, or its place and `mark`, which is random. `tried` holds each place it was given, with
-    the id it had there: a transaction that is run again looks there, and nowhere else, for what it may have stored.
+    Its uid is the given one, or is made of its place and `mark`, which is random. `tried` lists the places it was
+    written to, each with its id. A retry looks only at these places for a row that an earlier attempt stored.
     """
 
     admitted: Admitted
@@ -71,7 +72,7 @@ def now_ms() -> int:
     return time_ns() // 1_000_000
 
 
-marks = count(int.from_bytes(os.urandom(8)) >> 1)  # a random start, so that no two processes count alike
+marks = count(int.from_bytes(os.urandom(8)) >> 1)  # a random start, different in every process
 
 
 def _count_anew() -> None:
@@ -87,19 +88,27 @@ def entry(admitted: Admitted) -> Entry:
     return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000, [])
 
 
+def admit_to(message: Message, conversation: str, *, index: int | None = None) -> Admitted:
+    """Validate a message. An error names the conversation, and the message's index in a list."""
+    try:
+        return admit(message)
+    except InvalidMessage as error:
+        raise error.within(conversation, index) from None
+
+
 def new_uid() -> str:
-    """A name for a message whose place is not known yet."""
+    """Return a uid for a message whose place is not known yet."""
     return f"{now_ms():012x}{os.urandom(10).hex()}"
 
 
 class Verified:
-    """The stretch of each branch whose rows a store handle has read and found to match their ids."""
+    """The range of each branch whose rows a store handle has read and verified against their ids."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
 
     def unknown(self, branch: int, first: int, last: int) -> int:
-        """Return the first seq from `first` to `last` that was not verified yet; behind `last` where all were."""
+        """Return the first seq from `first` to `last` that was not verified yet, or a seq after `last` if all were."""
         low, high = self._known.get(branch, (0, 0))
         return high + 1 if low <= first <= high else first
 
@@ -114,10 +123,9 @@ class Verified:
 def messages_between(
     tx: Transaction, branch: int, after: int, upto: int, verified: Verified | None = None
 ) -> list[Message]:
-    """Return the messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`.
+    """Return the messages of the chain that ends on `branch`, after seq `after` up to seq `upto`.
 
-    A row that is missing, or that does not match its id, is `StoreCorrupt`. Rows that `verified` knows are not verified
-    again.
+    Raises `StoreCorrupt` if a row is missing or does not match its id. Rows in `verified` are not verified again.
     """
     found: list[Message] = []
     for number, first, last in stretches(lineage(tx, branch), after, upto):
@@ -132,7 +140,7 @@ def messages_between(
 
 
 def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
-    """Messages of a branch that were verified before."""
+    """Load messages of a branch that were verified before."""
     low, high = place(branch, first), place(branch, last)
     rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     try:
@@ -140,13 +148,13 @@ def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]
             return [from_json(body) for (body,) in rows]
     except UNREADABLE:
         pass
-    return checked_messages(tx, branch, first, last)  # which says what is wrong with which
+    return checked_messages(tx, branch, first, last)  # raises, and names the row
 
 
 def checked_messages(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
     """Return the messages `first` to `last` of a branch.
 
-    One that is missing, or that does not match its id, is `StoreCorrupt`.
+    Raises `StoreCorrupt` if one is missing or does not match its id.
     """
     low, high = place(branch, first), place(branch, last)
     rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
@@ -164,7 +172,7 @@ def checked_messages(tx: Transaction, branch: int, first: int, last: int) -> lis
 
 
 def _id_before(tx: Transaction, branch: int, seq: int) -> bytes:
-    """The id that the message `seq` of a branch was chained to."""
+    """Return the id of the message, or of the root, before message `seq` of a branch."""
     row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq - 1))
     if row is not None:
         return as_id(row[0])
@@ -191,13 +199,13 @@ def load(
     high = at.seq if upto is None else find(tx, conversation, at, upto).seq
     if last is not None:
         if not isinstance(last, int) or last < 0:
-            raise InvalidInput(f"last={last!r}: ask for 0 or more messages.")
+            raise InvalidInput("last must be an integer, 0 or more", got=last)
         low = max(low, high - last)
     return messages_between(tx, at.branch, low, high, verified)
 
 
 class Window(NamedTuple):
-    """Some messages of a line, how many the line has, and which it is."""
+    """A range of messages of a branch, the length of the branch, and its number."""
 
     messages: list[Message]
     length: int
@@ -207,7 +215,7 @@ class Window(NamedTuple):
 def window(
     tx: Transaction, conversation: str, *, after: int = 0, before: int | None = None, limit: int, branch: int | None
 ) -> Window:
-    """At most `limit` messages: the first ones after a seq, or the last ones before one."""
+    """Load at most `limit` messages: the first ones after a seq, or the last ones before a seq."""
     at = head(tx, conversation)
     if branch is not None and branch != at.branch:
         at = on_branch(tx, conversation, at, branch)
@@ -224,7 +232,7 @@ def append(
     key: str | None = None,
     parent: Reference | None = None,
 ) -> list[Message]:
-    """Put messages at the end of the conversation, which is made if there is none yet."""
+    """Append messages to a conversation, which is created if it does not exist."""
     at = find_head(tx, conversation, True) or create(tx, conversation)
     if tx.again and (stored := stored_before(tx, entries)):
         return stored
@@ -256,7 +264,7 @@ def place_messages(tx: Transaction, conversation: str, at: Head, entries: Sequen
 
 
 def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, bytes]]:
-    """The message that follows the end of a conversation, and its row: place, id, time, body."""
+    """Return the message as the next one of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
     branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
     message = replace(message, uid=_uid(entry, branch, seq), id=identity.hex(), seq=seq, time=moment)
@@ -277,7 +285,7 @@ APPEND_AT_TIP = (
 
 
 def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> Head:
-    """A new conversation, with a root of its own."""
+    """Create a conversation with its own root."""
     check_new_name(conversation)
     root_id, moment = root_id or new_root(), now_ms()
     made = tx.row(
@@ -287,7 +295,7 @@ def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> 
         moment,
         moment // 1000,
     )
-    if made is None:  # another writer was faster; its transaction is over by now
+    if made is None:  # another writer created it; its transaction has ended by now
         return head(tx, conversation, lock=True)
     branch = new_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
     tx.run("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
@@ -297,7 +305,7 @@ def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> 
 def new_branch(
     tx: Transaction, conversation: str, *, tree: int | None, parent: int | None, base_seq: int, base_id: bytes
 ) -> int:
-    """A branch that begins after a message; the first of its tree gives the tree its number."""
+    """Create a branch that begins after a message. The number of a tree is that of its first branch."""
     row = tx.row(
         "INSERT INTO branch (tree, parent, base_seq, base_id, conversation, created) VALUES (?, ?, ?, ?, ?, ?)"
         " RETURNING number",
@@ -316,11 +324,14 @@ def new_branch(
 
 
 def check_blobs(tx: Transaction, conversation: str, blobs: dict[str, bytes | None]) -> None:
-    """Refuse blobs that are named, and are not there."""
+    """Raise `InvalidMessage` if a named blob is not in the store."""
     for name, data in blobs.items():
         if data is None and tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name) is None:
             raise InvalidMessage(
-                f"the store has no blob {name}. Give the bytes with `data`.", field="blob", conversation=conversation
+                f"the store has no blob {name}",
+                field="blob",
+                conversation=conversation,
+                fix="Pass the bytes with `data`.",
             )
 
 
@@ -328,7 +339,7 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
     check_blobs(tx, conversation, blobs)
     for name, data in blobs.items():
         if data is not None:
-            # The update that changes nothing locks the row, so that nobody takes an unused blob away meanwhile.
+            # The update without effect locks the row: no other transaction can remove the unused blob meanwhile.
             tx.run(
                 "INSERT INTO blob (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET name = excluded.name",
                 name,
@@ -338,9 +349,9 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
 
 
 def stored_before(tx: Transaction, entries: Sequence[Entry]) -> list[Message]:
-    """Return what an earlier try of the same transaction stored, whose answer was lost on the way.
+    """Return the messages that an earlier attempt of the same transaction stored, if its commit was not confirmed.
 
-    A row is ours where it stands at a place that was tried, with the id and the uid that were tried there.
+    A row is ours if it is at a place that was tried, with the id and the uid that were tried there.
     """
     return [message for entry in entries if (message := _stored(tx, entry)) is not None]
 
@@ -374,7 +385,7 @@ def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Mess
 
 
 def _after_parent(tx: Transaction, conversation: str, at: Head, parent: Reference, wanted: Entry) -> Message | None:
-    """None where the stated parent is the tip; the message itself where it already follows that parent."""
+    """Return None if the stated parent is the tip, or the message if it already follows that parent."""
     if isinstance(parent, str) and parent == root(tx, at.tree).hex():
         parent = 0
     spot = find(tx, conversation, at, parent)
@@ -387,7 +398,7 @@ def _after_parent(tx: Transaction, conversation: str, at: Head, parent: Referenc
 
 
 def free_uid(tx: Transaction, tree: int, uid: str) -> str:
-    """The uid, or another version of it where that one is taken."""
+    """Return the uid, or a new version of it if it is taken."""
     free, version = uid, 1
     while free and by_name(tx, tree, free):
         version += 1
@@ -401,7 +412,8 @@ def _keep_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: in
         "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", tree, uid, where
     ):
         raise InvalidMessage(
-            f"there is already a message {uid!r}. Leave uid empty for a new message; use `key` to append once.",
+            f"there is already a message {uid!r}",
             field="uid",
             conversation=conversation,
+            fix="Leave uid empty for a new message, or use `key` to append once.",
         )

@@ -1,9 +1,9 @@
-"""Runs work in transactions: connections, retries, migration. What differs between back-ends is added by a subclass.
+"""Transactions: connections, retries and migration, for all back-ends. Subclasses add what differs.
 
-A transaction has no effect but its own, so one that lost a race, or whose connection was cut, is run again. While the
-server is away the operation waits for it, with growing pauses. Where the answer to a commit was lost, the back-end is
-asked what became of it. A connection serves one transaction at a time and is kept for the next, so a store may be used
-from many threads; a forked process makes its own.
+Work in a transaction has no other effects, so it is retried after a conflict or a broken connection. While the server
+is unavailable, the operation waits with growing pauses. If the connection broke during commit, the back-end is asked
+for the outcome. A connection runs one transaction at a time and is then reused, so many threads can share a store. A
+forked process opens its own connections.
 """
 
 import os
@@ -21,27 +21,27 @@ from contextc.store.keeper import Keeper
 from contextc.store.migrations import Migration, migrations
 
 TRIES = 8
-"""Lost races in a row, until an operation gives up."""
+"""Number of consecutive conflicts after which an operation fails."""
 OUTAGE_SECONDS = 60.0
-"""Time that an operation waits for a server that is away."""
+"""Time that an operation waits for an unavailable server."""
 LONGEST_PAUSE = 1.0
-"""Seconds between two attempts to connect. Where connections are made, and then cut, the next one is made sooner."""
+"""Seconds between two attempts to connect. After a connection that broke, the pause is a tenth of it."""
 
 
 def jitter(seconds: float) -> float:
-    """Somewhere between nothing and that long, so that those who collided do not meet again."""
+    """Return a random duration up to `seconds`, so that conflicting writers do not collide again."""
     return seconds * os.urandom(1)[0] / 255
 
 
 class Again(Exception):
-    """The transaction lost a race and left no trace: run it again."""
+    """A conflict with another transaction. Nothing was stored: retry."""
 
 
 class Cut(Exception):
-    """The connection broke, or none could be made for now.
+    """The connection broke, or the server accepts none at the moment.
 
-    `committing` says that the answer to a commit was lost. `mark` then identifies the transaction for `_was_stored`,
-    and `result` is what its work returned. `error` is raised where the outage does not end.
+    `committing` is True if it broke during commit. `mark` then identifies the transaction for `_was_stored`, and
+    `result` is the return value of its work. `error` is raised if the outage does not end.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Cut(Exception):
 
 
 class Patience:
-    """Growing pauses between tries, for a limited time from the first one on."""
+    """Growing pauses between retries, for a limited time after the first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._end, self._pause = seconds, 0.0, 0.02
 
     def pause(self, longest: float) -> bool:
-        """Sleep for a moment; False, at once, where the time is over."""
+        """Sleep, and return True. Return False at once if the time is over."""
         now = time.monotonic()
         self._end = self._end or now + self._seconds
         if now >= self._end:
@@ -84,19 +84,19 @@ class Engine(ABC, Generic[Connection]):
         _OPEN.add(self)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run work that changes nothing on one consistent view of the store."""
+        """Run read-only work on one consistent snapshot of the store."""
         return self._attempt(work, writing=False, repeatable=True)
 
     def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
-        """Run work in one transaction. Where it loses a race it is run again, so it must have no other effect.
+        """Run work in one transaction. It is retried after a conflict, so it must have no other effects.
 
-        `repeatable` work looks at `tx.again` and finds what it did before: it may be run again even where the
-        connection broke while committing, and the server cannot tell the outcome.
+        `repeatable` work checks `tx.again` and finds the changes of an earlier attempt. It is retried even if the
+        connection broke during commit and the server does not report the outcome.
         """
         return self._attempt(work, writing=True, repeatable=repeatable)
 
     def close(self) -> None:
-        """Close every connection. Leases that are still held run out by themselves."""
+        """Close all connections. Leases that are still held expire."""
         self._closed = True
         self._keeper.stop()
         self._drop_idle()
@@ -110,13 +110,13 @@ class Engine(ABC, Generic[Connection]):
         self.close()
 
     def __del__(self) -> None:
-        """A script that simply ends has closed its store, too."""
+        """Close a store that was not closed explicitly."""
         if not getattr(self, "_closed", True):
             with suppress(Exception):
                 self.close()
 
     def migrate(self, steps: tuple[Migration, ...] | None = None) -> None:
-        """Bring the schema up to date, or refuse a store that is ahead of us."""
+        """Migrate the schema to the current version. Raise `SchemaTooNew` if the store is newer."""
         steps = steps or migrations()
         known = steps[-1].version
         if self.read(self._version) == known:
@@ -141,7 +141,7 @@ class Engine(ABC, Generic[Connection]):
     def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
         races, again, patience = 0, False, Patience(self.outage_seconds)
         cut: Cut | None = None
-        unknown: Cut | None = None  # a commit whose outcome has to be found out
+        unknown: Cut | None = None  # a commit whose outcome is unknown
         while races < TRIES:
             connection: Connection | None = None
             try:
@@ -180,35 +180,39 @@ class Engine(ABC, Generic[Connection]):
             return result
         if again or unknown is not None:
             raise StoreUnavailable(
-                f"The connection to {self.address} broke while committing, so whether the last change was stored is "
-                "not known. Look before you repeat it."
+                f"{self.address}: the connection broke while committing, and it is unknown whether the last change "
+                "was stored",
+                fix="Load the conversation before you retry.",
             ) from (cut.__cause__ if cut else None)
         if cut is not None and cut.error is not None:
             raise cut.error from cut.__cause__
         raise StoreUnavailable(
-            f"{self.address} cut the connection for {self.outage_seconds:g} s, or refused the transaction {TRIES} "
-            "times in a row. Nothing was stored. Try again when it is back."
+            f"{self.address}: the connection broke repeatedly for {self.outage_seconds:g} s, or the transaction "
+            f"conflicted with others {TRIES} times in a row",
+            fix="Nothing was stored. Retry later.",
         ) from (cut.__cause__ if cut else None)
 
     def write_one(self, sql: str, *values: object) -> bool:
-        """One statement as a transaction of its own, where the back-end has a short way for it; whether it changed a
-        row. False where it did not, or has no short way: then do it with `write`.
+        """Run one statement as its own transaction, if the back-end has a fast path. Return True if it changed a row.
+
+        On False (no change, or no fast path) use `write`.
         """
         return self._run_alone(sql, values)
 
     def read_one(self, sql: str, *values: object) -> list[Row] | None:
-        """The rows of one SELECT as a transaction of its own, where the back-end has a short way for it; None where it
-        has none: then use `read`.
+        """Return the rows of one SELECT as its own transaction, or None if the back-end has no fast path.
+
+        On None use `read`.
         """
         return None
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
-        """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""
+        """Run one statement as its own transaction. Return True if it changed a row; the default is unsupported."""
         return False
 
     def _take(self) -> Connection:
         if self._closed:
-            raise StoreUnavailable(f"The store {self.address} has been closed. Open it again with open_store.")
+            raise StoreUnavailable(f"{self.address}: the store has been closed", fix="Open it again with open_store.")
         try:
             return self._idle.pop()
         except IndexError:
@@ -221,29 +225,29 @@ class Engine(ABC, Generic[Connection]):
             self._idle.append(connection)
 
     def _forked(self) -> None:
-        """In a child process: a connection must not be shared with the parent, not even to close it."""
+        """Set connections aside in a child process: they belong to the parent and must not even be closed here."""
         self._inherited += self._idle
         self._idle, self._keeper = [], Keeper()
 
     def _drop_all(self, connection: Connection | None) -> None:
-        """After a failure of the store itself no connection is trusted any more."""
+        """Close all connections after a failure of the store itself."""
         if connection is not None:
             self._disconnect(connection)
         self._drop_idle()
 
     def _drop_idle(self) -> None:
-        with suppress(IndexError):  # other threads take from it, too
+        with suppress(IndexError):  # other threads also take connections
             while True:
                 self._disconnect(self._idle.pop())
 
     def _after_failure(self, connection: Connection, error: StoreError) -> None:
-        """Decide what becomes of the connection on which an operation failed."""
+        """Keep or close the connection on which an operation failed."""
         self._drop_all(connection)
 
     def _was_stored(self, connection: Connection, lost: Cut) -> bool | None:
-        """Find out whether a transaction was committed whose answer was lost; None where that cannot be known.
+        """Return True if the transaction of a broken connection was committed, None if that is unknown.
 
-        Raises `Cut` where the server has not decided yet.
+        Raises `Cut` if the transaction is still in progress.
         """
         return None
 
@@ -261,25 +265,25 @@ class Engine(ABC, Generic[Connection]):
 
     @abstractmethod
     def _is_clean(self, connection: Connection) -> bool:
-        """Whether no transaction was left open on a connection, as a signal at the wrong moment may do."""
+        """Return True if the connection has no open transaction, as a signal handler may leave one."""
 
     @abstractmethod
     def _run(self, connection: Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run work in a transaction on a connection, and turn the driver's exceptions into ours, `Again` or `Cut`."""
+        """Run work in a transaction on a connection. Map the driver's exceptions to ours, `Again` or `Cut`."""
 
     @abstractmethod
     def _has_schema(self, tx: Transaction) -> bool: ...
 
     @abstractmethod
     def _lock_schema(self, tx: Transaction) -> None:
-        """Keep other processes from migrating the same store at once."""
+        """Lock the store against migration by other processes."""
 
     @abstractmethod
     def _scrub(self) -> None:
-        """Make removed content unreadable in the files too, as far as the back-end allows."""
+        """Erase removed content from the files too, as far as the back-end allows."""
 
     def _erases(self, tx: Transaction) -> None:
-        """Note, with the change itself, that it removes content which is still to leave the files."""
+        """Record, in the same transaction, that removed content must still be erased from the files."""
 
 
 _OPEN: "WeakSet[Engine[Any]]" = WeakSet()

@@ -1,7 +1,7 @@
-"""What goes from the ledgers when content goes from the record.
+"""Redaction of ledgers: remove the content of redacted or deleted messages from what was sent to models.
 
-A ledger holds what was sent, so it holds what is to be forgotten too. Rows keep their place; their words go. A session
-of which we keep the transcript, or whose system prompt they stand in, is given up.
+Ledger rows keep their place and lose their text. A provider session is invalidated if we store its transcript, or if
+its system prompt contains the redacted messages.
 """
 
 import re
@@ -15,12 +15,12 @@ from contextc.store.reading import read_as
 from contextc.store.transcripts import drop_owned, forget
 
 REDACTED = "redacted"
-STANDING = "Where a model stands"
+STANDING = "Channel state"
 PLACES = re.compile(rb'"p":(\d+)')
 
 
 def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
-    """Take messages out of everything that was shown, and out of summaries that may speak of them."""
+    """Remove messages from all ledgers of a tree, and from summaries that may include them."""
     first = min((where & SEQ_MASK for where in places), default=0)
     tx.run("DELETE FROM overlay WHERE tree = ? AND anchor % 4294967296 >= ?", tree, first)
     rows = tx.rows(
@@ -33,13 +33,13 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
     for channel, state, attempt in rows:
         standing: JSONObject = read_as(decode, state, STANDING)
         leads = not {*(standing.get("lead") or ())}.isdisjoint(places)
-        if leads:  # they stand in the system prompt too
+        if leads:  # the system prompt contains them too
             tx.run("DELETE FROM head WHERE channel = ?", channel)
             changed = True
         if (held := standing.get("session")) and (leads or held["id"] in sessions):
             _give_up(tx, channel)
         if attempt is not None:  # an error may quote what was sent
-            sent: JSONObject = {**read_as(decode, attempt, "A request on its way"), "error": ""}
+            sent: JSONObject = {**read_as(decode, attempt, "Pending request"), "error": ""}
             tx.run("UPDATE channel SET attempt = ? WHERE number = ?", encode(sent), channel)
         low, high = place(channel, 0), place(channel, SEQ_MASK)
         tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
@@ -47,21 +47,21 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         for where, items, wire in tx.rows(
             "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):
-            # a request that was not answered goes on from any row of the ledger, not from the one before it here
+            # an unanswered request continues any row of the ledger, not the one before it here
             merged = changed if where & SEQ_MASK > UNANSWERED else merged
             blank = _blanked(bytes(items), places, first, merged=merged)
-            if blank is not None or wire:  # a row that says nothing leaves the last words to the next
+            if blank is not None or wire:  # an empty row changes nothing for the next one
                 merged = blank is not None
             if blank is not None:
                 tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
                 changed = True
-    if changed:  # nobody goes on from what is still in memory
+    if changed:  # invalidate cached channels
         for channel, *_ in rows:
             tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
 
 
 def _give_up(tx: Transaction, channel: int) -> None:
-    """The session of a channel is not to be gone on with: the next request is a full one, and says why."""
+    """Invalidate the session of a channel: the next request is a full one and states the reason."""
     row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.lock}", channel)
     standing: JSONObject = read_as(decode, row[0], STANDING) if row else {}
     if standing.pop("session", None):
@@ -70,15 +70,15 @@ def _give_up(tx: Transaction, channel: int) -> None:
 
 
 def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool) -> bytes | None:
-    """The row without the words it holds of these messages; None where it has none of them."""
+    """Return the row without the text of these messages, or None if it contains none of them."""
     held = {int(found) for found in PLACES.findall(items)}
     summary = b'"k":"summary"' in items
     merged = merged and b'"drop":' in items
     if held.isdisjoint(places) and not merged and not (summary and any(where & SEQ_MASK >= first for where in held)):
         return None
-    row: JSONObject = read_as(decode, items, "What a model was shown")
+    row: JSONObject = read_as(decode, items, "Ledger row")
     row.pop("drop", None)
-    row.pop("held", None)  # its wire form says nothing any more, and that is not why
+    row.pop("held", None)  # its wire form is empty now, for another reason
     row["gone"] = True
     for item in cast(list[JSONObject], row["items"]):
         if item.get("k") == "summary" or item.get("p") in places:
@@ -87,7 +87,7 @@ def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool)
 
 
 def drop_channels(tx: Transaction, conversation: str) -> None:
-    """Remove everything a conversation was shown as, and what providers keep of it with us."""
+    """Remove all channels, ledgers and provider transcripts of a conversation."""
     drop_owned(tx, conversation)
     for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
         for table in ("shown", "manifest", "replaced"):
@@ -95,7 +95,7 @@ def drop_channels(tx: Transaction, conversation: str) -> None:
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM head WHERE channel = ?", channel)
     tx.run("DELETE FROM channel WHERE conversation = ?", conversation)
-    tx.run(  # forks may stand on its rows
+    tx.run(  # forks may continue its rows
         "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree ="
         " (SELECT tree FROM conversation WHERE name = ?))",
         conversation,

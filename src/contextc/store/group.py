@@ -1,13 +1,13 @@
-"""Writers that wait for the disk together: their transactions are brought to it as one.
+"""Group commit: concurrent writers of one process share a transaction.
 
-A commit costs what the disk takes to say that it has it, however much is in it. So while one writer waits for that, the
-others stand in line, and the first of them then runs the work of all: each between two savepoints, as if it were alone
-and they had come one after the other. Who fails takes nothing along. Where the whole cannot be stored nothing was, and
-everybody is run alone, once, which tells them what is wrong. A writer that is alone is not kept waiting.
+A commit costs one disk sync, however much it contains. While one writer waits for the sync, the others queue. The
+first in the queue (the leader) then runs the work of all queued writers in one transaction. Each runs in a savepoint,
+so a failure affects only its own work. If the group cannot be stored, nothing was stored, and each writer then runs
+alone once to get its own error. A single writer does not wait.
 
-Signals come to the main thread only, and may end it anywhere. So it never stands in line, nobody writes for it, and it
-for nobody. It takes turns with those who lead, by locks that are held by a `with` and by nothing else: an interrupt
-leaves none of them behind.
+Python runs signal handlers on the main thread, which may raise anywhere. The main thread therefore never queues, and
+never shares a transaction. It alternates with the leaders. All its locks are held by `with`, so an interrupt releases
+them.
 """
 
 import threading
@@ -19,28 +19,28 @@ from contextc.errors import InvalidInput
 from contextc.store.base import T, Transaction
 
 MOST = 100
-"""Writers whose work is one transaction."""
+"""Maximum number of writers in one transaction."""
 
 
 class Together(Protocol):
-    """Runs pieces of work in one transaction; what each gave or raised, or None where nothing was stored."""
+    """Runs several pieces of work in one transaction. Returns an outcome for each, or None if nothing was stored."""
 
     def __call__(self, works: Sequence[Callable[[Transaction], Any]]) -> "list[Outcome] | None": ...
 
 
 class Outcome:
-    """What came of a piece of work."""
+    """The result of a piece of work: its return value or its exception."""
 
     __slots__ = ("error", "value")
 
-    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:  # as different as what they do
+    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:  # any return type
         self.value, self.error = value, error
 
 
 class _Writer:
-    """One who stands in line. `outcome` is there when somebody has done the work; else it is this one's to do.
+    """A queued writer. `outcome` is set if a leader ran its work; otherwise the writer leads itself.
 
-    `alone` says that a group it was in could not be stored: it is in no other.
+    `alone` is True after its group could not be stored: it joins no other group.
     """
 
     __slots__ = ("_turn", "alone", "outcome", "work")
@@ -60,7 +60,7 @@ class _Writer:
 
 
 class Line:
-    """Where the writers of one process stand."""
+    """The queue of writers of one process."""
 
     def __init__(self, together: Together) -> None:
         self._together = together
@@ -68,28 +68,28 @@ class Line:
         self._waiting: list[_Writer] = []
         self._busy = False
         self._inside: set[int] = set()
-        """The threads that are here: a write inside a write would wait for itself."""
+        """Threads that are writing or queued: a nested write would deadlock."""
         self._disk = threading.Lock()
-        """Held by whoever writes."""
+        """Held by the thread that writes."""
         self._main = threading.Lock()
-        """Held by the main thread while it writes or is next: meanwhile nobody who leads goes on to the disk."""
+        """Held by the main thread while it writes or is next: leaders wait meanwhile."""
         self._kept = threading.Lock()
-        """Held by one who leads and waits: the main thread does not come before it a second time."""
+        """Held by a waiting leader: the main thread cannot overtake it twice."""
 
     def write(self, work: Callable[[Transaction], T], alone: Callable[[], T]) -> T:
-        """Do a piece of work with those of others, or as it is done `alone`."""
+        """Run work in a group, or by calling `alone`."""
         return self._once(lambda: self._for_itself(alone) if _is_main() else self._in_line(_Writer(work), alone))
 
     def at_once(self, statement: Callable[[], bool]) -> bool:
-        """Run one short statement where nobody writes; False where somebody does: then it goes in line, as work."""
+        """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
         return self._once(lambda: self._for_itself(statement) if _is_main() else self._if_free(statement))
 
     def _once(self, write: Callable[[], T]) -> T:
         me = get_ident()
         if me in self._inside:
             raise InvalidInput(
-                "A write was begun inside another one of the same thread, and would wait for itself. Use the "
-                "transaction that the work is given, or write when it is done."
+                "A write was started inside another one of the same thread, which would deadlock",
+                fix="Use the transaction that the work received, or write after it has returned.",
             )
         try:
             self._inside.add(me)
@@ -98,7 +98,7 @@ class Line:
             self._inside.discard(me)
 
     def _for_itself(self, write: Callable[[], T]) -> T:
-        """The main thread's turn."""
+        """Write on the main thread."""
         with self._kept:
             pass
         with self._main, self._disk:
@@ -125,7 +125,7 @@ class Line:
         return writer.outcome.value
 
     def _lead(self, write: Callable[[], T]) -> T:
-        """Write when it is not the main thread's turn; then the next one leads."""
+        """Write when the main thread does not; then make the next writer lead."""
         with self._kept:
             with self._main:
                 pass
@@ -137,7 +137,7 @@ class Line:
             self._hand_on()
 
     def _for_all(self, writer: _Writer, alone: Callable[[], T]) -> T:
-        """The work of all who wait, or of one alone where nobody else does."""
+        """Run the work of all queued writers, or of this one alone if no other is queued."""
         others = [] if writer.alone else self._take_others()
         if not others:
             return alone()
@@ -145,7 +145,7 @@ class Line:
         try:
             found = self._together([writer.work, *[other.work for other in others]])
         finally:
-            if found is None:  # nothing was stored: each for itself
+            if found is None:  # nothing was stored: each runs alone
                 for other in others:
                     other.alone = True
                 with self._mutex:
@@ -168,7 +168,7 @@ class Line:
         return others
 
     def _hand_on(self) -> None:
-        """The next one leads."""
+        """Make the next writer lead."""
         with self._mutex:
             after = self._waiting.pop(0) if self._waiting else None
             self._busy = after is not None

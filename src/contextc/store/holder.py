@@ -1,9 +1,9 @@
-"""Who holds a lease, in a form another process can check: is that process still there?
+"""The identity of the process that holds a lease, in a form that another process can check.
 
-A lease ends by itself when its time runs out. That is enough everywhere, but slow after a crash, so on Linux a
-process of the same machine is looked up at once. The machine is the kernel's boot id and the process namespace: two
-containers that share a file do not see each other's processes, and must not take them for dead. The start time tells
-a process from a later one that was given the same number. A process that cannot be seen is not a dead one.
+A lease expires. That is sufficient but slow after a crash, so on Linux a process on the same machine is looked up
+directly. The machine is identified by the kernel's boot id and the process namespace, because two containers that share
+a file do not see each other's processes. The start time distinguishes a process from a later one with the same
+pid. A process that cannot be seen is not assumed dead.
 """
 
 import os
@@ -18,7 +18,7 @@ def current_holder() -> str:
 
 
 def is_gone(holder: str) -> bool:
-    """True only where it is certain: a process of this machine that has ended."""
+    """Return True only if it is certain that the process was on this machine and has ended."""
     pid, started = _local(holder)
     if not pid:
         return False
@@ -27,13 +27,13 @@ def is_gone(holder: str) -> bool:
 
 
 def is_alive(holder: str) -> bool:
-    """True only where it is certain: a process of this machine that still runs, or is suspended."""
+    """Return True only if it is certain that the process is on this machine and runs, or is suspended."""
     pid, started = _local(holder)
     return bool(pid) and _started(pid) == started
 
 
 def _local(holder: str) -> tuple[int, str]:
-    """Number and start time of a process of this machine; 0 where it is of another, or cannot be looked up here."""
+    """Return pid and start time of a process on this machine; pid 0 for another machine, or if it cannot be checked."""
     machine, _, process = holder.partition(" ")
     pid, _, started = process.partition(" ")
     return (int(pid), started) if started and machine == _machine() and pid.isdigit() else (0, "")
@@ -49,9 +49,9 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; empty for what is left of a dead one; None where it cannot be read.
+    """Return the start time of a process in kernel ticks, "" for a zombie, None if it cannot be read.
 
-    That is so where there is no such process, and where `/proc` hides the processes of other users (`hidepid`).
+    It cannot be read if the process does not exist, or if `/proc` hides other users' processes (`hidepid`).
     """
     try:
         with open(f"{PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -66,7 +66,7 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # not permitted: it is another user's
+    except OSError:  # not permitted: another user's process
         return True
     return True
 

@@ -1,8 +1,8 @@
-"""One quiet thread per store for what must happen on time: renewing leases, journaling streams.
+"""A background scheduler, one thread per store: renews leases and journals streams on time.
 
-It starts with the first task and sleeps until the next one is due. What is done for many things is done at once for all
-of them that are due, and before what is done for one: so it stays on time, however many there are. A task that fails is
-logged and tried again at its next turn: whoever depends on it learns the truth from its own next write.
+The thread starts with the first task and sleeps until the next one is due. A shared task runs once for all its items
+that are due, and before other tasks, so leases are renewed on time however many there are. A task that fails is logged
+and retried at its next interval.
 """
 
 import threading
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
 KEEPER = "contextc-keeper"
-"""The name of the thread. A store with a limit on connections keeps one for it."""
+"""The name of the thread. A store with a connection limit reserves one connection for it."""
 
 
 class _Task(NamedTuple):
     due: float
     seconds: float
     shared: bool
-    run: Callable[[list[Any]], None]  # of whatever things it is for
+    run: Callable[[list[Any]], None]  # items of any type
     thing: Any
 
 
@@ -31,7 +31,7 @@ class Keeper:
         self._count = 0
 
     def every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
-        """Call the task again and again; the function returned stops that."""
+        """Call the task periodically. Return a function that stops it."""
 
         def run(_: list[Any]) -> None:
             task()
@@ -39,7 +39,7 @@ class Keeper:
         return self._add(_Task(time.monotonic() + seconds, seconds, False, run, None))
 
     def every_for(self, seconds: float, thing: Thing, task: Callable[[list[Thing]], None]) -> Callable[[], None]:
-        """The same for one of many things: the task is called with all of them that are due."""
+        """Call the task periodically with all its items that are due. Return a function that removes `thing`."""
         return self._add(_Task(time.monotonic() + seconds, seconds, True, task, thing))
 
     def _add(self, task: _Task) -> Callable[[], None]:
@@ -60,7 +60,7 @@ class Keeper:
         return stop
 
     def stop(self) -> None:
-        """Forget every task."""
+        """Remove all tasks."""
         with self._changed:
             self._tasks.clear()
             self._changed.notify()
@@ -84,10 +84,10 @@ class Keeper:
             try:
                 first.run(things)
             except Exception as error:
-                warn(f"a background task of the store failed: {error}")
+                warn(f"background task of the store failed: {error}")
 
 
 def warn(text: str) -> None:
-    import logging  # here, because it costs as much as the rest of the store, and is hardly needed
+    import logging  # imported here: it costs as much as the rest of the store
 
     logging.getLogger("contextc.store").warning(text)

@@ -1,10 +1,10 @@
-"""Turns, one at a time: leases that end by themselves, and the repair of what a dead turn left behind.
+"""Leases: one turn at a time per conversation and agent, and the recovery of turns whose process died.
 
-A lease has a number that only grows. Every write of a turn carries it, and is refused once the lease was released or
-taken over, which changes the number. A lease that has run out and was not taken over is only late: its process was
-suspended, or kept waiting by a lock, and goes on. Taking over and opening a store both put right what the dead turn
-left: its unfinished messages enter the chain as `error`, and calls that may have run get a result that says so. Calls
-that were never started stay open. No tool is run again.
+The number of a lease only grows. Every write of a turn carries it and is refused after the lease was released or taken
+over, which changes the number. An expired lease that was not taken over is only late: its process was suspended, or
+waited for a lock, and may continue. Taking over a lease and opening a store both recover the dead turn. Its
+unfinished messages are appended with status `error`, and calls that may have run get an error result. Calls that were
+never started stay open. No tool is run again.
 """
 
 import os
@@ -40,7 +40,7 @@ TAKEN_OVER = (
 )
 
 Holds: TypeAlias = Callable[[str, str, int], bool]
-"""Whether this process runs the turn of a conversation, an agent and a lease's number."""
+"""Returns True if this process runs the turn of a conversation, an agent and a lease number."""
 
 
 def holds_none(conversation: str, agent: str, number: int) -> bool:
@@ -48,9 +48,10 @@ def holds_none(conversation: str, agent: str, number: int) -> bool:
 
 
 def is_over(lease: tuple[str, str, int], holder: str, left: float, holds: Holds, *, wanted: bool) -> bool:
-    """Whether a lease may be taken from its holder: one that is gone, or one that is late.
+    """Return True if a lease may be taken from its holder, because the process is gone or late.
 
-    A late one that is seen to live keeps it until another process wants that turn; this one, as long as it runs it.
+    A late process that is alive keeps it until another process requests the turn. This process keeps it while it runs
+    the turn.
     """
     if left > 0:
         return is_gone(holder)
@@ -62,7 +63,7 @@ def is_over(lease: tuple[str, str, int], holder: str, left: float, holds: Holds,
 def acquire(
     tx: Transaction, conversation: str, agent: str, ttl: float, holds: Holds = holds_none, *, patient: bool = False
 ) -> tuple[Lease, Recovered | None]:
-    """The lease, and what a dead turn before it had left. Who is `patient` lets a late process that lives renew its."""
+    """Return a new lease, and the dead turn recovered before it. A `patient` caller lets a late live process renew."""
     here, recovered = find_head(tx, conversation, True) or create(tx, conversation), None
     number, holder, left = standing(tx, conversation, agent)
     if holder:
@@ -92,7 +93,7 @@ def acquire(
 
 
 def standing(tx: Transaction, conversation: str, agent: str, *, lock: str = "") -> tuple[int, str, float]:
-    """The number of the last lease, its holder (empty: it was released), and the seconds it has left."""
+    """Return the number of the last lease, its holder (empty: released), and the seconds until it expires."""
     row = tx.row(
         f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?{lock}",
         conversation,
@@ -102,28 +103,31 @@ def standing(tx: Transaction, conversation: str, agent: str, *, lock: str = "") 
 
 
 def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
-    """Refuse the write of an outlived turn, or of a turn of another conversation; else where it began: branch and seq.
+    """Return branch and seq at which the turn of a lease began. Raise if the lease has ended or does not apply.
 
-    The conversation is locked first, as everybody does who takes a lease over: two locks in one order never block.
+    The conversation is locked first, as in every takeover: locks in one order cannot deadlock.
     """
     if not isinstance(lease, Lease):
-        raise InvalidInput(f"a {type(lease).__name__} is not a lease. Use: with store.lease(…) as lease.")
+        raise InvalidInput(
+            f"lease must be a Lease, got {type(lease).__name__}", fix="Use: with store.lease(…) as lease."
+        )
     if lease.conversation != conversation:
         raise InvalidInput(
-            f"Lease {lease.number} is for conversation {lease.conversation!r}, not for {conversation!r}."
+            f"Lease {lease.number} is for conversation {lease.conversation!r}, not for {conversation!r}",
+            fix="Take a lease of that conversation.",
         )
     if lease.pid != os.getpid():
-        raise InvalidInput(f"Lease {lease.number} belongs to another process. Take a lease in this one.")
+        raise InvalidInput(f"Lease {lease.number} belongs to another process", fix="Take a lease in this process.")
     if (since := _held(tx, lease)) is None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
     return since
 
 
 def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
-    """Let leases live on, late ones too; those that were lost: taken over, or gone with their conversation.
+    """Renew leases, late ones too. Return those that were taken over, or whose conversation was deleted.
 
-    No conversation is locked, so no writer to one delays all. A lease that another transaction has locked is left for
-    the next time; one that was released is left as it is.
+    No conversation is locked, so a writer to one conversation does not delay the others. A lease that another
+    transaction has locked is renewed the next time. A released one stays released.
     """
     lock = f"{tx.dialect.lock} SKIP LOCKED" if tx.dialect.lock else ""
     whose = "conversation = ? AND agent = ? AND number = ?"
@@ -151,7 +155,7 @@ def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
 
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
-    """End the turn, and what it was still writing. A lease that has already ended is left as it is."""
+    """End the turn and its open streams. Do nothing if the lease has already ended."""
     since = _held(tx, lease)
     if since is None:
         return
@@ -169,8 +173,8 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
 
 
 def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
-    """Where the conversation stood when this turn began, as branch and seq; None where the lease has ended."""
-    if not tx.dialect.lock:  # whoever writes is alone: one statement sees what two would
+    """Return branch and seq of the conversation when this turn began, or None if the lease has ended."""
+    if not tx.dialect.lock:  # there is one writer at a time, so one statement suffices
         row = tx.row(
             "SELECT l.branch, l.seq FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
             " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
@@ -194,9 +198,9 @@ def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
 
 
 def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, int]]:
-    """The turns whose process is gone, or is late and not seen to live: conversation, agent, number.
+    """Return turns whose process is gone, or late and not known to be alive: conversation, agent, number.
 
-    It locks nothing, and reads the leases that are held alone.
+    It locks nothing and reads only the leases that are held.
     """
     rows = tx.rows(
         f"SELECT conversation, agent, number, holder, expires - {tx.dialect.now} FROM lease WHERE holder <> ''"
@@ -209,13 +213,13 @@ def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, in
 
 
 def holder_of(tx: Transaction, conversation: str, agent: str) -> str:
-    """The process that holds the lease of an agent; empty where none does."""
+    """Return the process that holds the lease of an agent, or an empty string."""
     row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
     return row[0] if row else ""
 
 
 def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none) -> Recovered | None:
-    """Close one dead turn; None where another process did so first, or the holder came back in time."""
+    """Recover one dead turn. Return None if another process did so first, or if the holder renewed its lease."""
     if find_head(tx, conversation, True) is None:
         return None
     return _put_right(tx, conversation, agent, number, holds, wanted=False)
@@ -224,9 +228,9 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: 
 def _put_right(
     tx: Transaction, conversation: str, agent: str, number: int, holds: Holds, *, wanted: bool
 ) -> Recovered | None:
-    """End the turn of a lease that is over: what it wrote enters the chain, and its number is good no more.
+    """End the turn of a lease that may be taken: append what it wrote and invalidate its number.
 
-    The lease is locked and looked at again: it may have been renewed a moment ago.
+    The lease is locked and checked again, because it may just have been renewed.
     """
     now, holder, left = standing(tx, conversation, agent, lock=tx.dialect.lock)
     row = tx.row("SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
@@ -247,30 +251,30 @@ def _put_right(
 
 
 def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -> list[Message]:
-    """Move a message that was being written into the chain: `final`, with what was journaled where it has no parts.
+    """Move a streamed message into the chain: `final`, with the journaled parts if it has none.
 
-    It is several where a provider ran tools in the middle of it.
+    The reply becomes several messages if the provider ran tools within it.
     """
     message = streams.assemble(tx, uid, final)
-    if message is None:  # closed before, by a try whose answer was lost
+    if message is None:  # closed by an earlier attempt whose commit was not confirmed
         return [load(tx, conversation, upto=uid, last=1)[0]]
     streams.forget(tx, uid)
-    free = free_uid(tx, head(tx, conversation).tree, uid)  # somebody may have taken the name meanwhile
+    free = free_uid(tx, head(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
     return append(tx, conversation, [entry(admit(each)) for each in streams.split(replace(message, uid=free))])
 
 
 def _answer_open_calls(
     tx: Transaction, conversation: str, agent: str, since: tuple[int, int], saying: str
 ) -> list[Message]:
-    """Results for the calls a turn has left open; those without an author are its own if no other turn is running.
+    """Append results for the open calls of a turn; calls without an author count if no other turn is running.
 
-    Calls that are known not to have been started stay open: the turn may be resumed, and they are asked for again.
+    Calls that certainly were not started stay open: a resumed turn runs them.
     """
     here = head(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], branch_base(tx, here.branch))
     turn = turns.last_turn(tx, here.conversation, agent)
     turn = turn if turn is not None and turn.state == "running" else None
-    if turn is not None:  # it may have been resumed, after the reply that asks
+    if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
     written = load(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)

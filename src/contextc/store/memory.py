@@ -1,5 +1,4 @@
-"""A store that lives as long as its process: SQLite without a file, so that it behaves like the durable one in
-everything but durability."""
+"""An in-memory store: SQLite without a file, with the behaviour of the durable store except for durability."""
 
 import os
 import sqlite3
@@ -11,7 +10,7 @@ from contextc.store.sqlite import SQLiteStore
 
 
 class MemoryStore(SQLiteStore):
-    """One connection holds the whole store, so transactions take turns."""
+    """A store on a single connection; transactions run one after the other."""
 
     def __init__(self) -> None:
         super().__init__(":memory:")
@@ -24,7 +23,7 @@ class MemoryStore(SQLiteStore):
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         if self._closed:
-            with self._turn:  # another thread may be in a transaction on it
+            with self._turn:  # another thread may have a transaction open on it
                 super()._disconnect(connection)
 
     def _run(
@@ -38,21 +37,21 @@ class MemoryStore(SQLiteStore):
             return super()._alone(sql, values, writing=writing)
 
     def _forked(self) -> None:
-        """Another thread of the parent may have held the turn; nobody here does."""
+        """Replace the lock, which another thread of the parent process may have held."""
         super()._forked()
         self._turn = threading.RLock()
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        """There is nothing to keep: the one connection is always at hand."""
+        """Do nothing: the only connection is always available."""
 
     def _look_at_file(self) -> None:
-        """There is no file that could go."""
+        """Do nothing: there is no file."""
 
     def _erases(self, tx: Transaction) -> None:
-        """There is no file from which content has to go."""
+        """Do nothing: there is no file."""
 
     def _scrub(self) -> None:
-        """There is no file that could remember."""
+        """Do nothing: there is no file."""
 
     def backup(self, target: str | os.PathLike[str]) -> None:
         with self._turn:

@@ -1,8 +1,7 @@
-"""Events of some kinds, with the message after which each happened: what was told for people, and where.
+"""Events of given types, each with the message it follows; used to show user notices in place.
 
-There is no index by kind, because events are written far more often than they are looked for by what they are. Their
-JSON begins with their `type`, so the database compares the beginnings of rows and hands out only what is wanted. It
-goes back from the end, and stops where it has as many as were asked for.
+There is no index by type, because events are written far more often than they are filtered by type. Their JSON begins
+with `type`, so the database filters rows by prefix. It reads from the newest and stops at the limit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +26,11 @@ from contextc.store.turns import TurnRecord, turns_at
 
 Told = TypeVar("Told", bound=Event)
 SPEAKING = (TurnStart, StepFinish, ToolResult, ToolError, SystemMessageCreated, InputTaken)
-"""Events that name a message which was stored then, by its seq."""
+"""Types of events that name a stored message by its seq."""
 
 
 class Happened(NamedTuple, Generic[Told]):
-    """An event, and the last message that was told of before it: its seq, 0 where there is none, and its uid."""
+    """An event, with seq and uid of the last message that earlier events name (seq 0 if there is none)."""
 
     event: Told
     seq: int
@@ -41,7 +40,7 @@ class Happened(NamedTuple, Generic[Told]):
 def happened(
     tx: Transaction, conversation: int, kinds: Sequence[type[Told]], *, before: int | None = None, limit: int
 ) -> list[Happened[Told]]:
-    """The last `limit` events of some kinds before event `before`, or of all, in order."""
+    """Return the last `limit` events of the given types before event `before` (None: the end), oldest first."""
     wanted, speaking = _bounds(kinds), _bounds(SPEAKING)
     first, last = place(conversation, 0), place(conversation, SEQ_MASK if before is None else before - 1)
     rows = tx.rows(
@@ -57,14 +56,14 @@ def happened(
     for event, spoken in told:
         if not isinstance(event, tuple(kinds)):
             raise StoreCorrupt(
-                f"Event: its type must be the one its row begins with, got {type(event).__name__}. {LOOK}"
+                f"Event: its type must be the one its row begins with, got {type(event).__name__}", fix=LOOK
             )
         found.append(Happened(event, *_named(spoken, opened)))
     return found
 
 
 def _named(spoken: AnyEvent | None, opened: Mapping[int, TurnRecord]) -> tuple[int, str]:
-    """Seq and uid of the message that an event tells of; of the one that opened a turn, its record has the uid."""
+    """Return seq and uid of the message that an event names. For a turn start, the turn's record has the uid."""
     match spoken:
         case TurnStart():
             return spoken.seq, opened[spoken.turn].opening if spoken.turn in opened else ""
@@ -75,7 +74,7 @@ def _named(spoken: AnyEvent | None, opened: Mapping[int, TurnRecord]) -> tuple[i
 
 
 def _spoken(tx: Transaction, conversation: int, body: bytes | None) -> AnyEvent | None:
-    """What told of a message. A turn that goes on was opened long before: what came before it counts."""
+    """Return the event that names a message. For a resumed turn, search before its start."""
     speaking = _bounds(SPEAKING)
     while body is not None:
         event = _read(body)
@@ -88,13 +87,13 @@ def _spoken(tx: Transaction, conversation: int, body: bytes | None) -> AnyEvent 
 
 
 def _last(high: str, bounds: Sequence[bytes]) -> str:
-    """The last event of some kinds up to a place."""
+    """Return the query for the last event of some types up to a place."""
     which = f"s.place BETWEEN ? AND {high} AND {_between('s.body', bounds)}"
     return f"SELECT s.body FROM event s WHERE {which} ORDER BY s.place DESC LIMIT 1"
 
 
 def _bounds(kinds: Iterable[type[Event]]) -> list[bytes]:
-    """Between what the rows of some kinds are: of all of them, then of each. Most rows are passed over by the first."""
+    """Return the bounds of rows of some types: of all types first, which excludes most rows, then of each."""
     tags = [str(kind.__struct_config__.tag) for kind in kinds]
     bounds = [f'{{"type":"{tag}{end}'.encode() for tag in tags for end in ('"', "#")]
     return [min(bounds), max(bounds), *bounds]
@@ -106,4 +105,4 @@ def _between(body: str, bounds: Sequence[bytes]) -> str:
 
 
 def _read(body: bytes) -> AnyEvent:
-    return read_as(event_from_json, body, "An event")
+    return read_as(event_from_json, body, "Event")

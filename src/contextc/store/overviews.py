@@ -1,9 +1,8 @@
-"""Conversations as a list shows them: the one that was last spoken in first, a page at a time.
+"""The list of conversations, most recently active first, one page at a time.
 
-A page costs what it shows, whatever the number of conversations and the length of their histories: it is read along an
-index, and everything about its conversations at once. Of those that were spoken in within one second, the one that was
-made last comes first.
-What cannot be read is passed over here; the doctor speaks of it.
+The cost of a page depends only on its size, not on the number of conversations or the length of their histories. It is
+read along an index, with a few queries for all its conversations. Conversations that were active within the same
+second are sorted by number, newest first. Unreadable messages are skipped here; the doctor reports them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +19,9 @@ from contextc.store.turns import last_steps
 
 LARGEST_PAGE = 500
 LATEST = 1 << 53
-"""A second that no message has, and a number that no conversation has."""
+"""Above every time in seconds and every conversation number."""
 OPENING = 8
-"""Among how many messages the first one of a person is looked for, which gives a conversation its title."""
+"""Number of messages that are searched for the first user message, which gives the title."""
 TITLE = 80
 
 LIST = (
@@ -37,11 +36,11 @@ ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """A conversation as a list shows it.
+    """An entry of the list of conversations.
 
-    `title` is the beginning of the first thing a person said, `spoken` when something was last said (0: never), `model`
-    the provider and model that were asked last. `excerpt` is the text around what was searched for, and `hit` the seq
-    of the message that has it.
+    `title` is the beginning of the first user message. `spoken` is the time of the last message (0: none). `model` is
+    the provider and model of the last request. `excerpt` is the text around a search hit, and `hit` the seq of its
+    message.
     """
 
     name: str
@@ -57,17 +56,17 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 class Page(NamedTuple):
-    """Some conversations, and where the next ones begin; empty where there are no more."""
+    """A page of conversations. `next` is the cursor of the next page, empty on the last one."""
 
     found: list[Overview]
     next: str
 
 
 class Listed(NamedTuple):
-    """A conversation in its place in the list, before anything else is known of it.
+    """The row of a conversation in the list, before its details are loaded.
 
-    `moved` is the second in which something was last said in it, or it was made. `last` is the place of its last own
-    message, `spoken` the time of the last one on its line.
+    `moved` is the second of its last message, or of its creation. `last` is the place of the last message on its
+    current branch, `spoken` the time of its last message.
     """
 
     number: int
@@ -86,9 +85,9 @@ class Listed(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where a page begins: after a conversation; or within it, with its messages up to `upto`.
+    """The cursor of a page: after a conversation, or within it at message `upto`.
 
-    `named` says that a search was still at the names.
+    `named` is 1 if a search was still matching names.
     """
 
     moved: int
@@ -101,60 +100,62 @@ class Mark(NamedTuple):
 
 
 Line = list[tuple[int, int]]
-"""The branches a chain runs through, newest first, each with the seq after which it begins."""
+"""The branches of a chain, newest first, each with the seq after which it begins."""
 
 
 def overviews(tx: Transaction, *, before: str = "", limit: int = 50) -> Page:
-    """A page of conversations."""
+    """Return a page of conversations."""
     some = listed(tx, mark_of(before), check_limit(limit) + 1)
     shown = some[:limit]
     return Page(described(tx, shown), str(Mark(shown[-1].moved, shown[-1].number)) if len(some) > limit else "")
 
 
 def overview(tx: Transaction, name: str) -> Overview:
-    """One conversation; raises `UnknownConversation`."""
+    """Return the entry of one conversation. Raises `UnknownConversation`."""
     check_name(name)
     rows = tx.rows(f"{LIST} WHERE c.name = ?", name)
     if not rows:
-        head(tx, name)  # raises, and says whether the conversation or its branch is missing
+        head(tx, name)  # raises if the conversation or its branch is missing
         raise UnknownConversation(name)
     return described(tx, [Listed(*rows[0])])[0]
 
 
 def check_limit(limit: int) -> int:
     if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidInput(f"limit={limit}: a page has 1 to {LARGEST_PAGE} conversations.")
+        raise InvalidInput(f"limit must be 1 to {LARGEST_PAGE}", got=limit)
     return limit
 
 
 def mark_of(written: str) -> Mark | None:
-    """Where a page before this one said that the next begins."""
+    """Parse the cursor that the previous page returned as `next`."""
     if not written:
         return None
     try:
         mark = Mark(*[int(each) for each in written.split("-")])
         if max(mark.moved, mark.number) >= LATEST or mark.upto > SEQ_MASK:
-            raise ValueError("no store has such numbers")
+            raise ValueError("out of range")
         return mark
     except (ValueError, TypeError):
-        raise InvalidInput(f"before={written[:40]!r}: give what the page before said is next.") from None
+        raise InvalidInput(
+            "before must be a page cursor", got=written[:40], fix="Pass `next` of the previous page."
+        ) from None
 
 
 def listed(tx: Transaction, after: Mark | None, limit: int) -> list[Listed]:
-    """Conversations in the order of the list."""
+    """Return conversations in list order."""
     which, values = _which(after)
     return [Listed(*row) for row in tx.rows(f"{LIST} {which} {ORDER} LIMIT {limit:d}", *values)]
 
 
 def names_after(tx: Transaction, after: Mark | None) -> list[tuple[int, str]]:
-    """The numbers and names of all conversations in the order of the list."""
+    """Return numbers and names of all conversations in list order."""
     which, values = _which(after)
     rows = tx.rows(f"SELECT number, name FROM conversation c {which} {ORDER}", *values)
     return [(number, name) for number, name in rows]
 
 
 def listed_as(tx: Transaction, numbers: Sequence[int]) -> list[Listed]:
-    """Some conversations by their numbers, in the order of the list."""
+    """Return conversations by number, in list order."""
     return [Listed(*row) for row in tx.rows(f"{LIST} WHERE c.number IN ({_marks(numbers)}) {ORDER}", *numbers)]
 
 
@@ -165,7 +166,7 @@ def _which(after: Mark | None) -> tuple[str, tuple[int, ...]]:
 
 
 def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:
-    """All that a list shows of some conversations, in a handful of queries."""
+    """Load the list entries of some conversations, with a fixed number of queries."""
     if not some:
         return []
     branches = branches_of(tx, some)
@@ -189,13 +190,13 @@ def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:
 
 
 def branches_of(tx: Transaction, some: Iterable[Listed]) -> list[Row]:
-    """The branches of all trees that some conversations are in: number, parent, base, conversation."""
+    """Return the branches of the trees of some conversations: number, parent, base, conversation."""
     trees = sorted({each.tree for each in some})
     return tx.rows(f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_marks(trees)})", *trees)
 
 
 def lines_of(some: Iterable[Listed], branches: Iterable[Row]) -> dict[int, Line]:
-    """The line that each of some conversations is on, by its number."""
+    """Return the branches of each conversation's current chain, by conversation number."""
     known: Mapping[int, tuple[int | None, int]] = {number: (parent, base) for number, parent, base, _ in branches}
     found: dict[int, Line] = {}
     for each in some:
@@ -204,7 +205,7 @@ def lines_of(some: Iterable[Listed], branches: Iterable[Row]) -> dict[int, Line]
         while branch is not None and branch in known:
             parent, base = known[branch]
             line.append((branch, base))
-            branch = parent if parent is not None and parent < branch else None  # a parent is always the older one
+            branch = parent if parent is not None and parent < branch else None  # a parent is always older
         found[each.number] = line
     return found
 
@@ -229,7 +230,7 @@ def _titles(tx: Transaction, some: Sequence[Listed], branches: Sequence[Row]) ->
 
 
 def _running(tx: Transaction, some: Sequence[Listed]) -> set[str]:
-    """Those in which a turn runs, whoever runs it."""
+    """Return the names of conversations with a running turn, in any process."""
     names = [each.name for each in some]
     rows = tx.rows(
         f"SELECT conversation FROM lease WHERE holder <> '' AND expires > {tx.dialect.now}"
@@ -240,7 +241,7 @@ def _running(tx: Transaction, some: Sequence[Listed]) -> set[str]:
 
 
 def _models(tx: Transaction, some: Sequence[Listed]) -> dict[int, str]:
-    """Whom each asked last: as its last step says, or else whom it was last made ready for."""
+    """Return provider and model of each conversation's last step, or else of its newest channel."""
     numbers = {each.name: each.number for each in some}
     rows = tx.rows(
         f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_marks(numbers)}) ORDER BY number",
@@ -259,7 +260,7 @@ def read_or_none(body: bytes) -> Message | None:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text on one line."""
     return " ".join(text[: TITLE * 8].split())[:TITLE]
 
 

@@ -1,4 +1,4 @@
-"""Messages that are never cut away. A call and its results are pinned together, because neither stands alone."""
+"""Pins: messages that are never trimmed from the context. A call and its results are pinned together."""
 
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
@@ -6,11 +6,11 @@ from contextc.store.base import Reference, Transaction
 from contextc.store.chain import messages_between
 from contextc.store.places import SEQ_MASK, Head, find, head, lineage, place, stretches
 
-NEAR = 500  # how far a call and its result may lie apart
+NEAR = 500  # maximum distance between a call and its result, in messages
 
 
 def pin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
-    """Pin a message; the seqs of all that were pinned with it."""
+    """Pin a message. Return the seqs of all messages that were pinned."""
     here = head(tx, conversation, lock=True)
     group = _group(tx, conversation, here, target)
     for where in group:
@@ -29,7 +29,7 @@ def unpin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
 
 
 def pinned(tx: Transaction, here: Head) -> list[int]:
-    """The places of the pinned messages on the current line, in order."""
+    """Return the places of the pinned messages on the current branch, in order."""
     return [
         row[0]
         for branch, first, last in stretches(lineage(tx, here.branch), 0, here.seq)
@@ -48,7 +48,7 @@ def _touch(tx: Transaction, here: Head) -> None:
 def _group(tx: Transaction, conversation: str, here: Head, target: Reference) -> list[int]:
     spot = find(tx, conversation, here, target)
     if spot.seq == 0:
-        raise UnknownMessage(conversation, target, hint="The root is no message.")
+        raise UnknownMessage(conversation, target, hint="The root is not a message.")
     near = messages_between(tx, here.branch, max(0, spot.seq - NEAR), min(here.seq, spot.seq + NEAR))
     message = next(each for each in near if each.seq == spot.seq)
     wanted = {spot.seq, *_partners(near, message)}
@@ -59,7 +59,7 @@ def _group(tx: Transaction, conversation: str, here: Head, target: Reference) ->
 
 
 def _partners(near: list[Message], message: Message) -> set[int]:
-    """The messages that answer its calls, and those whose calls it answers."""
+    """Return the seqs of messages that answer its calls, and of messages whose calls it answers."""
     calls = {call.id for call in message.tool_calls}
     results = {result.call_id for result in message.tool_results}
     found: set[int] = set()

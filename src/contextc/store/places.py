@@ -1,8 +1,8 @@
-"""Where messages are, and how they are found: by number, uid or id, along the lines a chain runs through.
+"""Addressing of messages: by seq, uid or id, along the branches of a chain.
 
-A branch holds a run of messages; `place` is its number and a message's seq in one. A chain is read along its lineage:
-the branch itself, then the part of its parent up to where it begins, and so on to the root. No name needs an index:
-an id begins with its seq, and a uid of ours holds its place.
+A branch holds consecutive messages. `place` combines the number of a branch and the seq of a message in one integer. A
+chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on to the
+root. No index is needed: an id begins with the seq, and a generated uid contains the place.
 """
 
 import re
@@ -18,13 +18,13 @@ from contextc.store.reading import LOOK, SEQ_BITS, SEQ_MASK, as_id, read_message
 MAX_NAME = 512
 FOLDERS = (".", "..")
 UNANSWERED = 1 << 30
-"""Rows and manifests of a channel with a higher number are of requests that were not answered."""
+"""Rows and manifests of a channel with a higher number belong to unanswered requests."""
 UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
 ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 
 
 class Head(Struct, frozen=True, gc=False):
-    """Where a conversation's current branch ends: its last message, or the root."""
+    """The end of a conversation's current branch: its last message, or the root."""
 
     conversation: int
     tree: int
@@ -33,11 +33,11 @@ class Head(Struct, frozen=True, gc=False):
     seq: int
     id: bytes
     spoken: int = 0
-    """The second that the conversation's row has as the one it was last spoken in; 0 where that is not known."""
+    """The second of the last message as stored in the conversation's row; 0 if unknown."""
 
 
 class Spot(Struct, frozen=True, gc=False):
-    """A message found: the branch that holds it, its seq and its id. Seq 0 is the root."""
+    """The location of a message: its branch, seq and id. Seq 0 is the root."""
 
     branch: int
     seq: int
@@ -50,20 +50,20 @@ def place(branch: int, seq: int) -> int:
 
 def check_name(name: object, what: str = "conversation") -> None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
-        shown = (
-            f"a {type(name).__name__}" if not isinstance(name, str) else repr(name) if len(name) < 80 else "this text"
-        )
-        raise InvalidInput(f"{shown} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
+        got = type(name).__name__ if not isinstance(name, str) else repr(name) if len(name) < 80 else "a longer text"
+        raise InvalidInput(f"{what} name must be 1 to {MAX_NAME} printable characters, got {got}.")
 
 
 def check_new_name(name: str) -> None:
-    """Refuse names under which a conversation could not be asked for: in an address these two are folders."""
+    """Raise `InvalidInput` for "." and "..", which a browser resolves as folders in a URL."""
     if name in FOLDERS:
-        raise InvalidInput(f"{name!r} cannot name a new conversation: a browser takes it for a folder.")
+        raise InvalidInput(
+            'conversation name must not be "." or "..", which browsers resolve as folders', fix="Choose another name."
+        )
 
 
 def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
-    """The conversation's end. With `lock`, nobody else may move it before this transaction is over."""
+    """Return the end of a conversation. With `lock`, its row is locked until the transaction ends."""
     found = find_head(tx, conversation, lock)
     if found is None:
         raise UnknownConversation(conversation)
@@ -71,7 +71,7 @@ def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
 
 
 def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
-    """`head`, or None where there is no such conversation."""
+    """Return the end of a conversation, or None if it does not exist."""
     check_name(conversation)
     if lock and tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
@@ -88,11 +88,14 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
         return None
     number, tree, branch, revision, spoken, base, root_id, last, tip = row
     if not isinstance(base, int):
-        raise StoreCorrupt(f"{conversation!r} goes on with branch {branch}, which is not there, or not its own. {LOOK}")
+        raise StoreCorrupt(
+            f"Conversation {conversation!r}: current branch {branch} is missing, or belongs to another one",
+            fix=LOOK,
+        )
     if last is None:
         return Head(number, tree, branch, revision, base, as_id(root_id), spoken)
     if last & SEQ_MASK <= base:
-        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before it begins, at {base}. {LOOK}")
+        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before its base {base}", fix=LOOK)
     return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip), spoken)
 
 
@@ -103,19 +106,19 @@ LAST_SPOKEN = (
 
 
 def turned(tx: Transaction, conversation: str) -> None:
-    """Set when a conversation was last spoken in, after it was turned to another branch."""
+    """Update the time of the last message after a switch to another branch."""
     tx.run(f"UPDATE conversation SET spoken = {LAST_SPOKEN} WHERE name = ?", conversation)
 
 
 def spoken_at(tx: Transaction, at: Head, time: int) -> None:
-    """Set when a conversation was last spoken in, after a message was put at its end; `time` is in milliseconds."""
+    """Update the time of the last message after an append; `time` is in milliseconds."""
     if (second := time // 1000) != at.spoken:
         sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
         tx.run(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:
-    """Keep others from removing or redacting anything in a conversation's tree. Comes before its own lock."""
+    """Lock a conversation's tree against deletion and redaction. Call it before the conversation is locked."""
     row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.lock else None
     if row is not None:
         tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", row[0])
@@ -135,17 +138,17 @@ def branch_base(tx: Transaction, branch: int) -> int:
 
 
 def base_of(tx: Transaction, branch: int) -> tuple[int, bytes]:
-    """The seq and the id after which a branch begins."""
+    """Return seq and id of the message, or root, after which a branch begins."""
     row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
     if row is None:
-        raise StoreCorrupt(f"Branch {branch} is not there, and others stand on it. {LOOK}")
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=LOOK)
     return row[0], as_id(row[1])
 
 
 def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
-    """The branches a chain runs through, newest first, each with the seq after which it begins.
+    """Return the branches of a chain, newest first, each with the seq after which it begins.
 
-    A parent is always the older one, so nobody is led in a circle, whatever the rows say.
+    A parent must be older than its child, so corrupt rows cannot cause a cycle.
     """
     rows = tx.rows(
         "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
@@ -157,18 +160,16 @@ def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
         branch,
     )
     if not rows:
-        raise StoreCorrupt(f"Branch {branch} is not there, and others stand on it. {LOOK}")
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=LOOK)
     if strange := [number for number, base, _ in rows if not isinstance(base, int)]:
-        raise StoreCorrupt(f"Where branch {strange[0]} begins is no number. {LOOK}")
+        raise StoreCorrupt(f"Branch {strange[0]}: base_seq must be an integer", fix=LOOK)
     if rows and rows[-1][2] is not None and rows[-1][1] != 0:
-        raise StoreCorrupt(
-            f"Branch {rows[-1][0]} begins on branch {rows[-1][2]}, which is not there, or not older. {LOOK}"
-        )
+        raise StoreCorrupt(f"Branch {rows[-1][0]}: its parent, branch {rows[-1][2]}, is missing or not older", fix=LOOK)
     return [(number, base) for number, base, _ in rows]
 
 
 def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of a lineage that hold the messages after `after` up to `upto`, oldest first: branch, first, last."""
+    """Yield the ranges of a lineage with the messages after `after` up to `upto`, oldest first: branch, first, last."""
     found: list[tuple[int, int, int]] = []
     for number, base in line:
         if base < upto and after < upto:
@@ -178,7 +179,7 @@ def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterato
 
 
 def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, anywhere: bool = False) -> Spot:
-    """The message a caller means. `anywhere` also finds those that are on other branches of the conversation's tree."""
+    """Return the location of a referenced message. `anywhere` includes other branches of the conversation's tree."""
     if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
         raise UnknownMessage(conversation, reference)
     if isinstance(reference, int):
@@ -208,19 +209,19 @@ def _by_seq(tx: Transaction, conversation: str, at: Head, seq: int) -> Spot:
 
 
 def missing(conversation: str | None, seq: int) -> StoreCorrupt:
-    """The error for a row that must be there, and is not."""
-    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store. {LOOK}")
+    """Return the error for a missing message."""
+    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store", fix=LOOK)
 
 
 def gap_in(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
-    """The error for the first row from `first` to `last` of a branch that is not among those `there`."""
+    """Return the error for the first message from `first` to `last` of a branch that is not among `there`."""
     found = {where & SEQ_MASK for where in there}
     row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
     return missing(row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found))
 
 
 def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
-    """The messages of a tree with this uid, or whose id begins so."""
+    """Return the messages of a tree with this uid, or with an id that starts with it."""
     found: list[Spot] = []
     for where in _possible_places(tx, tree, name):
         row = tx.row(
@@ -244,7 +245,7 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
         name,
     )
     if any(there is None for _, there in early):
-        raise StoreCorrupt(f"Message {name!r} is missing from the store. {LOOK}")
+        raise StoreCorrupt(f"Message {name!r} is missing from the store", fix=LOOK)
     found: list[int] = [where for where, _ in early]
     if match := UID.fullmatch(name):
         branch = int(match[1], 16)
@@ -266,8 +267,8 @@ def root(tx: Transaction, tree: int) -> bytes:
 
 
 def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:
-    """The same conversation seen from another of its branches."""
-    can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # beyond that no store can be asked
+    """Return the end of another branch of the conversation."""
+    can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # larger numbers overflow the place
     row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation) if can_be else None
     if row is None:
         raise UnknownBranch(conversation, branch)

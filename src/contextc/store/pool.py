@@ -2,7 +2,7 @@
 
 A server admits a fixed number of connections (PostgreSQL: 100 by default), shared by all processes. A store therefore
 uses at most a few at once, and further operations wait for a free slot. A slot belongs to an object and is freed when
-that object goes, so an exception that a signal raises at any moment cannot leak one.
+that object is collected, so an exception raised by a signal handler cannot leak one.
 """
 
 import threading
@@ -21,18 +21,18 @@ class Slots:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._mutex = threading.RLock()  # a slot may be collected, and so freed, while this thread is in here
+        self._mutex = threading.RLock()  # a slot may be collected, and freed, while this thread holds the lock
         self._held: dict[int, int] = {}
         self._waiting: deque[Slot] = deque()
 
     def take(self, seconds: float) -> "Slot":
-        """Return a slot, after at most `seconds`; else raise `StoreBusy`."""
+        """Return a slot within `seconds`, or raise `StoreBusy`."""
         slot = Slot(self)
         with self._mutex:
             if slot.thread in self._held.values():
                 raise InvalidInput(
-                    "A store operation was started inside another one of the same thread, and could wait for itself "
-                    "for ever. Use the transaction that the outer operation received, or start it afterwards."
+                    "A store operation was started inside another one of the same thread, which could deadlock",
+                    fix="Use the transaction that the outer operation received, or start it afterwards.",
                 )
             self._waiting.append(slot)
             self._serve()
@@ -43,8 +43,8 @@ class Slots:
                 if slot.key not in self._held and time.monotonic() >= end:
                     slot.free()
                     raise StoreBusy(
-                        f"All {self.limit} connections of this store were in use for {seconds:g} s. Nothing was "
-                        "written. Try again, or raise the limit with ?pool= in the store's address."
+                        f"All {self.limit} connections of this store were in use for {seconds:g} s",
+                        fix="Nothing was written. Retry, or raise the limit with ?pool= in the store's address.",
                     )
         return slot
 

@@ -1,12 +1,12 @@
-"""PostgreSQL: many machines, one truth. The same SQL, over psycopg 3.
+"""The PostgreSQL back-end, for stores shared by many machines. It runs the same SQL over psycopg 3.
 
-Our tables live in a schema of their own (`contextc`), so they may share a database with an application's. A writer
-locks its conversation's row first, so writers of one conversation queue up and writers of others do not notice.
+The tables are in their own schema (`contextc`), so they can share a database with an application. A writer locks its
+conversation's row first: writers of one conversation queue, and writers of other conversations are not affected.
 
 Nothing depends on the session: every name is qualified with the schema, and every setting is local to its transaction.
-Statements are prepared only on a connection that leads to the server itself. So consecutive transactions may run on
-different sessions, as behind a pooler in transaction mode. A transaction whose connection is cut is run again; if the
-cut came while committing, the server is asked whether that transaction was committed.
+Statements are prepared only on a direct connection to the server. Consecutive transactions may therefore run on
+different sessions, as behind a pooler in transaction mode. A transaction whose connection breaks is retried. If it
+broke during commit, the server is asked whether the transaction was committed.
 """
 
 import re
@@ -40,7 +40,9 @@ try:
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import TransactionStatus
 except ImportError as error:
-    raise InvalidSetting("A postgresql:// store needs psycopg: pip install 'contextc[postgres]'.") from error
+    raise InvalidSetting(
+        "postgresql:// stores require psycopg, which is not installed", fix="Run pip install 'contextc[postgres]'."
+    ) from error
 
 POSTGRES = Dialect(
     name="postgres",
@@ -59,7 +61,7 @@ CONNECTION: dict[str, str | int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""How soon a peer that answers no more is noticed, unless the address says otherwise."""
+"""Defaults for the detection of dead connections. Parameters of the address override them."""
 
 
 PREPARE = 5
@@ -67,9 +69,10 @@ PREPARE = 5
 
 
 class Options(NamedTuple):
-    """Our own parameters of an address. Timeouts are in seconds.
+    """Parameters of a store address that contextc defines. Timeouts are in seconds.
 
-    `prepare` is the number of executions after which a statement is prepared; 0 for PREPARE, and never behind a pooler.
+    `prepare` is the number of executions after which a statement is prepared. 0 means PREPARE on direct connections,
+    and never behind a pooler.
     """
 
     schema: str = "contextc"
@@ -82,7 +85,7 @@ class Options(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A transaction as the server knows it: its number, and when it began by the server's clock."""
+    """The server's identification of a transaction: its number, and its start by the server's clock."""
 
     xid: int
     began: float
@@ -126,7 +129,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
     def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
         if self._closed:
             self._take()  # raises
-        # Leases are renewed on time even where every other operation waits for a lock.
+        # A reserved slot, so that leases are renewed on time while all other operations wait for locks.
         slots = self._reserve if threading.current_thread().name == KEEPER else self._slots
         with slots.take(self.outage_seconds):
             return super()._attempt(work, writing=writing, repeatable=repeatable)
@@ -146,8 +149,8 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         except psycopg.Error as error:
             said = _one_line(error)
             failure = StoreUnavailable(
-                f"{self.address} cannot be reached: {self._without_secrets(said)}. Check that the server runs and the "
-                "address, user and password are right."
+                f"{self.address} cannot be reached: {self._without_secrets(said)}",
+                fix="Check that the server runs, and check the address, user and password.",
             )
             if self._was_reached or any(each in said for each in FOR_NOW):
                 raise Cut(committing=False, error=failure) from error
@@ -185,14 +188,16 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             self._roll_back(connection)
             raise
         if ended != "COMMIT":
-            raise StoreError(f"{self.address}: an earlier statement of the transaction failed. Nothing was written.")
+            raise StoreError(
+                f"{self.address}: an earlier statement of the transaction failed", fix="Nothing was written."
+            )
         return result
 
     def _was_stored(self, connection: "psycopg.Connection[Row]", lost: Cut) -> bool | None:
-        """Ask for the status of the transaction.
+        """Ask the server for the status of the transaction.
 
-        A crash may lose the numbers of transactions that left nothing on disk, and the server then gives them out
-        again. So "committed" counts only where no crash came between; a crash resets the statistics.
+        After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
+        therefore trusted only if the server did not crash since; a crash resets the statistics.
         """
         if not isinstance(lost.mark, Mark):
             return None
@@ -201,7 +206,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
                 "SELECT txid_status(%s), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::float8 < %s",
                 lost.mark,
             ).fetchone()
-        except pg.InvalidParameterValue:  # no transaction had that number yet: a crash has lost it
+        except pg.InvalidParameterValue:  # the number is unused: a crash has lost the transaction
             return False
         except psycopg.Error as error:
             raise Cut(committing=False) from error
@@ -233,20 +238,20 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         return row is not None
 
     def _lock_schema(self, tx: Transaction) -> None:
-        """Wait for another process that migrates; one that is frozen is ended by the server. Then take all the time."""
+        """Wait for a migration by another process, then allow this one unlimited time."""
         tx.run(f"SET LOCAL lock_timeout = {_milliseconds(self.outage_seconds)}")
         tx.row("SELECT pg_advisory_xact_lock(?)", SCHEMA_LOCK)
         tx.run("SET LOCAL statement_timeout = 0")
         tx.run(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
 
     def _scrub(self) -> None:
-        """Old row versions are removed by the server's own vacuum, in its time."""
+        """Do nothing: the server's vacuum removes old row versions."""
 
     def _ours(self, error: psycopg.Error) -> ContextcError:
         for kinds, kind, advice in ERRORS:
             if isinstance(error, kinds):
-                return kind(f"{self.address}: {_one_line(error)}. {advice}")
-        return StoreError(f"{self.address}: {_one_line(error)} ({error.sqlstate}). Nothing was written.")
+                return kind(f"{self.address}: {_one_line(error)}", fix=advice)
+        return StoreError(f"{self.address}: {_one_line(error)} ({error.sqlstate})", fix="Nothing was written.")
 
     def _without_secrets(self, text: str) -> str:
         for secret in _secrets(self._url):
@@ -255,7 +260,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
 
 
 LOST_CONNECTIONS = ("08", "57P", "25P03", "53300")
-"""How the codes of errors begin after which a session is over. pgbouncer reports a server that is away with 08P01."""
+"""Prefixes of SQLSTATE codes that end a session. pgbouncer reports an unavailable server as 08P01."""
 
 FOR_NOW = (
     "starting up",
@@ -269,29 +274,29 @@ FOR_NOW = (
     "login has been failing",
     "pgbouncer cannot connect",
 )
-"""Reasons to refuse a connection that pass, even where no connection was made before."""
+"""Texts of temporary connection failures, which are retried even on the first connection."""
 
 LOST_RACES = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 
 ERRORS: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...] = (
-    ((pg.DiskFull,), StoreFull, "The server's disk is full. Nothing was written; make room and try again."),
+    ((pg.DiskFull,), StoreFull, "Nothing was written. Free space on the server's disk and retry."),
     (
         (pg.ReadOnlySqlTransaction, pg.InsufficientPrivilege),
         StoreReadOnly,
-        "This user or server may not write here. Grant it the right, or use the primary server.",
+        "Grant this user write access, or use the primary server.",
     ),
-    ((pg.LockNotAvailable, pg.QueryCanceled), StoreBusy, "Nothing was written; try again."),
+    ((pg.LockNotAvailable, pg.QueryCanceled), StoreBusy, "Nothing was written. Retry."),
     (
         (pg.UndefinedTable,),
         StoreCorrupt,
-        "Our tables are gone. Restore them, or open the store again to make new ones.",
+        "The tables of contextc are missing. Restore them, or open the store again to create new ones.",
     ),
-    ((pg.DataCorrupted, pg.IndexCorrupted), StoreCorrupt, "The server's files are damaged. Restore a copy."),
+    ((pg.DataCorrupted, pg.IndexCorrupted), StoreCorrupt, "The server's files are corrupt. Restore a backup."),
 )
 
 
 def _is_lost(error: psycopg.Error) -> bool:
-    """Whether the session ended, or the driver can no longer tell its state: then there is no code of the server."""
+    """Return True if the session ended, or if its state is unknown because the server sent no code."""
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.sqlstate.startswith(LOST_CONNECTIONS)
@@ -302,17 +307,17 @@ TABLES = re.compile(
     r"\b(?:FROM|JOIN|INTO|UPDATE|USING|TABLE(?: IF(?: NOT)? EXISTS)?|INDEX \w+ ON)\s+)"
     r"([a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?(?:\s*,\s*[a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?)*)"
 )
-"""Where a statement names tables: a keyword, then one, or several with commas between them, each with or without an
-alias. Keywords are written in capitals in this package, and names in small letters."""
+"""Table names in a statement: a keyword, then names separated by commas, each with an optional alias. In this package
+keywords are upper case and names are lower case."""
 NAME = re.compile(r"(^|,\s*)([a-z_]\w*)")
 DEFINED = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
 
 
 @cache
 def _spelled(sql: str, schema: str) -> LiteralString:
-    """Our SQL with psycopg's placeholders, and every table with its schema, but for those of the server (`pg_…`).
+    """Return the SQL with psycopg's placeholders and with qualified table names, except for `pg_…` tables.
 
-    It is all written in this package; values never become part of it.
+    All SQL is written in this package; values never become part of it.
     """
     defined = {*DEFINED.findall(sql)}
 
@@ -324,10 +329,10 @@ def _spelled(sql: str, schema: str) -> LiteralString:
 
 
 def _beginnings(options: Options) -> tuple[LiteralString, LiteralString]:
-    """What begins a transaction that reads, and one that writes, with the settings that hold in it: one round trip.
+    """Return the statements that begin a reading and a writing transaction, with their settings, in one round trip.
 
-    A reader locks nothing that a writer waits for, so it may be idle for as long as a statement may take. A writer gets
-    its number at once, so that its outcome can be asked for.
+    A reader blocks no writer, so its idle timeout is the statement timeout. A writer gets its number at once, so that
+    its outcome can be queried.
     """
     reads, writes = (
         f"set_config('lock_timeout', '{_milliseconds(options.lock_timeout)}', true),"
@@ -354,13 +359,13 @@ def _one_line(error: psycopg.Error) -> str:
 
 
 def _is_direct(connection: "psycopg.Connection[Row]") -> bool:
-    """Return whether a connection leads to the server itself. A pooler hands out process numbers of its own."""
+    """Return True for a direct connection to the server. A pooler reports other process numbers."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] == connection.info.backend_pid
 
 
 def _take_options(url: str) -> tuple[str, Options]:
-    """Our own parameters taken out of an address; the rest is for the driver, exactly as it was written."""
+    """Return the address without our parameters, otherwise unchanged for the driver, and the parameters."""
     address, query = split_query(url)
     ours: dict[str, Any] = {}
     rest: list[str] = []
@@ -372,7 +377,7 @@ def _take_options(url: str) -> tuple[str, Options]:
             rest.append(piece)
     schema = ours.get("schema", Options().schema)
     if not schema.replace("_", "").isalnum() or not schema.isascii() or len(schema) > 63:
-        raise InvalidSetting(f"schema={schema!r}: use letters, digits and underscores.")
+        raise InvalidSetting("schema must be letters, digits and underscores, at most 63", got=schema)
     for name, default in Options()._asdict().items():
         if name != "schema" and name in ours:
             ours[name] = _number(name, ours[name], type(default) is int)
@@ -386,18 +391,18 @@ def _number(name: str, value: str, is_whole: bool) -> float:
         number = 0
     if not 0 < number <= 1_000_000:  # also false for NaN
         kind = "a whole number" if is_whole else "a number of seconds"
-        raise InvalidSetting(f"{name}={value!r}: expected {kind} above 0, up to 1000000.")
+        raise InvalidSetting(f"{name} must be {kind} above 0, up to 1000000", got=value)
     return number
 
 
 def _check_login(url: str) -> None:
     login, at, _ = split_query(url)[0].partition("://")[2].rpartition("@")
     if at and "/" in login and ":" in login.partition("/")[0]:
-        raise InvalidSetting(f"{masked(url)}: a password must not contain a plain slash. Write it as %2F.")
+        raise InvalidSetting(f"{masked(url)}: the password must not contain a slash", fix="Write the slash as %2F.")
 
 
 def _secrets(url: str) -> list[str]:
-    """Return what `masked` hides in an address, as it is written there and decoded, the longest first."""
+    """Return the secrets that `masked` hides in an address, encoded and decoded, longest first."""
     address, query = split_query(url)
     parameters = [piece.partition("=") for piece in query[1:].split("&")]
     hidden = [value for name, _, value in parameters if masked(f"?{name}=x") != f"?{name}=x"]

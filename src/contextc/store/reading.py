@@ -1,7 +1,7 @@
-"""Rows read back. What cannot be read is `StoreCorrupt`, and says whose it is, where it stands and the way out.
+"""Decoding of database rows. A row that cannot be decoded raises `StoreCorrupt` with its location and a fix.
 
-A database gives back what somebody wrote into it, and not only we can write there. So nothing of a row is believed
-before it is read here: a body may be no JSON, a number a text.
+Other programs can write to the database. Rows are therefore validated here: a body may not be JSON, a number may be a
+text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,12 +19,12 @@ Source = TypeVar("Source")
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
 UNREADABLE = (MsgspecError, UnicodeDecodeError, TypeError, RecursionError)
-"""What a decoder raises for a body that is not what it should be."""
-LOOK = "Run `contextc doctor`: it says what is wrong, and what healing would do."
+"""Exceptions that a decoder raises for an invalid body."""
+LOOK = "Run `contextc doctor` to list the damage and the possible repairs."
 
 
 def read_message(tx: Transaction, where: int, body: bytes) -> Message:
-    """The message that stands at a place."""
+    """Decode the message at a place."""
     try:
         return from_json(body)
     except UNREADABLE as error:
@@ -32,20 +32,20 @@ def read_message(tx: Transaction, where: int, body: bytes) -> Message:
 
 
 def read_messages(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, Message]]:
-    """Messages with their places."""
+    """Decode messages. Return them with their places."""
     try:
         return [(where, from_json(body)) for where, body in rows]
-    except UNREADABLE:  # one of them, and now it is worth the time to say which
+    except UNREADABLE:  # decode one by one to name the unreadable one
         return [(where, read_message(tx, where, body)) for where, body in rows]
 
 
 def unreadable(tx: Transaction, where: int, error: Exception) -> StoreCorrupt:
-    return StoreCorrupt(f"{_named(tx, where)} cannot be read: {_told(error)} {LOOK}")
+    return StoreCorrupt(f"{_named(tx, where)} cannot be read: {_told(error)}", fix=LOOK)
 
 
 def mismatched(tx: Transaction, where: int) -> StoreCorrupt:
-    """The error for a row whose content was changed after it was stored."""
-    return StoreCorrupt(f"{_named(tx, where)} does not match its hash: the row was changed or damaged. {LOOK}")
+    """Return the error for a row that was changed after it was stored."""
+    return StoreCorrupt(f"{_named(tx, where)} does not match its hash: the row was changed or damaged", fix=LOOK)
 
 
 def _named(tx: Transaction, where: int) -> str:
@@ -56,11 +56,11 @@ def _named(tx: Transaction, where: int) -> str:
 
 
 def read_as(decode: Callable[[Source], Value], body: Source, what: str) -> Value:
-    """Another row than a message; `what` it is, is said where it cannot be read."""
+    """Decode a row other than a message. `what` names it in the error."""
     try:
         return decode(body)
     except (*UNREADABLE, ValueError) as error:
-        raise StoreCorrupt(f"{what} cannot be read: {_told(error)} Restore a copy of the store.") from error
+        raise StoreCorrupt(f"{what} cannot be read: {_told(error)}", fix="Restore a backup of the store.") from error
 
 
 def read_all(decode: Callable[[bytes], Value], bodies: Iterable[bytes], what: str) -> list[Value]:
@@ -68,14 +68,14 @@ def read_all(decode: Callable[[bytes], Value], bodies: Iterable[bytes], what: st
 
 
 def as_bytes(value: object) -> bytes | None:
-    """A blob as it should be; None where something else stands in its place."""
+    """Return the value if it is bytes, otherwise None."""
     return value if isinstance(value, bytes) else None
 
 
 def as_id(value: object) -> bytes:
-    """The id of a message. One of another type is no id of ours, and is not held for one."""
+    """Return the id of a message as bytes. A value of another type becomes bytes that match no id."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _told(error: Exception) -> str:
-    return f"{str(error).rstrip('.')}."
+    return str(error).rstrip(".")

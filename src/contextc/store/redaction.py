@@ -1,8 +1,8 @@
-"""Taking content out for good: one message, or all that is older than a retention age.
+"""Redaction: permanent removal of the content of one message, or of all messages above a retention age.
 
-The message keeps its id and its place, so every chain, fork and cursor that runs through it stays whole. Its parts
-go, and so do media that nobody else uses, and copies of it that healing made. Every conversation of the tree gets a
-new revision, because what was compiled from the old content must not be used again.
+The message keeps its id and its place, so chains, forks and cursors stay valid. Its parts are removed, with media that
+no other message uses, and with copies of the message that a repair made. Every conversation of the tree gets a new
+revision, so that requests compiled from the old content are refused.
 """
 
 from typing import cast
@@ -20,7 +20,7 @@ from contextc.store.sync import EDITED, original_uid
 from contextc.store.turns import forget_words
 
 HEALED = "contextc_healed"
-"""Under this name the `meta` of a message says what healing made it from, and why."""
+"""The key in the `meta` of a message under which a repair recorded its source and reason."""
 
 
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
@@ -39,7 +39,7 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
 
 
 def message_to_redact(tx: Transaction, conversation: str, target: Reference) -> Message:
-    """Return the message that `redact` would empty, as it is stored: it may be a damaged one."""
+    """Return the message that `redact` would empty, as stored. It may be damaged."""
     where = _place_of(tx, conversation, head(tx, conversation), target)
     row = tx.row("SELECT body FROM message WHERE place = ?", where)
     if row is None:
@@ -55,7 +55,7 @@ def _place_of(tx: Transaction, conversation: str, here: Head, target: Reference)
 
 
 def _copies(tx: Transaction, tree: int, where: int) -> list[int]:
-    """The places of the same words on other branches: healing copies messages, under other versions of their uid."""
+    """Return the places of copies on other branches. Repairs copy messages under new versions of their uid."""
     row = tx.row("SELECT body FROM message WHERE place = ?", where)
     if row is None:
         return []
@@ -73,19 +73,19 @@ def _copies(tx: Transaction, tree: int, where: int) -> list[int]:
 
 
 def _same_words(one: Message, other: Message) -> bool:
-    """Whether one was made from the other; an edit that kept its uid says something else, and stays."""
+    """Return True if one is a copy of the other. An edit under the same uid has other content and is kept."""
     made_from = {healed_note(one).get("of"), healed_note(other).get("of")}
     return content_of(one) == content_of(other) or not made_from.isdisjoint({one.uid, other.uid})
 
 
 def healed_note(message: Message) -> JSONObject:
-    """What healing noted with a message: `of`, `because`; `branch` and `tip`. Nothing of it was said by anybody."""
+    """Return the note of a repair in a message: `of`, `because`, `branch`, `tip`. It contains no message content."""
     note: object = (message.meta or {}).get(HEALED)
     return cast(JSONObject, note) if isinstance(note, dict) else {}
 
 
 def expire(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, int]:
-    """Redact up to `limit` messages from before a moment (ms), behind a place; how many, and the last place."""
+    """Redact up to `limit` messages older than `before` (ms), after a place. Return their number and the last place."""
     rows = tx.rows(
         "SELECT place FROM message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
         after,
@@ -107,7 +107,7 @@ def expire(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, i
 
 
 def drop_blobs(tx: Transaction, low: int, high: int) -> None:
-    """Let go of the media used by the messages in a range of places; what nobody uses any more is removed."""
+    """Remove the blob references of a range of places, and blobs that have no other reference."""
     names = sorted({row[0] for row in tx.rows("SELECT name FROM blob_use WHERE place BETWEEN ? AND ?", low, high)})
     tx.run("DELETE FROM blob_use WHERE place BETWEEN ? AND ?", low, high)
     for name in names:
@@ -117,7 +117,7 @@ def drop_blobs(tx: Transaction, low: int, high: int) -> None:
 
 def _blank(tx: Transaction, where: int) -> Message | None:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
-    if row is None:  # deleted by another process since it was found
+    if row is None:  # deleted by another process meanwhile
         return None
     message = read_message(tx, where, row[0])
     note = healed_note(message)

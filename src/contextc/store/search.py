@@ -1,8 +1,7 @@
-"""Conversations found by their name, and by what was said in them, tool calls and results included; upper and lower
-case are the same.
+"""Search in the names and messages of conversations, including tool calls and results. Case is ignored.
 
-Names are looked at first, all of them. Messages are read newest first, and no more than `WORK` of them at once, so that
-a search never takes long, whatever is in the store. Where it stopped is the page's `next`, and it goes on from there.
+All names are searched first. Messages are read newest first, at most `WORK` of them per call, which bounds the time of
+a search in a store of any size. A page's `next` continues where the search stopped.
 """
 
 from collections.abc import Iterator
@@ -32,14 +31,14 @@ from contextc.store.overviews import (
 from contextc.store.places import SEQ_MASK, place, stretches
 
 WORK = 40_000
-"""How many messages one search reads at most; asking for some counts as `ASKING` more."""
+"""Maximum number of messages that one search reads. Each query counts as `ASKING` more."""
 ASKING = 20
 CHUNK, CONVERSATIONS = 500, 200
 BEFORE, AFTER = 40, 100
 
 
 class Looked(NamedTuple):
-    """What a look at one conversation came to: the hit, how much it took, and how much is left."""
+    """The search result of one conversation: the hit, the work spent, and the seq from which to continue (0: done)."""
 
     hit: "Hit | None"
     work: int
@@ -47,17 +46,17 @@ class Looked(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """The text around what was searched for, and the seq of its message; of a name, neither."""
+    """The text around a match and the seq of its message. Both are empty for a match in the name."""
 
     excerpt: str = ""
     seq: int = 0
 
 
 def search(tx: Transaction, sought: str, *, before: str = "", limit: int = 50, work: int = WORK) -> Page:
-    """A page of conversations that have these words in their name; behind them, those where they were said."""
+    """Return a page of conversations with the text in their name, followed by those with it in a message."""
     wanted = " ".join(sought.split()).casefold()
     if not wanted:
-        raise InvalidInput("Say what to search for.")
+        raise InvalidInput("search text must not be blank", got=sought)
     begin, hits = mark_of(before), list[tuple[Listed, Hit]]()
     check_limit(limit)
     if begin is None or begin.named:
@@ -73,12 +72,12 @@ def search(tx: Transaction, sought: str, *, before: str = "", limit: int = 50, w
 def _said(
     tx: Transaction, wanted: str, begin: Mark | None, hits: list[tuple[Listed, Hit]], limit: int, work: int
 ) -> tuple[list[tuple[Listed, Hit]], Mark | None]:
-    """The hits, and those where the words were said behind them; and where to go on."""
+    """Add conversations with the text in a message. Return the hits and the cursor to continue from."""
     mark = begin
     for each, line in _from(tx, begin):
         if work <= 0 or len(hits) == limit:
             return hits, mark
-        if wanted not in each.name.casefold():  # else it was found already
+        if wanted not in each.name.casefold():  # otherwise it was found by name
             goes_on = begin is not None and begin.number == each.number
             looked = _look(tx, line, begin.upto if begin is not None and goes_on else each.length, wanted, work)
             work -= looked.work
@@ -97,7 +96,7 @@ def _page(tx: Transaction, hits: list[tuple[Listed, Hit]], mark: Mark | None) ->
 
 
 def _from(tx: Transaction, mark: Mark | None) -> Iterator[tuple[Listed, Line]]:
-    """All conversations in the order of the list, each with its line."""
+    """Yield all conversations in list order, each with the branches of its chain."""
     while some := listed(tx, mark, CONVERSATIONS):
         lines = lines_of(some, branches_of(tx, some))
         for each in some:
@@ -106,8 +105,8 @@ def _from(tx: Transaction, mark: Mark | None) -> Iterator[tuple[Listed, Line]]:
 
 
 def _look(tx: Transaction, line: Line, upto: int, wanted: str, work: int) -> Looked:
-    """Read a conversation from its end, until the words are found or enough was done."""
-    word = encode(max(wanted.split(), key=len)).decode()[1:-1]  # as it stands in JSON
+    """Search a conversation from its end until the text is found or the work is spent."""
+    word = encode(max(wanted.split(), key=len)).decode()[1:-1]  # as encoded in JSON
     plain, read = word.encode(), 0
     for branch, first, last in reversed(list(stretches(line, 0, upto))):
         for high in range(last, first - 1, -CHUNK):
@@ -127,12 +126,12 @@ def _look(tx: Transaction, line: Line, upto: int, wanted: str, work: int) -> Loo
 
 
 def _may_have(body: bytes, word: str, plain: bytes) -> bool:
-    """Whether a word stands anywhere in a row; most are passed over without being read."""
+    """Return True if a row may contain a word. It excludes most rows without decoding them."""
     return plain in body.lower() if body.isascii() else word in body.decode(errors="replace").casefold()
 
 
 def _excerpt(body: bytes, wanted: str) -> str:
-    """The words with some before and after them; empty where they are not in what was said."""
+    """Return the match with surrounding text, or an empty string if the message does not contain it."""
     message = read_or_none(body)
     text = " ".join(words(message).split()) if message is not None and not message.redacted else ""
     at = text.casefold().find(wanted)
@@ -144,7 +143,7 @@ def _excerpt(body: bytes, wanted: str) -> str:
 
 
 def _unfolded(text: str, at: int) -> int:
-    """The index in a text of the character that stands at an index of its case-folded form, which may be longer."""
+    """Return the index in a text of the character at an index of its case-folded form, which may be longer."""
     for index, character in enumerate(text):
         at -= len(character.casefold())
         if at < 0:

@@ -1,8 +1,8 @@
-"""SQLite: the embedded default. WAL, so that readers and a writer do not wait for each other; full sync, so that a
-commit that returned survives a power cut.
+"""The SQLite back-end, the embedded default.
 
-A writer takes the write lock at its first statement, so a transaction never loses a race half-way. SQLite itself goes
-on writing into a file that was deleted or moved away; we look, and refuse.
+It uses WAL, so that readers and a writer do not block each other, and full sync, so that a committed transaction
+survives a power failure. A writer takes the write lock at its first statement, so a running transaction cannot
+conflict. SQLite continues to write to a file that was deleted or moved; this module detects that and raises.
 """
 
 import os
@@ -35,9 +35,9 @@ SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
 )
 BUSY_SECONDS = 60
-ERASE_WAIT = 0.2  # who redacts waits as long for readers, and other writers with it
+ERASE_WAIT = 0.2  # how long a redaction waits for readers; other writers wait meanwhile
 ERASE_SECONDS = 1.0
-LOOK_SECONDS = 0.02  # a look costs as much as a small write, so a burst of writes shares one
+LOOK_SECONDS = 0.02  # a check costs as much as a small write, so a burst of writes shares one
 OLDEST = (3, 35, 0)
 
 
@@ -77,14 +77,14 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self._stop_erasing: Callable[[], None] | None = None
         if sqlite3.sqlite_version_info < OLDEST:
             raise StoreUnavailable(
-                f"This Python has SQLite {sqlite3.sqlite_version}; contextc needs 3.35 or newer. Use a newer Python."
+                "SQLite must be version 3.35 or newer", got=sqlite3.sqlite_version, fix="Use a newer Python."
             )
 
     def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
         return self._line.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
 
     def _together(self, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome] | None:
-        """The work of several writers in one transaction."""
+        """Run the work of several writers in one transaction."""
 
         def all_of_them(tx: Transaction) -> list[Outcome]:
             return [self._one_of_them(tx, work) for work in works]
@@ -95,7 +95,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             return None
         try:
             found = self._run(connection, all_of_them, writing=True, again=False)
-        except StoreBusy as error:  # all of them have waited for as long as one does
+        except StoreBusy as error:  # all of them have waited for the full time
             self._drop_all(connection)
             return [Outcome(error=error) for _ in works]
         except StoreError:
@@ -111,16 +111,16 @@ class SQLiteStore(Store[sqlite3.Connection]):
         tx.run("SAVEPOINT one")
         try:
             found = Outcome(work(tx))
-        except (sqlite3.Error, StoreError):  # the store itself: nobody's work is brought to it
+        except (sqlite3.Error, StoreError):  # a failure of the store affects the whole group
             raise
-        except BaseException as error:  # its own writer's, whoever leads
+        except BaseException as error:  # a failure of this writer only
             tx.run("ROLLBACK TO one")
             found = Outcome(error=error)
         tx.run("RELEASE one")
         return found
 
     def _forked(self) -> None:
-        """Another thread of the parent may have led the writers; nobody here does."""
+        """Replace the write queue, which another thread of the parent process may have held."""
         super()._forked()
         self._line = Line(self._together)
         self._stop_erasing = None
@@ -129,7 +129,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise StoreUnavailable(
-                f"{self.address}: the folder {folder} does not exist. Make it, or choose another path."
+                f"{self.address}: folder {folder} not found", fix="Create it, or choose another path."
             )
         if self._file is not None:
             self._look_at_file()
@@ -150,13 +150,13 @@ class SQLiteStore(Store[sqlite3.Connection]):
         except sqlite3.OperationalError:
             if os.path.exists(f"{self.path}-wal") or not os.path.exists(self.path):
                 raise
-            # A reader of a WAL file makes a small file beside it, which a read-only folder refuses; with no log left to
-            # read, the file can be taken as it is.
+            # A reader of a WAL file creates a small file beside it, which fails in a read-only folder. Without a log
+            # the file is complete and can be opened as immutable.
             return self._open("mode=ro&immutable=1", "schema_version")
 
     def _make_private(self) -> None:
-        """Make a new file that its owner alone can read. SQLite gives the same mode to the files it puts beside it."""
-        with suppress(OSError):  # it is there, or cannot be made: then opening it says why
+        """Create a new file that only its owner can read. SQLite uses the same mode for the files beside it."""
+        with suppress(OSError):  # it exists, or cannot be created: opening it then raises
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
 
     def _open(self, how: str, *pragmas: str) -> sqlite3.Connection:
@@ -208,7 +208,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return self._line.at_once(lambda: self._alone(sql, values, writing=True)[1] == 1)
 
     def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
-        """One statement outside of any transaction: its rows, and how many it changed."""
+        """Run one statement outside a transaction. Return its rows and the number of changed rows."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -226,19 +226,20 @@ class SQLiteStore(Store[sqlite3.Connection]):
         if self._closed:
             self._disconnect(connection)
         else:
-            self._idle.append(connection)  # one statement leaves no transaction open
+            self._idle.append(connection)  # a single statement leaves no transaction open
         return rows, cursor.rowcount
 
     def _look_at_file(self) -> None:
-        """Refuse to go on in a file that nobody can open any more."""
+        """Raise `StoreUnavailable` if the file was removed or replaced."""
         self._looked = monotonic()
         found = _identity(self.path)
         if found != self._file:
             self._closed = True
             what = "was replaced by another file" if found else "was removed"
             raise StoreUnavailable(
-                f"{self.address} {what} while it was open, and what was written to it since is gone with it. Put it "
-                "back or restore a copy, then open it again; opening a path with no file makes a new, empty store."
+                f"{self.address} {what} while it was open; later changes are lost",
+                fix="Put the file back or restore a backup, then open it again. Opening a path without a file creates "
+                "an empty store.",
             )
 
     def backup(self, target: str | os.PathLike[str]) -> None:
@@ -251,31 +252,31 @@ class SQLiteStore(Store[sqlite3.Connection]):
             self._give_back(connection)
 
     def schema(self) -> int:
-        """The version of the schema; 0 where there is none."""
+        """Return the version of the schema, 0 if there is none."""
         return self.read(self._version)
 
     def ready(self) -> None:
         if not self._read_only:
             super().ready()
-            self._scrub()  # what a process left that ended before the log could be emptied
+            self._scrub()  # finish the erasures of a process that ended before the log was truncated
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
             raise StoreReadOnly(
-                f"{self.address} has an older schema, and may not be changed. Open it once without ?mode=ro."
+                f"{self.address} has an older schema and was opened read-only", fix="Open it once without ?mode=ro."
             )
 
     def _has_schema(self, tx: Transaction) -> bool:
         tables = {row[0] for row in tx.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if tables and "schema_version" not in tables:
             raise StoreCorrupt(
-                f"{self.address} is a SQLite file of something else (it has tables such as {min(tables)!r}). "
-                "Choose another path; it was not touched."
+                f"{self.address} is a SQLite file of another program (it has a table {min(tables)!r})",
+                fix="Choose another path. The file was not changed.",
             )
         return bool(tables)
 
     def _lock_schema(self, tx: Transaction) -> None:
-        """BEGIN IMMEDIATE has already taken the one write lock there is."""
+        """Do nothing: BEGIN IMMEDIATE has already taken the only write lock."""
 
     def _erases(self, tx: Transaction) -> None:
         tx.run("INSERT INTO erasure (time) VALUES (?)", now_ms())
@@ -285,15 +286,15 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return self.read(lambda tx: tx.rows("SELECT count(*) FROM erasure")[0][0])
 
     def _scrub(self) -> None:
-        """Empty the log of older pages; where a reader still needs it, try again in the background until it is empty.
+        """Truncate the write-ahead log. If a reader still needs it, retry in the background.
 
-        Freed pages of the file itself are zeroed as they are freed.
+        Freed pages of the file itself are zeroed at once.
         """
         if self._erase(ERASE_WAIT) or self._stop_erasing is not None:
             return
         warn(
-            f"{self.address}: content that was redacted or deleted stays in the write-ahead log while another "
-            "connection reads from it. It is removed as soon as that is over."
+            f"{self.address}: redacted or deleted content stays in the write-ahead log while another connection "
+            "reads from it. It is removed when that reader ends."
         )
         self._stop_erasing = self._keeper.every(ERASE_SECONDS, self._erase_again)
 
@@ -303,7 +304,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             self._stop_erasing = None
 
     def _erase(self, wait: float) -> bool:
-        """Empty the log, and wait so many seconds for readers; whether nothing that was erased before is left in it."""
+        """Truncate the log, waiting up to `wait` seconds for readers. Return True if it holds no erased content."""
         connection = self._take()
         try:
             ((last,),) = connection.execute("SELECT max(number) FROM erasure").fetchall()
@@ -312,13 +313,13 @@ class SQLiteStore(Store[sqlite3.Connection]):
                 connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
                 ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
-        except sqlite3.Error:  # the change itself is stored; what is left to do is noted, and tried again
+        except sqlite3.Error:  # the change is stored, and the erasure is recorded for a retry
             self._drop_all(connection)
             return False
         self._give_back(connection)
         if busy or last is None:
             return not busy
-        with suppress(StoreError):  # then it is done once more
+        with suppress(StoreError):  # otherwise the erasure is repeated
             self.write(lambda tx: tx.run("DELETE FROM erasure WHERE number <= ?", last))
             return True
         return False
@@ -326,39 +327,41 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _ours(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""
         if self._read_only and name.startswith("SQLITE_READONLY"):
-            return StoreReadOnly(f"{self.address} may not be written: it was opened with ?mode=ro.")
+            return StoreReadOnly(
+                f"{self.address} is read-only: it was opened with ?mode=ro", fix="Open it without ?mode=ro."
+            )
         for prefix, kind, advice in ERRORS:
             if name.startswith(prefix):
-                return kind(f"{self.address}: {error}. {advice}")
-        return StoreError(f"{self.address}: {error} ({name or type(error).__name__}). Nothing was written.")
+                return kind(f"{self.address}: {error}", fix=advice)
+        return StoreError(f"{self.address}: {error} ({name or type(error).__name__})", fix="Nothing was written.")
 
 
 ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
-    ("SQLITE_FULL", StoreFull, "The disk is full. Nothing was written; make room and try again."),
+    ("SQLITE_FULL", StoreFull, "Nothing was written. Free disk space and retry."),
     (
         "SQLITE_READONLY",
         StoreReadOnly,
-        "The file or its folder may not be written. Change its permissions, or copy it.",
+        "Change the permissions of the file and its folder, or copy it.",
     ),
-    ("SQLITE_BUSY", StoreBusy, f"Other writers held the lock for {BUSY_SECONDS} s. Nothing was written; try again."),
+    ("SQLITE_BUSY", StoreBusy, f"Other writers held the lock for {BUSY_SECONDS} s. Nothing was written. Retry."),
     (
         "SQLITE_CORRUPT",
         StoreCorrupt,
-        "The file is damaged. Restore a backup with `contextc restore`, or recover it with the sqlite3 program.",
+        "The file is corrupt. Restore a backup, or recover it with the sqlite3 program.",
     ),
-    ("SQLITE_NOTADB", StoreCorrupt, "This is not a SQLite file. Choose another path; it was not touched."),
-    ("SQLITE_CANTOPEN", StoreUnavailable, "The file cannot be opened. Check the path and its permissions."),
+    ("SQLITE_NOTADB", StoreCorrupt, "This is not a SQLite file. Choose another path. The file was not changed."),
+    ("SQLITE_CANTOPEN", StoreUnavailable, "Check the path and its permissions."),
     (
         "SQLITE_IOERR",
         StoreUnavailable,
-        "The disk did not do what was asked. Nothing was written; check it and try again.",
+        "Nothing was written. Check the disk and retry.",
     ),
-    ("SQLITE_TOOBIG", StoreError, "The message is too large for SQLite. Split it, or store it as Media."),
+    ("SQLITE_TOOBIG", StoreError, "Split the message, or store its content as Media."),
 )
 
 
 def _set(connection: sqlite3.Connection, pragma: str) -> None:
-    """Two who turn a new file to WAL at once: one is told that it is busy, at once, whatever the time it would wait."""
+    """Set a pragma. Retry while busy: two processes that enable WAL at once get that error without waiting."""
     end = monotonic() + BUSY_SECONDS
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Messages that are still being written. They live outside the chain, and survive the process that writes them.
+"""Streams: messages that are still being written. They are stored outside the chain and survive a crash.
 
-A stream collects deltas and journals them in batches, at most a quarter of a second apart. Ending it puts the message
-into the chain in the same transaction that removes the journal, so it is never in both places and never in neither.
+A stream journals its deltas in batches, at most a quarter of a second apart. Ending it appends the message and removes
+the journal in one transaction.
 """
 
 import os
@@ -43,7 +43,7 @@ _parts_from_json = msgspec.json.Decoder(list[AnyPart]).decode
 
 
 def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
-    """Make the journal of a message, which so far has everything but its parts."""
+    """Create the journal of a message that has no parts yet."""
     uid = beginning.uid
     check_name(uid, "message")
     made = tx.run(
@@ -56,9 +56,10 @@ def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
     )
     if (not made and not tx.again) or by_name(tx, head(tx, lease.conversation).tree, uid):
         raise InvalidMessage(
-            f"there is already a message {uid!r}. Leave uid empty for a new one.",
+            f"there is already a message {uid!r}",
             field="uid",
             conversation=lease.conversation,
+            fix="Leave uid empty for a new message.",
         )
 
 
@@ -69,7 +70,7 @@ def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> Non
         body = _parts_to_json(well_formed_json(msgspec.to_builtins(parts)))
     tx.run(
         "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
-        " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # the same again, and perhaps more
+        " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # a retry: the same deltas, possibly more
         uid,
         number,
         body,
@@ -77,7 +78,7 @@ def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> Non
 
 
 def open_under(tx: Transaction, conversation: str, agent: str, number: int) -> list[str]:
-    """The streams that a turn, or one before it, has not ended."""
+    """Return the uids of open streams of a turn and of earlier turns."""
     rows = tx.rows(
         "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid",
         conversation,
@@ -88,32 +89,32 @@ def open_under(tx: Transaction, conversation: str, agent: str, number: int) -> l
 
 
 def open_in(tx: Transaction, conversation: str) -> set[str]:
-    """The uids of what is being written in a conversation."""
+    """Return the uids of open streams in a conversation."""
     return {uid for (uid,) in tx.rows("SELECT uid FROM stream WHERE conversation = ?", conversation)}
 
 
 def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
-    """The message as it ends: what `final` says, and where it is silent what was known and written before.
+    """Return the complete message: the fields that `final` sets, and the journaled ones otherwise.
 
-    None where the stream has ended already.
+    Return None if the stream has already ended.
     """
     row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
     if row is None:
         return None
-    begun = read_as(from_json, row[0], f"What was being written as {uid}")
+    begun = read_as(from_json, row[0], f"Stream {uid}")
     known = {name: value for name in final.__struct_fields__ if (value := getattr(final, name)) != getattr(BLANK, name)}
     message = replace(begun, **known | {"uid": uid, "status": final.status, "time": begun.time})
     if not message.parts:
         deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
-        batches = read_all(_parts_from_json, [batch for (batch,) in deltas], f"What was being written as {uid}")
+        batches = read_all(_parts_from_json, [batch for (batch,) in deltas], f"Stream {uid}")
         message = replace(message, parts=join(part for batch in batches for part in batch))
     if not message.parts and message.status == "sent" and message.finish is None:
-        message = replace(message, finish="stop")  # an empty reply; the provider did not say why
+        message = replace(message, finish="stop")  # an empty reply without a finish reason
     return message
 
 
 def so_far(tx: Transaction, conversation: str, agent: str) -> Message | None:
-    """What an agent is writing now, as far as it is journaled; None where it writes nothing."""
+    """Return the journaled part of the message that an agent is writing, or None."""
     row = tx.row("SELECT max(uid) FROM stream WHERE conversation = ? AND agent = ?", conversation, agent)
     return assemble(tx, row[0], replace(BLANK, status="pending")) if row and row[0] is not None else None
 
@@ -124,7 +125,7 @@ def forget(tx: Transaction, uid: str) -> None:
 
 
 def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
-    """Deltas as whole parts: neighbouring text and reasoning run together, pieces of a call meet wherever they came."""
+    """Merge deltas into parts: adjacent text and reasoning, and all pieces of the same call."""
     joined: list[AnyPart] = []
     calls: dict[str, int] = {}
     for delta in deltas:
@@ -141,11 +142,11 @@ def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
 
 
 def split(message: Message) -> list[Message]:
-    """A reply with results among its parts, as the messages it is made of: calls, their results, what came after them.
+    """Split a reply with tool results into messages: calls, their results, and what follows.
 
-    So a provider answers that runs tools by itself, which is said by how it was to end. How the reply broke off is said
-    of its last words; calls that it had made are whole, and may have been run. One that was not written to its end has
-    not: beside others it is left out.
+    Such replies come from a provider that runs tools itself; their `finish` is "tool_calls". The status and error of an
+    aborted reply go to its last message. Earlier calls are complete and may have run. An incomplete call after
+    complete ones cannot have run and is dropped.
     """
     runs: list[list[AnyPart]] = [[]]
     for part in message.parts:
@@ -169,20 +170,18 @@ def split(message: Message) -> list[Message]:
 
 
 def has_run(finish: str | None, parts: Sequence[AnyPart]) -> bool:
-    """Whether a reply that broke off ends with calls that its provider may have run."""
+    """Return True if an aborted reply ends with calls that its provider may have run."""
     calls = [part for part in parts if isinstance(part, ToolCall)]
     return finish == "tool_calls" and bool(calls) and not any(_is_half(call) for call in calls)
 
 
 def written(parts: Sequence[AnyPart]) -> Sequence[AnyPart]:
-    """The parts of a reply that broke off, without a call at its end that nobody can have run, where others stand
-    before it that were written to their ends.
-    """
+    """Return the parts of an aborted reply, without an incomplete call that follows complete ones."""
     return parts[:-1] if parts and _is_half(parts[-1]) and has_run("tool_calls", parts[:-1]) else parts
 
 
 def _is_half(part: AnyPart) -> bool:
-    """Whether this is a call whose arguments had not come, or not all of them."""
+    """Return True for a call whose arguments are incomplete."""
     return isinstance(part, ToolCall) and (part.malformed or (part.raw is not None and not part.raw.strip()))
 
 
@@ -204,7 +203,7 @@ def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:
 
 
 def _continued(before: AnyPart, piece: ToolCall) -> ToolCall:
-    """A call with the next piece of its arguments; one that is given whole replaces its pieces."""
+    """Return a call extended by a piece of its arguments, or replaced by a complete one."""
     written = before.raw if isinstance(before, ToolCall) else None
     whole = piece if piece.raw is None else tool_call(piece.id, piece.name, (written or "") + piece.raw)
     return replace(whole, extra=_both(before.extra, piece.extra))
@@ -232,39 +231,39 @@ class Stream:
         self._batches = 0
         self._ending = False
         self._lock = threading.Lock()
-        """Guards the fields above. It is never held while the store writes, so `write` never waits for a disk."""
+        """Guards the fields above. It is not held during store writes, so `write` never waits for the disk."""
         self._saving = threading.Lock()
-        """Held while the store writes what is waiting: one batch after the other, then the end."""
+        """Held during store writes: one batch after the other, then the end."""
         self._lost: ContextcError | None = None
         self._pid = os.getpid()
         self.stop: Callable[[], None] = lambda: None
-        """Ends the journaling, when the stream has ended or nobody may end it any more."""
+        """Stops the periodic journaling."""
 
     def write(self, delta: Delta | str) -> None:
-        """Add what came in: text, or reasoning. `LeaseLost` once the turn has ended."""
+        """Add text, reasoning or a call. Raises `LeaseLost` after the turn has ended."""
         part = Text(delta) if isinstance(delta, str) else delta
         if not isinstance(part, Text | Reasoning | ToolCall):
-            raise InvalidMessage(f"a {type(delta).__name__} cannot be streamed. Write text, Reasoning or a ToolCall.")
+            raise InvalidMessage(f"stream.write expects text, Reasoning or a ToolCall, got {type(delta).__name__}.")
         (sound,) = admit(Message(role="assistant", parts=(part,), status="error")).message.parts
         with self._lock:
             if self._lost is not None:
                 raise self._lost
             if self.message is not None or self._ending:
-                raise InvalidInput("This stream has ended; what comes now belongs to another message.")
+                raise InvalidInput("This stream has ended", fix="Open another stream for the next message.")
             self._waiting.append(sound)
 
     def write_call(self, id: str, name: str, piece: str) -> None:
-        """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may take turns."""
+        """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may interleave."""
         self.write(tool_call(id, name, piece))
 
     def give_up(self) -> None:
-        """The turn is over: what is written from now on reaches nobody, so it is refused."""
+        """Refuse further writes, because the turn is over."""
         self.stop()
         if self.message is None and self._lost is None:
             self._lost = LeaseLost(self.lease.conversation, self.lease.agent, number=self.lease.number)
 
     def flush(self) -> None:
-        """Journal what has been written so far. The store does this by itself, four times a second."""
+        """Journal what was written so far. The store calls this four times a second."""
         if self._pid != os.getpid():
             return
         with self._saving:
@@ -290,9 +289,9 @@ class Stream:
         finish: str | None = None,
         usage: Usage | None = None,
     ) -> Message:
-        """Put the message into the chain: what was written, and what is known only now, such as `finish` and `usage`.
+        """Append the message to the chain, with fields that are known only now, such as `finish` and `usage`.
 
-        `message` may say all of that at once; the parts it has are taken instead of those that were written.
+        `message` may set them all at once. Its parts, if any, replace those that were written.
         """
         final = message or BLANK
         final = replace(

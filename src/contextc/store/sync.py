@@ -1,12 +1,11 @@
-"""What a client's resent history adds to ours.
+"""Comparison of a client's complete history with the stored chain.
 
-Pages and stateless clients send everything they have with every request. What they have may lack entries they were
-never given (system messages, tool calls, an answer whose connection broke), so it is matched as a thread through our
-chain: by uid where the client sends one, else by role, author, text, media and, where it knows them, call ids. What
-is left over at its end is new.
+Stateless clients send their whole history with every request. It may lack entries that they never received (system
+messages, tool calls, a reply whose connection broke). It is therefore matched as a subsequence of the stored chain: by
+uid if the client sends one, otherwise by role, author, text, media and call ids. The unmatched end is new.
 
-A person's own messages are never passed over: where one is missing or says something else, under its old uid too, the
-client rewrote the past, and the new tail belongs on a new branch, after the last message both agree on.
+User messages are never skipped. If one is missing or has other content, even under the same uid, the client edited its
+history. The new tail then goes to a new branch after the last common message.
 """
 
 from collections.abc import Sequence
@@ -16,12 +15,14 @@ from msgspec.structs import replace
 
 from contextc.messages import Media, Message, Native, chain_id, content_of
 
-EDITED = "~"  # an edit that kept its uid is stored as `uid~2`, `uid~3` …
+EDITED = "~"  # an edit under the same uid is stored as `uid~2`, `uid~3` …
 
 
 class Difference(NamedTuple):
-    """`tail` messages at the end of theirs are new, and follow message `after` of our chain. `rewrites` says that other
-    messages follow there today."""
+    """The result of a comparison: the last `tail` messages of the client are new and follow message `after`.
+
+    `rewrites` is True if other messages follow there in the stored chain.
+    """
 
     tail: int
     after: int
@@ -43,7 +44,7 @@ def compare(ours: Sequence[Message], theirs: Sequence[Message]) -> Difference:
 
 
 def original_uid(uid: str) -> str:
-    """The uid under which a client knows a message, of which it may have sent several versions."""
+    """Return the uid that the client uses for a message, without the version suffix."""
     before, _, version = uid.rpartition(EDITED)
     return before if before and version.isdigit() else uid
 
@@ -72,9 +73,9 @@ def _same(ours: Message, theirs: Message) -> bool:
 
 
 def _was(ours: Sequence[Message], index: int, theirs: Message) -> bool:
-    """Whether a redacted message said this: its words are gone, its id is not. They must not come back as new ones.
+    """Return True if a redacted message had this content, judged by its id: it must not be stored again as new.
 
-    A client that leaves the author out is given the benefit of the doubt.
+    A message without an author matches any author.
     """
     gone = ours[index]
     before = bytes.fromhex(ours[index - 1].id) if index else None
@@ -97,12 +98,12 @@ def _calls(message: Message) -> list[str]:
 
 
 def _by_the_same(one: Message, other: Message) -> bool:
-    """Whether two messages may be one person's; who gives no author may be anybody."""
+    """Return True if two messages may have the same author. A message without an author matches any."""
     return one.author is None or other.author is None or one.author == other.author
 
 
 def _replaced(passed: Message, first_new: Message) -> bool:
-    """Whether the client must have had `passed`, so that leaving it out was meant."""
+    """Return True if the client must have received `passed`, so that it was omitted on purpose."""
     if passed.role == "user":
         return _by_the_same(passed, first_new)
     return passed.role == "assistant" and first_new.role == "assistant"

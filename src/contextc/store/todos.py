@@ -1,8 +1,8 @@
-"""Todo lists beside the chain: one for each agent of a conversation, few rows, read and written whole or by number.
+"""Todo lists: one per conversation and agent, read and written as a whole or by number.
 
-Who writes locks the conversation first, so of two that add at once each gets a number of its own. A fork begins with
-its parent's lists as they are now, whichever message it begins at: todos are state, and have no history. Rewinding,
-editing and resetting leave them alone.
+A writer locks the conversation first, so concurrent additions get different numbers. A fork copies its parent's lists
+as they are now, at whichever message it begins: todos have no history. Rewinding, editing and resetting do not change
+them.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def load(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
 
 
 def add(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
-    """`text` has been checked."""
+    """Add a todo. `text` has been validated."""
     _lock_or_create(tx, conversation, agent)
     numbers = tx.row(
         "SELECT count(*), max(number) FROM todo WHERE conversation = ? AND agent = ?", conversation, agent
@@ -33,7 +33,7 @@ def add(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
 
 
 def replace(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> list[Todo]:
-    """`todos` have been checked and numbered."""
+    """Replace the list. `todos` have been validated and numbered."""
     _lock_or_create(tx, conversation, agent)
     tx.run("DELETE FROM todo WHERE conversation = ? AND agent = ?", conversation, agent)
     _insert(tx, conversation, agent, todos)
@@ -41,7 +41,7 @@ def replace(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -
 
 
 def change(tx: Transaction, conversation: str, agent: str, changes: list[TodoChange]) -> list[Todo]:
-    """`changes` have been checked. All of them are made, or none."""
+    """Apply all changes, or none. `changes` have been validated."""
     check_name(agent, "agent")
     head(tx, conversation, lock=True)
     for each in changes:
@@ -64,7 +64,7 @@ def change(tx: Transaction, conversation: str, agent: str, changes: list[TodoCha
 
 
 def copy(tx: Transaction, source: str, name: str) -> None:
-    """Let a new conversation begin with the lists of another."""
+    """Copy the lists of a conversation to a new one."""
     tx.run(
         "INSERT INTO todo (conversation, agent, number, text, state)"
         " SELECT CAST(? AS TEXT), agent, number, text, state FROM todo WHERE conversation = ?",

@@ -1,9 +1,9 @@
-"""A provider's own record of its sessions: entries in the order they came, as functions over a transaction.
+"""Transcripts: a provider's own record of its sessions, as entries in the order of arrival.
 
-The store keeps them and does not read them. An entry that has a `uuid` is stored once, however often it is given; its
-JSON comes back as it was, half an emoji included. A transcript belongs to the conversation whose words are in it. It
-goes with that one, and where a message of its tree is redacted; what a program that still runs says afterwards is not
-taken any more. A fork owns nothing of its parent.
+The store does not interpret the entries. An entry with a `uuid` is stored once, however often it is appended. Its JSON
+is returned unchanged, lone surrogates included. A transcript belongs to one conversation. It is deleted with that
+conversation, and emptied when a message of its tree is redacted; later entries of a running program are then refused.
+A fork does not own its parent's transcripts.
 """
 
 import json
@@ -20,11 +20,11 @@ from contextc.store.reading import read_as
 
 SOME = 500
 Fold: TypeAlias = Callable[[JSONObject | None, list[JSONObject]], JSONObject]
-"""What a provider keeps beside a transcript, from what it was before, and the entries that are new."""
+"""Returns the summary that a provider keeps beside a transcript, from the previous one and the new entries."""
 
 
 class TranscriptKey(NamedTuple):
-    """Which transcript: `subpath` is "" for the main one of a session."""
+    """The key of a transcript. `subpath` is "" for the main transcript of a session."""
 
     project: str
     session: str
@@ -32,7 +32,7 @@ class TranscriptKey(NamedTuple):
 
 
 class Batch:
-    """Entries on their way in, each under the name by which it is known again if the transaction is run twice."""
+    """Entries to append, each under a name that identifies it when the transaction is retried."""
 
     def __init__(self, entries: Sequence[JSONObject]) -> None:
         mark = b"\0" + os.urandom(8)
@@ -43,7 +43,7 @@ class Batch:
 
 
 def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str = "", fold: Fold | None = None) -> int:
-    """Put entries at the end of a transcript, which is made if it is new; how many of them were not there yet."""
+    """Append entries to a transcript, which is created if needed. Return the number of new entries."""
     check_key(key)
     if not batch.entries:
         return 0
@@ -62,7 +62,7 @@ def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str 
         f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.lock}",
         *key,
     )
-    if row is None or row[4]:  # redacted while we waited for it
+    if row is None or row[4]:  # redacted while this waited for the lock
         return 0
     number, owner, time, last, _, summary = row
     known = _known(tx, number, list(batch.entries))
@@ -88,7 +88,7 @@ def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str 
 
 
 def load(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None:
-    """All entries of a transcript in order; None where there is none."""
+    """Return all entries of a transcript in order, or None if it does not exist."""
     check_key(key)
     row = tx.row(
         "SELECT number FROM transcript WHERE project = ? AND session = ? AND subpath = ? AND redacted = 0", *key
@@ -106,7 +106,7 @@ def load(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None:
 
 
 def sessions(tx: Transaction, project: str) -> list[tuple[str, int, JSONObject | None]]:
-    """The sessions of a project: id, when it was last written (milliseconds), and what is kept beside it."""
+    """Return the sessions of a project: id, time of the last write (ms), and summary."""
     rows = tx.rows(
         "SELECT session, time, summary FROM transcript"
         " WHERE project = ? AND subpath = '' AND redacted = 0 ORDER BY time",
@@ -126,7 +126,7 @@ def subpaths(tx: Transaction, project: str, session: str) -> list[str]:
 
 
 def drop(tx: Transaction, key: TranscriptKey) -> None:
-    """Remove a transcript; the main one with everything beneath it."""
+    """Remove a transcript. The main one is removed with all its subpaths."""
     check_key(key)
     some = " AND subpath = ?" if key.subpath else ""
     values = key if key.subpath else key[:2]
@@ -136,16 +136,16 @@ def drop(tx: Transaction, key: TranscriptKey) -> None:
 
 
 def drop_owned(tx: Transaction, conversation: str) -> None:
-    """Remove the transcripts of a conversation that is deleted."""
+    """Remove the transcripts of a deleted conversation."""
     rows = tx.rows(f"SELECT number FROM transcript WHERE conversation = ?{tx.dialect.lock}", conversation)
     _drop_entries(tx, [number for (number,) in rows])
     tx.run("DELETE FROM transcript WHERE conversation = ?", conversation)
 
 
 def forget(tx: Transaction, tree: int) -> set[str]:
-    """Take everything out of the transcripts of a tree, whose words may be anywhere in them; the sessions they were of.
+    """Empty all transcripts of a tree, and refuse further entries. Return their sessions.
 
-    Nothing is appended to them any more.
+    The redacted text may be anywhere in them.
     """
     rows = tx.rows(
         "SELECT number, session FROM transcript WHERE redacted = 0 AND conversation IN"
@@ -159,7 +159,7 @@ def forget(tx: Transaction, tree: int) -> set[str]:
 
 
 def expire(tx: Transaction, before: int) -> int:
-    """Remove what nobody owns and nobody has written to since a moment (milliseconds); how many it were."""
+    """Remove transcripts without a conversation that were last written before a time (ms). Return their number."""
     rows = tx.rows(
         f"SELECT number FROM transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.lock}", before
     )
@@ -177,17 +177,17 @@ def check_key(key: TranscriptKey) -> None:
 
 
 def written(value: JSONObject) -> bytes:
-    """The value as JSON, of which `read` makes the same value again, whatever its strings are."""
+    """Return the value as JSON that `read` decodes to the same value, lone surrogates included."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # half an emoji, or a file's name that is no text
+    except UnicodeEncodeError:  # a lone surrogate, or a file name that is not valid UTF-8
         return json.dumps(value, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"An entry of a transcript is no JSON: {error}.") from error
+        raise InvalidInput(f"transcript entry must be JSON: {error}.") from error
 
 
 def read(body: bytes) -> JSONObject:
-    found: JSON = read_as(lambda given: json.loads(bytes(given)), body, "An entry of a transcript")
+    found: JSON = read_as(lambda given: json.loads(bytes(given)), body, "Transcript entry")
     return found
 
 
@@ -197,7 +197,7 @@ def _uuid(entry: JSONObject) -> bytes:
 
 
 def _check_owner(tx: Transaction, conversation: str) -> None:
-    """A program may still write when its conversation is gone; its words must not come back that way."""
+    """Raise `UnknownConversation` if the conversation was deleted while a program still writes."""
     check_name(conversation)
     if tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation) is None:
         raise UnknownConversation(conversation)

@@ -1,8 +1,8 @@
-"""Turns and their steps, what is told of them, what waits, and what triggers remember: functions over a transaction.
+"""Turns, steps, events, queued input and trigger states, as functions over a transaction.
 
-All of it belongs to a conversation by its number, and is appended under numbers that grow within it. Who writes has
-locked the conversation, so two turns of different agents never get the same number. A turn that is marked as running
-while its lease has ended was interrupted; whoever puts its messages right says so here.
+All of them belong to a conversation by its number, and are appended under numbers that grow within it. A writer has
+locked the conversation, so turns of different agents never get the same number. A turn that is marked as running
+while its lease has ended was interrupted; recovery records that here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,12 +29,12 @@ from contextc.store.chain import now_ms
 from contextc.store.places import SEQ_MASK, place
 from contextc.store.reading import SEQ_BITS, read_all, read_as
 
-SHORT = 2_000  # characters of a text that an event carries along; its message has the rest
+SHORT = 2_000  # characters of a text that an event includes; its message has the rest
 QueueKind: TypeAlias = Literal["steer", "follow-up"]
 
 
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` says why it ended."""
+    """A stored turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` is why it ended."""
 
     number: int
     agent: str
@@ -52,7 +52,7 @@ class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One step: a model call and the tools it asked for. `index` counts from 1 within its turn."""
+    """A stored step: a model call and its tool calls. `index` counts from 1 within its turn."""
 
     number: int
     turn: int
@@ -66,15 +66,15 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     usage: Usage | None = None
     seq: int = 0
     uid: str = ""
-    """Of the message with what came of a reply that broke off; `seq` is its place."""
+    """The uid of the message with the received part of an aborted reply; `seq` is its seq."""
     kept: int = 0
-    """The number under which its request can be looked at, where it was not answered."""
+    """The number of its stored request if that was not answered."""
     started: int = 0
     milliseconds: int = 0
 
 
 class Queued(Struct, frozen=True, kw_only=True):
-    """Input that waits."""
+    """Input in the queue of a conversation."""
 
     number: int
     agent: str
@@ -90,14 +90,14 @@ _step_from_json = msgspec.json.Decoder(StepRecord).decode
 
 
 def tell(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Store events, and return them with their numbers."""
+    """Store events. Return them with their numbers."""
     if not events:
         return []
     number = last_number(tx, "event", conversation)
     told = [replace(event, number=number + index) for index, event in enumerate(events, 1)]
     try:
         bodies = [event_to_json(event) for event in told]
-    except UnicodeEncodeError:  # half an emoji, or a file's name that is no text
+    except UnicodeEncodeError:  # a lone surrogate, or a file name that is not valid UTF-8
         bodies = [encode(well_formed_json(msgspec.to_builtins(event))) for event in told]
         told = [event_from_json(body) for body in bodies]
     tx.run_many(
@@ -113,7 +113,7 @@ def events(tx: Transaction, conversation: int, after: int, limit: int | None) ->
         place(conversation, after + 1),
         place(conversation, SEQ_MASK),
     )
-    return read_all(event_from_json, [body for (body,) in rows], "An event")
+    return read_all(event_from_json, [body for (body,) in rows], "Event")
 
 
 def last_number(tx: Transaction, table: str, conversation: int) -> int:
@@ -126,7 +126,7 @@ def last_number(tx: Transaction, table: str, conversation: int) -> int:
 
 
 def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """The number of each conversation that exists, and the number of its last event (0 for none), by name."""
+    """Return number and last event number (0: none) of each existing conversation, by name."""
     found: dict[str, tuple[int, int]] = {}
     for start in range(0, len(names), 500):
         some = names[start : start + 500]
@@ -141,17 +141,17 @@ def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, i
 
 
 def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
-    """Take the words of messages out of everything that was told of them, in every conversation of a tree.
+    """Redact messages in the events of every conversation of a tree.
 
-    What was said of their calls goes too, and every error: it may quote what was sent.
+    Events about their calls are redacted too, and all error texts, which may quote what was sent.
     """
     gone = {*uids}
     for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
         low, high = place(number, 0), place(number, SEQ_MASK)
         rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
-        told: list[tuple[int, JSONObject]] = [(where, read_as(decode, body, "An event")) for where, body in rows]
+        told: list[tuple[int, JSONObject]] = [(where, read_as(decode, body, "Event")) for where, body in rows]
         theirs = [event for _, event in told if event.get("uid") in gone]
-        waited = {event.get("queued") for event in theirs} - {None}  # under another name, while it waited
+        waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
         steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
         for where, event in told:
             is_of_them = event.get("uid") in gone or event.get("queued") in waited
@@ -165,7 +165,7 @@ def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
 
 QUOTING = ("error", "fallback")
 BESIDE = ("approval-request", "tool-progress", "system-hint")
-"""Events that speak of a message of their step without naming it."""
+"""Types of events that quote a message of their step without naming it."""
 
 
 def _blank(value: JSON) -> JSON:
@@ -185,7 +185,7 @@ def _forget_errors(tx: Transaction, conversation: int) -> None:
 
 
 def open_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
-    """Write a new turn, under the next number."""
+    """Insert a turn under the next number."""
     turn = replace(turn, number=last_number(tx, "turn", conversation) + 1)
     tx.run(
         "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
@@ -211,33 +211,33 @@ def turns(tx: Transaction, conversation: int, *, last: int | None = None) -> lis
         place(conversation, 0),
         place(conversation, SEQ_MASK),
     )
-    return read_all(_turn_from_json, [body for (body,) in reversed(rows)], "A turn")
+    return read_all(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
 
 
 def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
-    """The last turn of an agent, or the last before turn `before`."""
+    """Return the last turn of an agent, or the last before turn `before`."""
     row = tx.row(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
         place(conversation, 0),
         place(conversation, before - 1),
         agent,
     )
-    return read_as(_turn_from_json, row[0], f"The last turn of {agent!r}") if row else None
+    return read_as(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
 
 
 def turns_at(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
-    """Some turns, by their numbers."""
+    """Return turns by number."""
     if not numbers:
         return {}
     rows = tx.rows(
         f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
         *[place(conversation, number) for number in numbers],
     )
-    return {turn.number: turn for turn in read_all(_turn_from_json, [body for (body,) in rows], "A turn")}
+    return {turn.number: turn for turn in read_all(_turn_from_json, [body for (body,) in rows], "Turn")}
 
 
 def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
-    """Mark the turn that is still running although its lease has ended, and its step."""
+    """Mark a running turn whose lease has ended as interrupted, and its step as failed."""
     turn = last_turn(tx, conversation, agent)
     if turn is None or turn.state != "running":
         return
@@ -249,9 +249,9 @@ def interrupt(tx: Transaction, conversation: int, agent: str, time: int, message
 
 
 def started(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
-    """The ids of the calls of a reply whose tools were started: it is stored before they are.
+    """Return the ids of the calls of a reply whose tools were started after it was stored.
 
-    None where message `seq` is no complete reply of that turn, so that what became of its calls is not known.
+    Return None if message `seq` is not a complete reply of that turn: the state of its calls is then unknown.
     """
     if not any(step.state == "finished" and step.seq == seq for step in steps(tx, conversation, turn)):
         return None
@@ -263,7 +263,7 @@ def started(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str]
         last,
     ):
         last = rows[-1][0] - 1
-        for event in read_all(event_from_json, [body for _, body in rows], "An event"):
+        for event in read_all(event_from_json, [body for _, body in rows], "Event"):
             if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
                 return found
             if isinstance(event, ToolStart) and event.turn == turn:
@@ -294,26 +294,26 @@ def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepReco
         turn or 0,
         -1 if turn is None else 0,
     )
-    return read_all(_step_from_json, [body for (body,) in rows], "A step")
+    return read_all(_step_from_json, [body for (body,) in rows], "Step")
 
 
 def last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
-    """The last step that each of some conversations took, by its number."""
+    """Return the last step of each conversation, by conversation number."""
     rows = tx.rows(
         "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
         " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
         f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
         *conversations,
     )
-    found = read_all(_step_from_json, [body for _, body in rows], "A step")
+    found = read_all(_step_from_json, [body for _, body in rows], "Step")
     return {where >> SEQ_BITS: step for (where, _), step in zip(rows, found, strict=True)}
 
 
-# ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 STEERED = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
-"""Whether anything waits that steers a running turn."""
+"""Selects a row if input that steers a running turn is queued."""
 
 
 def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> Queued:
@@ -339,22 +339,22 @@ def queued(tx: Transaction, conversation: int, agent: str) -> list[Queued]:
         "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
     )
     return [
-        Queued(number=number, agent=agent, kind=kind, message=read_as(from_json, body, f"Input {number}, which waits,"))
+        Queued(number=number, agent=agent, kind=kind, message=read_as(from_json, body, f"Queued input {number}"))
         for number, kind, body in rows
     ]
 
 
 def withdraw(tx: Transaction, number: int) -> bool:
-    """Take input out of the queue; False where it is no longer there."""
+    """Remove input from the queue. Return False if it is no longer there."""
     return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
 
 
-# ── what triggers remember ────────────────────────────────────────────────────────────────────────────────────────────
+# ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
     rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
-    return {name: read_as(decode, body, f"What trigger {name!r} keeps") for name, body in rows}
+    return {name: read_as(decode, body, f"State of trigger {name!r}") for name, body in rows}
 
 
 def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
@@ -369,11 +369,11 @@ def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: 
         )
 
 
-# ── with the conversation ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── fork and delete ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def copy(tx: Transaction, source: int, target: int) -> None:
-    """What a fork begins with: what triggers remember, so that nobody is warned again of the same."""
+    """Copy trigger states to a fork, so that triggers do not repeat a message there."""
     tx.run(
         "INSERT INTO trigger_state (conversation, agent, name, body)"
         " SELECT CAST(? AS BIGINT), agent, name, body FROM trigger_state WHERE conversation = ?",
@@ -383,7 +383,7 @@ def copy(tx: Transaction, source: int, target: int) -> None:
 
 
 def drop(tx: Transaction, conversation: int) -> None:
-    """Remove everything of a conversation that is deleted."""
+    """Remove all rows of a deleted conversation."""
     for table in ("turn", "step", "event"):
         low, high = place(conversation, 0), place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)

@@ -1,7 +1,7 @@
-"""Turns that wait for another one to end: first come, first served, within one process.
+"""Queue of turns that wait for another turn to end: first in, first out, within one process.
 
-The first asks the store again and again, because the turn may be of another process, or its process may die; where it
-is of this one, it is woken. The others sleep until they are the first.
+The first waiter polls the store, because the running turn may belong to another process, or its process may die. If
+the running turn belongs to this process, the first waiter is woken. The others sleep until they are first.
 """
 
 import threading
@@ -13,11 +13,11 @@ from contextc.errors import ConversationBusy
 from contextc.store.engine import jitter
 
 HERE_SECONDS = 1.0
-"""Between two looks at a turn of this process, whose end is told."""
+"""Interval between two checks of a turn of this process, whose end wakes the waiter."""
 
 
 class Waiter:
-    """One that waits, for `wait` seconds at most. `wake` is called when it is worth looking."""
+    """A waiting turn, for at most `wait` seconds. `wake` is called when the lease may be free."""
 
     def __init__(self, wake: Callable[[], None], wait: float, ttl: float) -> None:
         self.wake = wake
@@ -31,11 +31,11 @@ class Waiter:
 
     @property
     def is_patient(self) -> bool:
-        """Whether a late process that lives is left the time that a renewal takes."""
+        """True if a late process that is alive still gets time to renew its lease."""
         return self._grace > 0 and (self._late is None or monotonic() - self._late[1] < self._grace)
 
     def pause(self, busy: ConversationBusy, *, held_here: bool) -> float:
-        """How many seconds to wait until the next look; raises `busy` where no time is left."""
+        """Return the seconds until the next check. Raise `busy` if no time is left."""
         now = monotonic()
         if busy.seconds <= 0 and (self._late is None or self._late[0] != busy.number):
             self._late = busy.number, now
@@ -48,7 +48,7 @@ class Waiter:
 
 
 class Waiting:
-    """All that wait in one process, by conversation and agent."""
+    """All waiting turns of one process, by conversation and agent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,14 +62,14 @@ class Waiting:
     def join(
         self, conversation: str, agent: str, wake: Callable[[], None], *, wait: float, ttl: float
     ) -> Generator[Waiter]:
-        """Stand last in line until the block ends."""
+        """Queue a waiter until the block ends."""
         key, waiter = (conversation, agent), Waiter(wake, wait, ttl)
         try:
             with self._lock:
                 waiter.queue = self._queues.setdefault(key, waiter.queue)
                 waiter.queue.append(waiter)
             yield waiter
-        finally:  # also where an interrupt came in the middle of it
+        finally:  # also after an interrupt in the middle
             with self._lock:
                 if waiter in waiter.queue:
                     waiter.queue.remove(waiter)
@@ -78,7 +78,7 @@ class Waiting:
             self.wake(conversation, agent)
 
     def wake(self, conversation: str, agent: str) -> None:
-        """Have the first one look."""
+        """Wake the first waiter."""
         with self._lock:
             first = next(iter(self._queues.get((conversation, agent), ())), None)
         if first is not None:

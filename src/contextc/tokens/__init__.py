@@ -1,4 +1,4 @@
-"""Tokens: counted exactly where a vocabulary is at hand, estimated elsewhere, corrected by what providers report."""
+"""Token counting: exact with a vocabulary, otherwise estimated, and calibrated with reported usage."""
 
 from contextc.tokens.cache import keep, known, load_calibration, save_calibration
 from contextc.tokens.calibration import HIGHEST, LOWEST, Calibration, next_input

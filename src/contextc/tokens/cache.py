@@ -1,6 +1,6 @@
-"""Counts that were made before, in a store: by the hash of a content and the name of who counted it.
+"""Stored token counts, by content hash and tokenizer name, and stored calibrations.
 
-Functions over a transaction, in SQL that SQLite and PostgreSQL both read. A count is never changed: another formula
+The functions take a transaction; the SQL works on SQLite and PostgreSQL. A stored count never changes: another formula
 has another name (`Counter.tokenizer`).
 """
 
@@ -18,7 +18,7 @@ class Dialect(Protocol):
 
 
 class Transaction(Protocol):
-    """As much of a store's transaction as is needed here."""
+    """The part of a store's transaction that this module needs."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -27,12 +27,12 @@ class Transaction(Protocol):
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
-    # a database gives back what the schema says; drivers do not type it
+    # drivers do not type the values; the schema determines them
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]: ...
 
 
 def known(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
-    """The counts of these contents, as far as they were kept."""
+    """Return the stored counts of these content hashes."""
     found: dict[bytes, int] = {}
     for start in range(0, len(hashes), AT_ONCE):
         some = hashes[start : start + AT_ONCE]
@@ -45,7 +45,7 @@ def known(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[byte
 
 
 def keep(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
-    """Keep counts; one that is there stays as it is."""
+    """Store counts. Existing ones are not changed."""
     if counts:
         tx.run_many(
             "INSERT INTO token_count (hash, tokenizer, tokens) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -54,16 +54,16 @@ def keep(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
 
 
 def load_calibration(tx: Transaction, model: str) -> Calibration:
-    """What was learned about a model; nothing yet, for one that was never used."""
+    """Return the stored calibration of a model, or the default one."""
     rows = tx.rows("SELECT factor, samples FROM calibration WHERE model = ?", model)
     return Calibration(*rows[0]) if rows else Calibration()
 
 
 def save_calibration(tx: Transaction, model: str, calibration: Calibration) -> None:
-    """Keep what was learned about a model.
+    """Store the calibration of a model.
 
-    All conversations share the row, so it is left as it is where another transaction is changing it: a writer must not
-    wait for all others that use the model, nor for one that is frozen.
+    All conversations share the row. It is skipped while another transaction changes it, so that a writer never waits
+    for others that use the model.
     """
     learned = calibration.factor, calibration.samples
     if tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):

@@ -1,25 +1,24 @@
-"""What the provider's own figures teach: how far off the estimate for a model is, and how large the next input is.
+"""Calibration of token estimates with the usage that providers report.
 
-The factor is learned per model. The first figures move it quickly, later ones slowly, and it stays within a half and
-twice: what is further off is an overhead of the channel, and is counted there. Small requests teach nothing, because
-overheads rule them.
+The factor is learned per model. Early samples change it quickly, later ones slowly. It stays between 0.5 and 2; larger
+differences are overhead of the channel and counted there. Small requests are ignored, because overhead dominates them.
 """
 
 from msgspec import Struct
 
 LOWEST, HIGHEST = 0.5, 2.0
 FEWEST_TOKENS = 50
-SLOWEST = 0.05  # the share of a new figure, once many have been seen
+SLOWEST = 0.05  # the weight of a new sample after many
 
 
 class Calibration(Struct, frozen=True, gc=False):
-    """By how much the estimates for one model are to be multiplied, and how many requests have said so."""
+    """The correction factor for the estimates of one model, and the number of samples."""
 
     factor: float = 1.0
     samples: int = 0
 
     def learned(self, estimated: int, real: int) -> "Calibration":
-        """This calibration after one more request: what was estimated without it, and what the provider counted."""
+        """Return the calibration after one more request: its uncorrected estimate and its real count."""
         if estimated < FEWEST_TOKENS or real < FEWEST_TOKENS:
             return self
         share = max(1 / (self.samples + 1), SLOWEST)
@@ -31,9 +30,9 @@ class Calibration(Struct, frozen=True, gc=False):
 
 
 def next_input(last_input: int, replayed_output: int, new_estimate: int) -> int:
-    """The tokens of the next request, from the last real one.
+    """Return the tokens of the next request, from the real count of the last one.
 
-    `last_input` is what the provider counted, cache reads and writes included; `replayed_output` is what of its reply
-    goes back to it; `new_estimate` is everything after that, by estimate.
+    `last_input` is the provider's count including cache reads and writes. `replayed_output` is the part of the reply
+    that is sent back. `new_estimate` is the estimate of everything after it.
     """
     return last_input + replayed_output + new_estimate

@@ -1,9 +1,8 @@
-"""How many tokens a message, a tool or a text is to one model.
+"""Token counts of messages, tools and texts for one model.
 
-A counter is pure: no clock, no file, and of what it counted it remembers only short texts, such as the names of tools.
-It is made once per tokenizer, provider and model, and may be used by many threads. Everything that is sent is counted,
-nothing else: hints are for people, reasoning goes back to the provider it came from and to nobody else, and media count
-by what they show.
+A counter has no side effects, and caches only the counts of short texts such as tool names. One counter per tokenizer,
+provider and model is shared by all threads. It counts only what is sent: no user notices, reasoning only for the
+provider that it came from, and media by their dimensions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,26 +18,27 @@ from contextc.tokens.profiles import VERSION, Keeps, Profile, profile
 from contextc.tokens.schemas import as_json, as_typescript, functions, properties
 from contextc.tokens.vocabulary import vocabulary
 
-FOREIGN = 12  # the line that stands in the place of another provider's block
+FOREIGN = 12  # the line that replaces another provider's block
 SHORT, SHORT_KEPT = 32, 4_096
-SERVER_TOOL = 200  # a tool the provider runs itself: what it is told about it, no one publishes
+SERVER_TOOL = 200  # a tool that the provider runs itself; the size of its definition is not published
 
 
 @final
 class Counter:
-    """Counts for one model. `exact` says whether text is counted by its own vocabulary; frames are always figures of
-    experience.
+    """Token counter of one model. `exact` is True if text is counted by the model's vocabulary.
+
+    The overhead of messages, calls and tools is always an empirical figure.
     """
 
     __slots__ = ("_profile", "exact", "overhead", "provider", "text", "tokenizer")
 
     text: Callable[[str], int]
-    """The tokens of a text, without any frame."""
+    """Returns the tokens of a text, without message overhead."""
     tokenizer: str
-    """The name counts are kept under; whatever could change a count is in it."""
+    """The name under which counts are stored. It contains everything that affects a count."""
     exact: bool
     overhead: int
-    """Of a request as such."""
+    """Tokens that every request adds."""
 
     def __init__(self, tokenizer: str, provider: str, figures: Profile) -> None:
         counted = vocabulary(figures.vocabulary) if figures.vocabulary else None
@@ -53,7 +53,7 @@ class Counter:
         return f"Counter({self.tokenizer!r}, exact={self.exact})"
 
     def message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
-        """Everything of a message that is sent; 0 where nothing of it is. `blobs` may hold the bytes of its media."""
+        """Return the tokens of a message as sent, 0 if nothing of it is. `blobs` may have the bytes of its media."""
         parts = message.parts
         if len(parts) == 1 and type(part := parts[0]) is Text and part.extra is None:
             return self.text(part.text) + self._frame(message, True)
@@ -71,7 +71,7 @@ class Counter:
         return 0 if message.role == "tool" else figures.message
 
     def _part(self, part: AnyPart, blobs: Mapping[str, bytes]) -> int | None:
-        """None for what is not sent. Types are compared because that is several times faster than asking."""
+        """Return the tokens of a part, None if it is not sent. Comparing types is faster than `isinstance`."""
         kind = type(part)
         if kind is Text:
             part = cast(Text, part)
@@ -119,23 +119,23 @@ class Counter:
         return media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
 
     def _signature(self, part: Text | ToolCall) -> int:
-        """Gemini seals its thoughts into the part that follows them."""
+        """Return the tokens of a thought signature, which Gemini attaches to the part after its thoughts."""
         if self._profile.keeps_reasoning == "never":
             return 0
         signature = (part.extra or {}).get(self.provider, {}).get("thoughtSignature")
         return self._sealed(signature) if isinstance(signature, str) else 0
 
     def _sealed(self, data: str) -> int:
-        """Thoughts that only their provider can read: their length is known, less what is wrapped around them."""
+        """Return the tokens of encrypted reasoning, estimated from its length without the wrapper."""
         return max(ceil((len(data) - self._profile.sealed_frame) / self._profile.sealed_characters), 0)
 
     @property
     def keeps_reasoning(self) -> Keeps:
-        """Whether reasoning that goes back costs anything: always, until a person speaks again, or never."""
+        """When returned reasoning counts as input: always, until the next user message, or never."""
         return self._profile.keeps_reasoning
 
     def reasoning(self, message: Message) -> int:
-        """How much of `message()` is reasoning: what falls away at a person's next input, where that is the rule."""
+        """Return the reasoning tokens in `message()`, which some providers drop at the next user message."""
         found = 0
         for part in message.parts:
             if type(part) is Reasoning:
@@ -145,7 +145,7 @@ class Counter:
         return found
 
     def replayed(self, reply: Message, *, same_turn: bool = True) -> int:
-        """The part of a reply's output that the next request brings back, by its own usage where it says enough."""
+        """Return the output tokens of a reply that the next request sends back, from its usage if that is complete."""
         usage, thoughts = reply.usage, self.reasoning(reply)
         keeps = self.keeps_reasoning
         back = thoughts > 0 and (keeps == "always" or (keeps == "turn" and same_turn))
@@ -154,11 +154,11 @@ class Counter:
         return usage.output if back else max(usage.output - usage.reasoning, 0)
 
     def system(self, text: str) -> int:
-        """The system prompt; 0 where there is none."""
+        """Return the tokens of the system prompt, 0 if it is blank."""
         return self.text(text) + self._profile.system if text and not text.isspace() else 0
 
     def tools(self, tools: Sequence[JSONObject]) -> int:
-        """Tool definitions, as they are sent."""
+        """Return the tokens of tool definitions."""
         figures = self._profile
         if not tools:
             return 0
@@ -179,7 +179,7 @@ class Counter:
                 return tokens + sum([self.text(each.name) for each in found])
 
     def settings(self, settings: JSONObject) -> int:
-        """What the other settings of a request cost, in any format's own words: a schema, a choice, reasoning."""
+        """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
         figures = self._profile
         schema = _schema(settings)
         tokens = 0 if schema is None else self.text(as_json(schema)) + figures.schema
@@ -193,7 +193,7 @@ class Counter:
 
 
 def _schema(settings: JSONObject) -> JSON:
-    """The schema an answer must follow, wherever a format keeps it."""
+    """Return the response schema from the settings of any format."""
     for path in (
         ("response_format", "json_schema", "schema"),
         ("text", "format", "schema"),
@@ -222,5 +222,5 @@ def _estimated(factor: float) -> Callable[[str], int]:
 
 @cache
 def counter(tokenizer: str, *, provider: str = "", model: str = "") -> Counter:
-    """The counter of a model. `provider` says whose reasoning goes back, `model` which frames its house uses."""
+    """Return the counter of a model. `provider` selects whose reasoning is sent back, `model` the overhead figures."""
     return Counter(tokenizer, provider, profile(tokenizer, provider, model))

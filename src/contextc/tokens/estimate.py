@@ -1,10 +1,10 @@
-"""How many tokens a text has, where no vocabulary is at hand: from counts of its bytes, in a few passes that run in C.
+"""Token estimates for texts without a vocabulary, from byte counts in a few passes that run in C.
 
-Modern vocabularies agree on what costs a token: a run of letters, more for a long one; a change from small to capital
-letters inside a word, which is what base64 and identifiers are made of; digits, punctuation, line ends; and a fixed
-share of each character of another script. The weights were fitted against o200k_base on prose in eleven languages,
-code, Markdown, JSON, tables, logs, hexadecimal and base64: half of these texts are off by less than 5 %, and no kind as
-a whole by more than 17 %. A vocabulary of another house is a multiple of it (`profiles.py`).
+Modern vocabularies agree on what costs a token: a run of letters (more for a long one), a change from lower to upper
+case inside a word (as in base64 and identifiers), digits, punctuation, line ends, and a fixed share of each character
+of another script. The weights were fitted against o200k_base on prose in eleven languages, code, Markdown, JSON,
+tables, logs, hexadecimal and base64. The median error is below 5 %, and no kind of text as a whole is off by more than
+17 %. Vocabularies of other vendors are a multiple of it (`profiles.py`).
 """
 
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, punctuation
@@ -18,8 +18,8 @@ PUNCTUATION_AGAIN = -0.449
 LINE = 1.075
 BLANKS = 1 / 64  # a vocabulary has tokens for long runs of blanks
 MANY = 24
-RULES = tuple(sign.encode() * 8 for sign in "-=*#_~.+")  # lines that are drawn, and frames of tables
-EIGHT_ALIKE = 3.3  # what eight of them take less than eight others: a vocabulary has tokens for long runs
+RULES = tuple(sign.encode() * 8 for sign in "-=*#_~.+")  # horizontal rules and table borders
+EIGHT_ALIKE = 3.3  # tokens saved per run of eight: a vocabulary has tokens for long runs
 SCRIPTS = (
     (bytes(range(0xC0, 0xD0)), 1.57),  # accented Latin letters, Greek
     (bytes(range(0xD0, 0xE0)), 0.33),  # Cyrillic, Hebrew, Arabic
@@ -29,7 +29,7 @@ SCRIPTS = (
     (bytes(range(0xEA, 0xEE)), 0.67),  # Korean
     (bytes(range(0xF0, 0xF8)), 1.9),  # emoji
 )
-"""The first byte of a character in UTF-8, and what such a character costs."""
+"""The first UTF-8 byte of a character, and the tokens per character."""
 
 
 def _table(*classes: tuple[str, str]) -> bytes:
@@ -48,7 +48,7 @@ BEYOND_ASCII = bytes(range(0x80, 0x100))
 
 
 def estimate(text: str) -> float:
-    """The tokens of a text in a vocabulary like o200k_base."""
+    """Return the estimated tokens of a text in a vocabulary like o200k_base."""
     data = text.encode("utf-8", "surrogatepass")
     kinds, words = data.translate(KINDS), data.translate(WORDS)
     rest = data.translate(None, LETTERS)

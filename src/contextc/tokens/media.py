@@ -1,7 +1,7 @@
-"""What a picture, a sound or a document costs: by its kind and size, never by the length of its base64.
+"""Token counts of images, audio, video and documents, by kind and size, never by the length of their base64.
 
-The rules are the providers' published ones. Pixels are read from the first bytes of PNG, JPEG, GIF and WebP; where
-the bytes are not at hand a typical figure stands in. Seconds and pages are guessed from the size of the file.
+The rules are those that providers publish. Dimensions are read from the first bytes of PNG, JPEG, GIF and WebP; without
+the bytes a typical size is used. Seconds and pages are estimated from the file size.
 """
 
 from math import ceil
@@ -21,7 +21,7 @@ TEXTUAL = ("application/json", "application/xml", "application/yaml", "applicati
 
 
 def media_tokens(media: Media, rule: PictureRule, data: bytes | None = None) -> int:
-    """The tokens of one media part; `data` are its bytes, where somebody has them."""
+    """Return the tokens of a media part. `data` are its bytes, if available."""
     data = data if data is not None else media.data
     size = len(data) if data is not None else media.size
     match media.kind:
@@ -42,7 +42,7 @@ def _by_time(size: int | None, bytes_a_second: int, tokens_a_second: int, typica
 
 
 def _pages(data: bytes | None, size: int | None) -> int:
-    """Pages of a PDF: as it counts them itself, else by its size."""
+    """Return the number of pages of a PDF, from its page objects or else from its size."""
     if data is not None:
         found = data.count(b"/Type /Page") + data.count(b"/Type/Page")
         found -= data.count(b"/Type /Pages") + data.count(b"/Type/Pages")
@@ -68,7 +68,7 @@ def picture_tokens(size: Pixels | None, rule: PictureRule) -> int:
 
 
 def pixels(data: bytes) -> Pixels | None:
-    """Width and height of a picture, from its first bytes; None for a kind we cannot read."""
+    """Return width and height of an image from its first bytes, or None for an unknown format."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         return _sane(int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
     if data.startswith((b"GIF87a", b"GIF89a")) and len(data) >= 10:
@@ -85,7 +85,7 @@ def _sane(width: int, height: int) -> Pixels | None:
 
 
 def _jpeg(data: bytes) -> Pixels | None:
-    """From the first frame header; the segments before it say how long they are."""
+    """Read the size from the first frame header, skipping the segments before it."""
     place = 2
     while place + 9 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]

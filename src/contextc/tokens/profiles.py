@@ -1,8 +1,7 @@
-"""What each house adds around the words: the frame of a request, of a message, of a call, of the tool definitions.
+"""Token overhead by model family: of requests, messages, calls and tool definitions.
 
-Data, set by recorded requests whose providers said what they counted (`benchmarks/tokens.py` prints how far off each
-is). One more house is one more row. A model nobody knows gets the figures of its house's newest models, which are the
-higher ones.
+The figures were fitted to recorded requests with the counts that providers reported (`benchmarks/tokens.py` prints the
+errors). A new vendor is a new row. An unknown model gets the figures of its vendor's newest models, which are higher.
 """
 
 import re
@@ -15,47 +14,47 @@ from msgspec.structs import replace
 from contextc.tokens.media import PictureRule
 
 Keeps: TypeAlias = Literal["always", "turn", "never"]
-"""Whether reasoning that goes back costs anything: always, only until the next input of a person, or never."""
+"""When returned reasoning counts as input: always, until the next user message, or never."""
 ITSELF = "itself"
-"""In the place of a vocabulary: the one that the tokenizer is called by."""
+"""As a vocabulary: use the one with the name of the tokenizer."""
 VERSION = 1
-"""Part of the name counts are kept under. A changed formula gets a new one, and old counts are not used again."""
+"""Part of the name under which counts are stored. Raise it with every changed formula to ignore old counts."""
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """The figures of one family of models; tokens, unless they say otherwise."""
+    """The figures of one model family, in tokens unless stated otherwise."""
 
     name: str
     vocabulary: str | None = None
-    """Whose vocabulary counts the text; None where there is only the estimate."""
+    """The vocabulary that counts text; None for the estimate."""
     factor: float
-    """By what the estimate of a text is multiplied, where no vocabulary is at hand; on the high side."""
+    """The factor for the estimate of a text without a vocabulary, rounded up."""
     request: int
     message: int
     system: int
     reply: int = 0
-    """More for a text that the model wrote."""
+    """Additional tokens for a text that the model wrote."""
     call: int
     parallel: int = 0
-    """More for each call where a message has several."""
+    """Additional tokens for each call if a message has several."""
     result: int
     result_names: bool = False
-    """Whether a result repeats the name of its tool."""
+    """True if a result repeats the name of its tool."""
     tools: int
-    """Once, where there are tools at all."""
+    """Tokens that the first tool adds once."""
     tool: int = 0
     tool_with_parameters: int = 0
     tool_form: Literal["typescript", "json", "properties", "names"]
     choice: int = 0
-    """More where the model must call a tool."""
+    """Additional tokens if the model must call a tool."""
     thinking: int = 0
-    """More where reasoning is switched on."""
+    """Additional tokens if reasoning is enabled."""
     schema: int = 0
-    """More where the answer must follow a schema, beside the schema itself."""
+    """Additional tokens for a response schema, besides the schema itself."""
     keeps_reasoning: Keeps
     sealed_frame: int = 350
     sealed_characters: float = 3.0
-    """Reasoning only its provider can read: the characters that are no thought, and how many make a token of it."""
+    """Encrypted reasoning: characters of the wrapper, and characters per token of the rest."""
     picture: PictureRule
 
 
@@ -113,7 +112,7 @@ CLAUDE = Profile(
 CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, keeps_reasoning="always")
 GEMINI = Profile(
     name="gemini-3",
-    vocabulary="gemma4",  # counts as gemma3 does, which is Gemini's, and ten times as fast
+    vocabulary="gemma4",  # same counts as gemma3, which is Gemini's vocabulary, and ten times as fast
     factor=1.1,
     request=1,
     message=0,
@@ -185,11 +184,11 @@ PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] =
         (ANY, ANY, ANY, OPEN),
     )
 )
-"""Which tokenizer, provider and model have which figures; the first row that fits counts."""
+"""Patterns of tokenizer, provider and model with their profile. The first matching row applies."""
 
 
 def profile(tokenizer: str, provider: str, model: str) -> Profile:
-    """The figures of a model, by the names of its tokenizer, of whom it is asked from, and its own."""
+    """Return the profile for the names of a tokenizer, a provider and a model."""
     found = next(
         found
         for tokenizers, providers, models, found in PROFILES

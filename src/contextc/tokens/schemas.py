@@ -1,7 +1,7 @@
-"""Tool definitions as a model reads them, which is not how they are sent.
+"""Tool definitions in the form that a model reads, which differs from the form that is sent.
 
-OpenAI shows its models a TypeScript namespace, Anthropic the JSON itself, and Gemini counts names, descriptions and
-parameters. What the definitions of all houses have in common is a name, a description and a JSON Schema.
+OpenAI renders a TypeScript namespace, Anthropic the JSON itself, and Gemini counts names, descriptions and parameters.
+All vendors' definitions have a name, a description and a JSON Schema.
 """
 
 import json
@@ -23,7 +23,7 @@ class Function(NamedTuple):
 
 
 def functions(tools: Sequence[JSONObject]) -> tuple[list[Function], list[JSONObject]]:
-    """The functions among tool definitions of any house, and what else is there: tools the provider runs itself."""
+    """Return the functions among tool definitions of any vendor, and the others, which the provider runs itself."""
     found: list[Function] = []
     others: list[JSONObject] = []
     for tool in tools:
@@ -67,7 +67,7 @@ def properties(schema: JSONObject) -> JSONObject:
 
 
 def as_typescript(found: Sequence[Function]) -> str:
-    """The namespace that OpenAI's models see."""
+    """Return the TypeScript namespace that OpenAI's models read."""
     return HEAD + "".join([_declaration(each) for each in found]) + TAIL
 
 

@@ -1,7 +1,7 @@
-"""Exact counts, from the vocabularies that splintr carries.
+"""Exact token counts with the vocabularies of splintr.
 
-Loaded on first use and once, because it takes a tenth of a second. Without splintr, or for a name it does not know,
-there is none, and the estimate stands in. Special tokens written out in a text are text: nobody can forge one.
+A vocabulary is loaded once, on first use, which takes a tenth of a second. Without splintr, or for an unknown name, the
+estimate is used. Special tokens in a text count as plain text and cannot be forged.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _loading = Lock()
 
 
 def vocabulary(name: str) -> Callable[[str], int] | None:
-    """The function that counts the tokens of a text, or None where there is no such vocabulary."""
+    """Return a function that counts the tokens of a text, or None if there is no such vocabulary."""
     with _loading:
         return _load(name)
 
@@ -33,7 +33,7 @@ def _load(name: str) -> Callable[[str], int] | None:
     def count(text: str) -> int:
         try:
             return len(encode(text))
-        except UnicodeEncodeError:  # half an emoji
+        except UnicodeEncodeError:  # a lone surrogate
             return len(encode(well_formed(text)))
 
     return count

@@ -1,11 +1,12 @@
--- The record: conversations as chains of messages.
+-- Conversations as chains of messages.
 --
--- A branch is a run of messages in one b-tree range; it begins after a message of its parent branch (`base`). Forking,
+-- A branch is a range of messages in one b-tree; it begins after a message of its parent branch (`base`). Forking,
 -- rewinding and editing write one branch row and copy nothing. `place` is branch * 2^32 + seq, so the table's own b-tree
--- serves every range of every chain. `body` is the whole message as JSON, so that a row becomes a message in one pass. A tree is all branches that share a root.
+-- serves every range of every chain. `body` is the whole message as JSON, decoded in one pass. A tree is all branches that
+-- share a root.
 --
 -- The message table has no other index, so an append writes to one page. A message is found by its id, which begins with
--- its seq, or by its uid, which holds the place it was given; only a uid that was there before its place is in `early_uid`.
+-- its seq, or by its uid, which contains its place. Only a uid that was assigned before the place is in `early_uid`.
 CREATE TABLE conversation (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
@@ -44,7 +45,7 @@ CREATE TABLE early_uid (
 );
 CREATE INDEX early_uid_place ON early_uid (place);
 
--- Idempotent appends: a key stands for one message of one conversation, for ever.
+-- Idempotent appends: a key identifies one message of one conversation permanently.
 CREATE TABLE append_key (
     conversation TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -53,13 +54,13 @@ CREATE TABLE append_key (
 );
 CREATE INDEX append_key_place ON append_key (place);
 
--- Context edges: what lies before one is kept, and not sent to a model any more. A branch has its own, and those that its
--- line had when it began.
+-- Context edges: messages before one are kept, but no longer sent to a model. A branch has its own edges, and those of its
+-- ancestors at the time it was created.
 CREATE TABLE edge (
     place INTEGER PRIMARY KEY
 );
 
--- Media bytes, once each, and who uses them: the last use that goes takes the bytes along.
+-- Media bytes, stored once, and references to them. Removing the last reference removes the bytes.
 CREATE TABLE blob (
     name TEXT PRIMARY KEY,
     data BLOB NOT NULL
@@ -71,8 +72,8 @@ CREATE TABLE blob_use (
 );
 CREATE INDEX blob_use_place ON blob_use (place);
 
--- Turns: one at a time for a conversation and an agent. `number` only grows, so a write can be refused that carries an
--- outlived one. `holder` is empty between turns; `branch` and `seq` are where the conversation stood when the turn began.
+-- Leases: one turn at a time per conversation and agent. `number` only grows, so a write with an ended lease is refused.
+-- `holder` is empty between turns; `branch` and `seq` are the end of the conversation when the turn began.
 CREATE TABLE lease (
     conversation TEXT NOT NULL,
     agent TEXT NOT NULL,
@@ -84,8 +85,8 @@ CREATE TABLE lease (
     PRIMARY KEY (conversation, agent)
 );
 
--- Messages that are still being written live outside the chain. Each batch of deltas is one row, so what is written
--- follows what is new; `head` is the message without its parts.
+-- Messages that are still being written, outside the chain. Each batch of deltas is one row; `head` is the message without
+-- its parts.
 CREATE TABLE stream (
     uid TEXT PRIMARY KEY,
     conversation TEXT NOT NULL,

@@ -1,8 +1,8 @@
--- What models have been shown: channels and their ledgers, and what belongs to them.
+-- Channels and their ledgers: the requests that were sent to models.
 --
--- A channel is (conversation, agent, provider, model, directory). `state` is where its ledger stands, as JSON; `version`
--- grows with every commit, and a commit that was compiled from an older one is refused. `attempt` is the request on its
--- way: there from before its first byte leaves until its reply is stored. One that stays failed, or its process died.
+-- A channel is (conversation, agent, provider, model, directory). `state` is the state of its ledger as JSON. `version`
+-- grows with every commit; a commit compiled from an older version is refused. `attempt` is the pending request: it is set
+-- before the request is sent, and cleared when its reply is stored. One that remains failed, or its process died.
 CREATE TABLE channel (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation TEXT NOT NULL,
@@ -16,16 +16,16 @@ CREATE TABLE channel (
 );
 CREATE UNIQUE INDEX channel_name ON channel (conversation, agent, provider, model, directory);
 
--- The ledger: what was shown, a segment a row, appended and never rewritten. `place` is channel * 2^32 + number. `items` says
--- which messages and texts it is and how each was rendered, `wire` is the provider's JSON of it, as it went out.
+-- The ledger: one row per segment that was sent, append-only. `place` is channel * 2^32 + number. `items` lists the messages
+-- and texts of the segment and their rendering; `wire` is the provider's JSON as it was sent.
 CREATE TABLE shown (
     place INTEGER PRIMARY KEY,
     items BLOB NOT NULL,
     wire BLOB NOT NULL
 );
 
--- One row a request: what is new about it. `place` is channel * 2^32 + number of the request. What its head was (system
--- prompt, tools, settings) stands in `head`, once for all requests of a channel that have the same.
+-- One row per request with what changed in it. `place` is channel * 2^32 + number of the request. Its head (system prompt,
+-- tools, settings) is in `head`, once for all requests of a channel with the same head.
 CREATE TABLE manifest (
     place INTEGER PRIMARY KEY,
     body BLOB NOT NULL
@@ -37,7 +37,7 @@ CREATE TABLE head (
     PRIMARY KEY (channel, hash)
 );
 
--- Summaries, each in the place of everything an agent sees up to `anchor`, the place of a message.
+-- Summaries, each of which replaces everything in an agent's view up to `anchor`, the place of a message.
 CREATE TABLE overlay (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     tree INTEGER NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE overlay (
 );
 CREATE UNIQUE INDEX overlay_anchor ON overlay (tree, agent, anchor);
 
--- Messages that are never cut away.
+-- Messages that are never trimmed.
 CREATE TABLE pin (
     place INTEGER PRIMARY KEY
 );
@@ -61,7 +61,7 @@ CREATE TABLE todo (
     PRIMARY KEY (conversation, agent, number)
 );
 
--- Tokens of a content, by its hash and the tokenizer that counted them.
+-- Token counts by content hash and tokenizer.
 CREATE TABLE token_count (
     hash BLOB NOT NULL,
     tokenizer TEXT NOT NULL,
@@ -69,7 +69,7 @@ CREATE TABLE token_count (
     PRIMARY KEY (hash, tokenizer)
 );
 
--- How far off the estimate for a model is, as its provider's own figures show.
+-- Correction factors for token estimates by model, from the usage that providers report.
 CREATE TABLE calibration (
     model TEXT PRIMARY KEY,
     factor REAL NOT NULL,

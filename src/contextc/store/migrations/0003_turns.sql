@@ -1,4 +1,4 @@
--- What runs: turns and their steps, what is told of them, what waits, and what triggers remember.
+-- Turns, steps, events, queued input and trigger states.
 --
 -- `place` is the number of a conversation * 2^32 + a number that grows within it: of the turn, the step, the event. A turn
 -- whose `running` is true and whose lease has ended was interrupted.
@@ -9,7 +9,7 @@ CREATE TABLE turn (
     body BLOB NOT NULL
 );
 
--- One row a step, from before its request leaves: provider, model, request, usage, finish reason, duration.
+-- One row per step, written before its request is sent: provider, model, request, usage, finish reason, duration.
 CREATE TABLE step (
     place INTEGER PRIMARY KEY,
     turn INTEGER NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE event (
     body BLOB NOT NULL
 );
 
--- Input that waits: to enter between two steps of a running turn (steer), or after it (follow-up).
+-- Queued input: to be added between two steps of a running turn (steer), or after it (follow-up).
 CREATE TABLE queue (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation INTEGER NOT NULL,
@@ -31,7 +31,7 @@ CREATE TABLE queue (
 );
 CREATE INDEX queue_conversation ON queue (conversation, agent, number);
 
--- What a trigger remembers, written with its message.
+-- The state of a trigger, written with its message.
 CREATE TABLE trigger_state (
     conversation INTEGER NOT NULL,
     agent TEXT NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE trigger_state (
     PRIMARY KEY (conversation, agent, name)
 );
 
--- Requests that somebody changed between compiling and sending, whole. `place` is that of their manifest.
+-- Complete requests that were changed between compiling and sending. `place` is that of their manifest.
 CREATE TABLE replaced (
     place INTEGER PRIMARY KEY,
     body BLOB NOT NULL

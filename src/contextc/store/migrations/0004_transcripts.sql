@@ -1,8 +1,8 @@
--- A provider's own record of its sessions, kept for it: what it needs to go on with one, in its own words.
+-- Transcripts: a provider's own record of its sessions, in its own format, used to resume a session.
 --
--- `subpath` is '' for the main transcript of a session. `conversation` is whose words are in it ('' where nobody said):
--- with that one it is deleted. A `redacted` one has lost its entries, and takes none any more. `summary` is what the
--- provider keeps beside a transcript, `time` when it was last written, `entries` how many were ever appended.
+-- `subpath` is '' for the main transcript of a session. `conversation` is its owner ('' if unknown): it is
+-- deleted with that conversation. A `redacted` one is empty and accepts no entries. `summary` is what the provider keeps
+-- beside a transcript, `time` the last write, `entries` the number of entries ever appended.
 CREATE TABLE transcript (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     project TEXT NOT NULL,
@@ -17,8 +17,8 @@ CREATE TABLE transcript (
 CREATE UNIQUE INDEX transcript_name ON transcript (project, session, subpath);
 CREATE INDEX transcript_conversation ON transcript (conversation);
 
--- One row an entry. `place` is transcript * 2^32 + number; `name` is the entry's own uuid, or one that we gave it, so that
--- an entry which is given twice is stored once.
+-- One row per entry. `place` is transcript * 2^32 + number; `name` is the entry's uuid, or a generated one, so that an
+-- entry that is appended twice is stored once.
 CREATE TABLE transcript_entry (
     place INTEGER PRIMARY KEY,
     transcript INTEGER NOT NULL,

@@ -1,3 +1,2 @@
--- The leases that are held now, among all that ever were: looking for turns whose process died reads these alone, so a
--- server can do it every few seconds.
+-- An index of the leases that are held now. Recovery reads only these, so a server can run it every few seconds.
 CREATE INDEX lease_held ON lease (conversation, agent) WHERE holder <> '';

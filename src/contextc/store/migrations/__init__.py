@@ -1,8 +1,7 @@
-"""The numbered steps from an empty database to today's schema: `0001_name.sql`, each with its reason on top.
+"""Schema migrations: numbered SQL files (`0001_name.sql`) from an empty database to the current schema.
 
-A step that has been released is never edited. Stores of any age are brought forward on open, one step after the other
-in one transaction; a store that is ahead of us is refused. The text is SQLite's; `Dialect.ddl` turns it into
-another's.
+The statements of a released migration never change. Opening an older store applies the missing migrations in one
+transaction. A newer store is refused. The SQL is SQLite's; `Dialect.ddl` translates it.
 """
 
 import os

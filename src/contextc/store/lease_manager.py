@@ -1,0 +1,266 @@
+"""Leases of a store, and the streams that are written under them: acquire, renew, release, recover.
+
+`LeaseManager` extends the transaction engine; `Store` adds the operations on conversations. A lease is renewed in the
+background until it is released.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from contextc.errors import (
+    ContextcError,
+    ConversationBusy,
+    InvalidInput,
+    InvalidMessage,
+    LeaseLost,
+    StoreBusy,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from contextc.messages import AnyPart, Message
+from contextc.store import chain, leases, streams
+from contextc.store.base import DEFAULT_AGENT, Lease, Recovered, Transaction
+from contextc.store.engine import Connection, Engine
+from contextc.store.keeper import warn
+from contextc.store.places import check_name
+from contextc.store.waiting import Waiting
+
+RECOVERED_KEPT = 100
+CLOSING_SECONDS = 5.0
+RECOVERY_SECONDS = 10
+"""Time after which opening a store waits for no more locked conversations."""
+
+
+class LeaseManager(Engine[Connection]):
+    """The leases that a store handle holds."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self._renewals: dict[Lease, Callable[[], None]] = {}
+        self._losses: dict[Lease, Callable[[], None]] = {}
+        self.waiting = Waiting()
+        self._streams: dict[str, streams.Stream] = {}
+        self.recovered: tuple[Recovered, ...] = ()
+        """Dead turns that this handle has recovered."""
+
+    @contextmanager
+    def lease(
+        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
+    ) -> Generator[Lease]:
+        """Hold the lease of an agent in a conversation, renewed until the block ends.
+
+        `wait` is the time in seconds to wait for another running turn. Then `ConversationBusy` is raised.
+        """
+        lease = self.acquire(conversation, agent, ttl=ttl, wait=wait)
+        try:
+            yield lease
+        except BaseException:
+            with suppress(ContextcError):  # keep the exception of the block
+                self._release(lease, failed=True)
+            raise
+        self._release(lease, failed=False)
+
+    def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
+        """Take the lease, for code that cannot use a `with`. End it with `release`."""
+        check_name(agent, "agent")
+        if ttl <= 0:
+            raise InvalidInput("ttl must be above 0 seconds", got=ttl)
+        woken = threading.Event()
+        with self.waiting.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
+            while True:
+                woken.clear()
+                try:
+                    if not waiter.is_first:
+                        raise self.busy(conversation, agent)
+                    return self.acquire_now(conversation, agent, ttl=ttl, patient=waiter.is_patient)
+                except ConversationBusy as busy:
+                    seconds = waiter.pause(busy, held_here=self.holds(conversation, agent, busy.number))
+                woken.wait(seconds)
+
+    def acquire_now(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
+        """Take the lease without waiting, or raise. A `patient` caller leaves it to a late process that is alive."""
+        lease, recovered = self.write(
+            lambda tx: leases.acquire(tx, conversation, agent, ttl, self._holds_here, patient=patient)
+        )
+        if recovered is not None:
+            self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
+        self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
+        _HOLDING[self.address, conversation, agent, lease.number] = self
+        return lease
+
+    def busy(self, conversation: str, agent: str) -> ConversationBusy:
+        """Return the error for a turn that cannot begin because another one runs or waits."""
+        number, _, left = self.read(lambda tx: leases.standing(tx, conversation, agent))
+        return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
+
+    def holds(self, conversation: str, agent: str, number: int) -> bool:
+        """Return True if this handle holds and renews that lease."""
+        return any(
+            (lease.conversation, lease.agent, lease.number) == (conversation, agent, number)
+            for lease in list(self._renewals)
+        )
+
+    def on_loss(self, lease: Lease, call: Callable[[], None]) -> None:
+        """Register a callback for the loss of a lease. It runs once, on another thread, and not after a release."""
+        self._losses[lease] = call
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
+        self._release(lease, failed=failed)
+
+    def releases(self, tx: Transaction, lease: Lease) -> None:
+        """End a turn inside a transaction. Call `released` after the commit."""
+        leases.release(tx, lease, failed=False)
+
+    def released(self, lease: Lease) -> None:
+        """Stop renewing a lease that has been released, and wake the first waiting turn."""
+        self._stop_renewing(lease)
+        self.waiting.wake(lease.conversation, lease.agent)
+
+    def stop_renewing(self, lease: Lease) -> None:
+        """Let a lease expire, because no turn runs under it any more. Writes nothing."""
+        self._stop_renewing(lease)
+
+    def close(self) -> None:
+        """End the turns of this handle and close all connections. An unavailable server is awaited only briefly."""
+        if not self._closed:
+            self.outage_seconds = min(self.outage_seconds, CLOSING_SECONDS)
+            for lease in list(self._renewals):
+                try:
+                    self._release(lease, failed=True)
+                except StoreUnavailable:
+                    break
+                except ContextcError:
+                    continue
+        super().close()
+
+    def _release(self, lease: Lease, *, failed: bool) -> None:
+        """End the turn of a lease. Open calls of a `failed` turn get an error result."""
+        if lease.pid != os.getpid() or self._closed:
+            return
+        for uid, stream in list(self._streams.items()):
+            if stream.lease == lease:
+                with suppress(ContextcError):
+                    stream.flush()
+                stream.give_up()
+                self._streams.pop(uid, None)
+        self._stop_renewing(lease)
+        self.write(lambda tx: leases.release(tx, lease, failed=failed))
+        self.released(lease)
+
+    def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
+        """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
+
+        `head` is the message without parts (role, run, step …); by default a reply of the lease's agent.
+        """
+        head = head or Message(role="assistant", author=lease.agent)
+        if head.role != "assistant":
+            raise InvalidMessage(
+                "only assistant messages are streamed", field="role", got=head.role, fix="Append the complete message."
+            )
+        if head.parts:
+            raise InvalidMessage("must be empty in a stream", field="parts", fix="Add parts with stream.write(…).")
+        uid = head.uid or chain.new_uid()
+        sound = chain.admit_to(replace(head, uid=uid, status="error"), lease.conversation).message
+        head = replace(sound, status="pending", time=head.time or chain.now_ms())
+
+        def begin(tx: Transaction) -> None:
+            leases.check(tx, lease, lease.conversation)
+            streams.begin(tx, lease, head)
+
+        def save(number: int, parts: list[AnyPart]) -> None:
+            def work(tx: Transaction) -> None:
+                leases.check(tx, lease, lease.conversation)
+                streams.journal(tx, uid, number, parts)
+
+            self.write(work, repeatable=True)
+
+        def close(number: int, parts: list[AnyPart], final: Message) -> Message:
+            def work(tx: Transaction) -> Message:
+                leases.check(tx, lease, lease.conversation)
+                if parts:
+                    streams.journal(tx, uid, number, parts)
+                return leases.close_stream(tx, lease.conversation, uid, final)[-1]
+
+            stored = self.write(work, repeatable=True)
+            self._streams.pop(uid, None)
+            return stored
+
+        def flush() -> None:
+            with suppress(LeaseLost):  # the next write raises it
+                stream.flush()
+
+        self.write(begin, repeatable=True)
+        stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
+        stream.stop = self._keeper.every(streams.BATCH_SECONDS, flush)
+        return stream
+
+    def recover(self) -> list[Recovered]:
+        """Recover turns whose process died. Opening a store calls this; a live turn is never changed.
+
+        Without dead turns it costs one query of the held leases, so a server may call it every few seconds. Events
+        record what was done. A locked conversation is skipped until its next turn begins.
+        """
+
+        def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
+            if tx.dialect.hurry:
+                tx.run(tx.dialect.hurry)
+            return leases.recover(tx, *turn, self._holds_here)
+
+        recovered: list[Recovered] = []
+        ended = self.read(lambda tx: leases.ended(tx, self._holds_here))
+        end = time.monotonic() + RECOVERY_SECONDS
+        for index, turn in enumerate(ended):
+            try:
+                found = self.write(lambda tx, turn=turn: work(tx, turn))
+            except (
+                InvalidMessage,
+                StoreCorrupt,
+                StoreBusy,
+            ) as error:  # one damaged turn must not prevent opening the store
+                if isinstance(error, StoreBusy) and not self.dialect.hurry:
+                    raise
+                warn(f"conversation {turn[0]!r}: could not recover the dead turn of agent {turn[1]!r}: {error}")
+                if isinstance(error, StoreBusy) and time.monotonic() > end:
+                    warn(f"recovery of {len(ended) - index - 1} more dead turns was postponed: too many were locked")
+                    break
+                continue
+            recovered += [found] if found is not None else []
+        return recovered
+
+    def _renew(self, due: list[Lease]) -> None:
+        for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
+            if lease in self._renewals:  # otherwise it was released meanwhile
+                call = self._losses.get(lease)
+                self.released(lease)
+                warn(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
+                if call is not None:
+                    call()
+
+    def _holds_here(self, conversation: str, agent: str, number: int) -> bool:
+        """Return True if this process holds a lease, through this handle or another one of the same store."""
+        key = self.address, conversation, agent, number
+        other = _HOLDING.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
+        return any(not each._closed and each.holds(*key[1:]) for each in (self, other) if each is not None)
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._renewals, self._losses, self._streams = {}, {}, {}
+        self.waiting = Waiting()
+
+    def _stop_renewing(self, lease: Lease) -> None:
+        self._losses.pop(lease, None)
+        _HOLDING.pop((self.address, lease.conversation, lease.agent, lease.number), None)
+        if stop := self._renewals.pop(lease, None):
+            stop()
+
+
+_HOLDING: "WeakValueDictionary[tuple[str, str, str, int], LeaseManager[Any]]" = WeakValueDictionary()
+"""The handle of this process that holds a lease, by store address, conversation, agent and number."""
