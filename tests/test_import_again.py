@@ -128,7 +128,7 @@ def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_
     one, two = talk(1, "one"), talk(2, "two")
     import_files(store, [written(tmp_path / "log.jsonl", [*one, *two])], into="talk")
     assert import_files(store, [written(tmp_path / "log.jsonl", two)], into="talk").conversations[0].name == "talk-two"
-    with pytest.raises(cc.ConversationExists, match="already a conversation 'talk'"):
+    with pytest.raises(cc.ConversationExists, match="'talk' already exists"):
         import_files(store, [written(tmp_path / "log.jsonl", talk(1, "three"))], into="talk")
     assert len(store.conversations()) == 2
 

@@ -122,15 +122,15 @@ def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(stor
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     garden, kitchen = summary.conversations
     assert (garden.new, kitchen.new, summary.refused) == (0, 2, 1)
-    assert (garden.error or "").startswith("There is already a conversation 'openai-agents-garden'")
+    assert (garden.error or "").startswith("Conversation 'openai-agents-garden' already exists")
     assert store.conversation("openai-agents-garden").length == 1
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Dear diary", "what this file is cannot be seen from it"),
-        ('{"weather": "fine"}', "what this file is cannot be seen from it"),
+        ("Dear diary", "the kind of file cannot be recognised"),
+        ('{"weather": "fine"}', "the kind of file cannot be recognised"),
         ('{"weather": "fine"}\n{"weather": "foul"}\n', "If it is one of claude-code, .*, say so with --from"),
     ],
 )
@@ -195,7 +195,7 @@ def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> No
 
 def test_a_source_that_is_written_almost_right_is_named() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match=r"'langraph' is no source\. Did you mean langgraph\?"):
+    with pytest.raises(cc.InvalidInput, match=r"Source 'langraph' not found\. Did you mean langgraph\?"):
         source("langraph")
 
 

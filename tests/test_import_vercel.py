@@ -81,7 +81,7 @@ def test_a_chat_that_grew_adds_its_tail_and_an_edited_one_is_refused(store: cc.S
     assert import_files(store, [path]).total("new") == 1
     edited = {**more, "parts": [{"type": "text", "text": "And in spring?"}]}
     path.write_text(json.dumps({"id": "c", "messages": [*CHAT, edited]}))
-    with pytest.raises(cc.InvalidInput, match="went on differently after message 4"):
+    with pytest.raises(cc.InvalidInput, match="differ after message 4"):
         import_files(store, [path])
 
 

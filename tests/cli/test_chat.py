@@ -94,7 +94,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["-m", "anthropc:claude-opus-5-5", "hi"], "Did you mean"),
-        (["-m", "myserver:nobody-knows-it", "hi"], "There is no provider 'myserver'."),
+        (["-m", "myserver:nobody-knows-it", "hi"], "Provider 'myserver' not found."),
         (["-m", "myserver:nobody-knows-it", "--url", "http://127.0.0.1:1/v1", "hi"], "--window 128000"),
         (["-m", "nonsense", "hi"], "does not say who serves it"),
         (["-m", "local:foo", "--window", "8000", "hi"], "the local model is SmolLM2"),

@@ -146,10 +146,10 @@ def _without_conversation() -> None:
     ],
 )
 def test_advice_is_for_the_command_line(wrong: Callable[[], None], advice: str) -> None:
-    """The library's own advice is Python; each of these must still be found in the table."""
+    """The library's fix is for a Python caller. The command line replaces it."""
     with pytest.raises(cc.ContextcError) as raised:
         wrong()
-    told = spoken(str(raised.value))
+    told = spoken(raised.value)
     assert advice in told
     assert not [word for word in ("cc.", "`store.", 'format="', "append") if word in told]
 

@@ -129,10 +129,10 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
     [
         (["export", "nope", "--store", "sqlite:///new.db"], "there is no store yet"),
         (["import", "none.jsonl"], "none.jsonl cannot be read: No such file"),
-        (["import", "-"], "there is nothing to import"),
+        (["import", "-"], "the file is empty"),
         (["fork", "demo", "x", "--store", "oracle://"], "is no store address"),
         (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
-        (["import", "{name}", "--store", "memory:"], "odd.jsonl: what this file is cannot be seen from it"),
+        (["import", "{name}", "--store", "memory:"], "odd.jsonl: the kind of file cannot be recognised"),
         (["frobnicate"], "No such command"),
     ],
 )
@@ -147,10 +147,10 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], 
 
 def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, filled: str) -> None:
     unknown = run("compile", "demo", "--model", "foo:bar", "--store", filled).stderr
-    assert unknown.startswith("error: There is no provider 'foo'. There are: openai, ")
+    assert unknown.startswith("error: Provider 'foo' not found. Known providers: openai, ")
     assert unknown.endswith("For an endpoint of your own, write its url below [providers.foo] in contextc.toml.\n")
     assert run("fork", "demo", "demo", "--store", filled).stderr == (
-        "error: There is already a conversation 'demo'. Choose another name, or delete the conversation first.\n"
+        "error: Conversation 'demo' already exists. Choose another name, or delete the conversation first.\n"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_conversation_is_deleted(run: Run, filled: str) -> None:
     done = run(*DELETE, "--yes", "--store", filled)
     assert (done.returncode, done.stdout, done.stderr) == (0, "deleted demo: 3 messages\n", "")
     assert state(filled) == []
-    assert "There is no conversation 'demo'" in run(*DELETE, "--yes", "--store", filled).stderr
+    assert "Conversation 'demo' not found" in run(*DELETE, "--yes", "--store", filled).stderr
 
 
 def test_the_branches_that_go_are_counted(run: Run, filled: str) -> None:

@@ -68,7 +68,7 @@ def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fai
         store.append("openai-agents-garden", cc.user("Mine."))
     shown = run("import", str(IMPORTS / "openai_agents.db"), "--store", "sqlite:///chat.db")
     assert shown.returncode == 1
-    assert "not taken: openai-agents-garden: There is already a conversation" in shown.stderr
+    assert "not taken: openai-agents-garden: Conversation 'openai-agents-garden' already exists" in shown.stderr
     assert shown.stdout.startswith("imported openai-agents-kitchen: 2 messages")
 
 
@@ -81,14 +81,14 @@ def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) 
     (tmp_path / "empty.jsonl").write_text("")
     for arguments, problem in (
         (["half.db"], "half.db cannot be read as a database"),
-        (["odd.json"], "what this file is cannot be seen from it"),
-        (["diary.txt"], "diary.txt: what this file is cannot be seen from it"),
-        (["empty.jsonl"], "empty.jsonl, line 1: there is nothing to import: the file is empty"),
+        (["odd.json"], "the kind of file cannot be recognised"),
+        (["diary.txt"], "diary.txt: the kind of file cannot be recognised"),
+        (["empty.jsonl"], "empty.jsonl, line 1: the file is empty"),
         (["gone.json"], "gone.json cannot be read: No such file"),
         (["--from", "llm"], "Say which file: contextc import --from llm FILE"),
         (["--from", "langgraph", "whole.db"], "It is a file of llm: leave --from out."),
-        (["--from", "weather", "odd.json"], "'weather' is no source. There are claude-code, codex, har"),
-        (["whole.db", "odd.json"], "odd.json: what this file is cannot be seen from it"),
+        (["--from", "weather", "odd.json"], "Source 'weather' not found. Known sources: claude-code, codex, har"),
+        (["whole.db", "odd.json"], "odd.json: the kind of file cannot be recognised"),
     ):
         refused = run("import", *arguments, "--store", "sqlite:///chat.db")
         assert refused.returncode == 2, arguments

@@ -58,7 +58,7 @@ def test_sessions_of_other_directories_are_asked_for(run: Run, homes: dict[str, 
     written(codex_file(tmp_path / "codex"), codex_lines(GARDEN, garden), time=1_800_000_000)
     none = run("import", "--from", "codex", **homes)
     assert (none.returncode, none.stdout) == (0, "")
-    assert none.stderr.startswith("There is no session of codex in ")
+    assert none.stderr.startswith("No session of codex found in ")
     row = "01a1dfb0-8cf9  2027-01-15 08:00         4  What grows here?"
     assert run("import", "--from", "codex", "--directory", "garden", **homes).stdout.splitlines()[1:] == [row]
     everywhere = run("import", "--from", "codex", "--all", **homes).stdout.splitlines()

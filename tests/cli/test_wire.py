@@ -152,8 +152,8 @@ def test_a_format_that_cannot_be_recognised_must_be_given(run: Run) -> None:
     ("name", "meant"),
     [
         ("openai", "Did you mean openai_chat or openai_responses?"),
-        ("aws", "It is a provider's name. Did you mean bedrock?"),
-        ("vercel-gateway", "It is a provider's name. Did you mean openai_chat?"),
+        ("aws", "It is the name of a provider. Did you mean bedrock?"),
+        ("vercel-gateway", "It is the name of a provider. Did you mean openai_chat?"),
         ("antropic", "Did you mean anthropic?"),
     ],
 )
@@ -161,9 +161,9 @@ def test_a_providers_name_in_the_place_of_a_formats_is_understood(run: Run, name
     """Guarantee 15.1: most people know the provider they ask, and not what its format is called here."""
     for asked in (["lint", "-", "--format", name], ["convert", "-", "--from", "openai_chat", "--to", name]):
         refused = run(*asked, text=json.dumps(CHAT))
-        assert (refused.returncode, refused.stderr.split("There are: ")[0]) == (
+        assert (refused.returncode, refused.stderr.split("Known formats: ")[0]) == (
             2,
-            f"error: there is no format {name!r}. {meant} ",
+            f"error: Format {name!r} not found. {meant} ",
         )
 
 
@@ -259,7 +259,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
         assert copy[3].tool_results[0].text == "a ship"
     again = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
     assert again.returncode == 2
-    assert "There is already a conversation 'copy'" in again.stderr
+    assert "Conversation 'copy' already exists" in again.stderr
 
 
 def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> 
     lines = "\n".join(json.dumps(each) for each in (CHAT, empty))
     address = f"sqlite:///{tmp_path}/chat.db"
     refused = run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines)
-    assert (refused.returncode, refused.stderr) == (2, "error: there is no message in 'log-2'.\n")
+    assert (refused.returncode, refused.stderr) == (2, "error: 'log-2' has no message.\n")
     assert run("list", "--store", address).stdout.count("log") == 0
     lines = "\n".join(json.dumps(each) for each in (CHAT, CHAT))
     assert (

@@ -56,7 +56,8 @@ def find(named: str | None, *, url: str | None = None, window: int | None = None
 def _check(spec: str, found: Provider) -> None:
     """That there is somebody to call, and that it has this model: said before anything is asked about the model."""
     if not found.client or not has_address(found):
-        raise InvalidSetting(no_provider(found.name))
+        problem, fix = no_provider(found.name)
+        raise InvalidSetting(problem, fix=fix, case="provider", detail=found.name)
     if found.client == LOCAL and not found.url and not read_settings().local_model.value:
         there = provider(LOCAL)
         if found.model.name != there.model.name:

@@ -88,5 +88,5 @@ def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {plain(spoken(str(error)))}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {plain(spoken(error))}", soft_wrap=True)
         sys.exit(2)

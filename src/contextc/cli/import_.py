@@ -113,7 +113,7 @@ def _take(
             try:
                 return [import_lines(store, file.read().splitlines(), name, report)], said
             except InvalidImport as error:
-                raise InvalidInput(f"{file.name}, {error}") from error
+                raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
 
 

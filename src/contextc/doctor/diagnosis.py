@@ -102,5 +102,5 @@ def _spot(tx: Transaction, branches: dict[int, Branch], number: int, seq: int) -
             return Spot(branch, seq, as_id(row[0]))
     root = branches.get(branches[number].tree)
     if root is None:
-        raise StoreCorrupt(f"Branch {branches[number].tree}, with which it begins, is not there. Restore a copy.")
+        raise StoreCorrupt(f"Branch {branches[number].tree}, the root of its tree, is missing", fix="Restore a backup.")
     return Spot(root.number, 0, root.base_id)

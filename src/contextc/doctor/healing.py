@@ -110,7 +110,9 @@ def _here(tx: Transaction, name: str) -> tuple[Head, dict[int, Branch]]:
     number, tree, branch, revision = row
     branches = {each.number: each for each in branch_table(tx, tree)}
     if branch not in branches or branches[branch].conversation != name:
-        raise StoreCorrupt(f"It goes on with branch {branch}, which is not there, or not its own. Look again.")
+        raise StoreCorrupt(
+            f"Its current branch {branch} is missing, or belongs to another conversation", fix="Scan the store again."
+        )
     end, tip = places.branch_end(tx, branch)
     return Head(number, tree, branch, revision, end, tip), branches
 

@@ -88,8 +88,17 @@ def with_login(error: ProviderFailed, provider: Provider) -> ProviderFailed:
     """The same failure; where nobody is logged in, and no key is named, with the way to do so."""
     if error.kind != "auth" or provider.key:
         return error
-    way_out = "Name the variable that holds the key for this address: cc.provider(…, url=…, key=…)."
+    way_out, login = "Name the variable that holds the key for this address: cc.provider(…, url=…, key=…).", ""
     if not provider.url:
         login = programs()[provider.client].login()
         way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."
-    return ProviderFailed(error.provider, error.kind, error.said, status=error.status, code=error.code, way_out=way_out)
+    return ProviderFailed(
+        error.provider,
+        error.kind,
+        error.said,
+        status=error.status,
+        code=error.code,
+        way_out=way_out,
+        case="login",
+        detail=login,
+    )

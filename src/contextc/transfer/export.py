@@ -25,7 +25,7 @@ from contextc.transfer.lines import (
 )
 
 EVERY_BRANCH = (
-    "An export holds every branch. Heal the conversation, then export a fork of it without the damaged branch."
+    "An export contains every branch. Repair the conversation, then export a fork of it without the damaged branch."
 )
 
 
@@ -112,7 +112,9 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
             continue
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):
-            raise StoreCorrupt(f"Branch {number}, on which others begin, is not where it should be. {LOOK}")
+            raise StoreCorrupt(
+                f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {LOOK}"
+            )
         found[number] = Reach(number, row[0], row[1], upto, False)
         below.append((row[0], row[1]))
     return sorted(found.values())
@@ -141,5 +143,5 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
 def _blob(store: Store, name: str) -> bytes:
     data = store.blob(name)
     if blob_name(data) != name:
-        raise StoreCorrupt(f"Blob {name!r} does not match its hash: the row was changed or damaged. {LOOK}")
+        raise StoreCorrupt(f"Blob {name!r} is corrupt: its bytes do not match its hash. {LOOK}")
     return data

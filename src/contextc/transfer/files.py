@@ -121,7 +121,12 @@ def file_source(file: File) -> str | None:
     sample = file.sample()
     names = [name for name in source_names() if source(name).recognises(sample)]
     if len(names) > 1:
-        raise InvalidSetting(f"{file.name} may be of {' or '.join(names)}. Say which: --from {names[0]}.")
+        raise InvalidSetting(
+            f"{file.name} matches several sources: {', '.join(names)}",
+            fix=f"Pass source_name={names[0]!r}, or another of them.",
+            case="source",
+            detail=names[0],
+        )
     return names[0] if names else None
 
 
@@ -219,8 +224,10 @@ def _check_database(file: File, name: str) -> None:
         return
     whose = file_source(file)
     tables = ", ".join(sorted(sample.tables)[:5]) or "none"
-    is_it = f"It is a file of {whose}: leave --from out." if whose else f"Its tables are of another program: {tables}."
-    raise InvalidInput(f"There is no conversation in {file.name}, read as {name}. {is_it}")
+    problem = f"{file.name} has no conversation when read as {name}"
+    if whose is None:
+        raise InvalidInput(f"{problem}: its tables are of another program ({tables}).")
+    raise InvalidInput(problem, fix=f"Pass source_name={whose!r}.", case="wrong-source", detail=whose)
 
 
 def _source_of(files: Sequence[File]) -> str:
@@ -229,23 +236,31 @@ def _source_of(files: Sequence[File]) -> str:
     strange = [name for name, kind in kinds.items() if kind is None]
     if strange:
         file = next(each for each in files if each.name == strange[0])
-        raise InvalidInput(f"{strange[0]}: what this file is cannot be seen from it. {_way_out(file)}")
+        raise _unrecognised(file)
     if len(known) > 1:
-        raise InvalidSetting(f"These files are of {' and '.join(sorted(known))}. Import them one after the other.")
+        raise InvalidSetting(
+            f"The files are of different sources: {', '.join(sorted(known))}",
+            fix="Import the files of each separately.",
+        )
     return known.pop()
 
 
-def _way_out(file: File) -> str:
-    """What to do with a file that is of no program."""
+def _unrecognised(file: File) -> InvalidInput:
+    """Return the error for a file that is of no known source."""
     objects = file.sample().objects
     first = objects[0] if objects else JSONObject()
-    if first.get("type") in ITEMS:
-        return "It holds items of OpenAI's Responses API: read them with --format openai_responses."
-    if "role" in first:
-        return "It holds messages of a provider: read them with --format openai_chat, or whichever they are in."
-    return (
-        f"If it is one of {', '.join(source_names())}, say so with --from; requests of a provider are read with "
-        "--format."
+    format = "openai_responses" if first.get("type") in ITEMS else "openai_chat" if "role" in first else ""
+    if not format:
+        names = ", ".join(source_names())
+        fix = f"Pass source_name if it is one of {names}. Read requests of a provider with import_requests()."
+        problem = f"{file.name}: the kind of file cannot be recognised"
+        return InvalidInput(problem, fix=fix, case="unknown-file", detail=names)
+    what = "items of OpenAI's Responses API" if first.get("type") in ITEMS else "messages of a provider"
+    return InvalidInput(
+        f"{file.name}: the file holds {what}, and no format is given",
+        fix=f"Read them with import_requests(), as in format={format!r}.",
+        case="unknown-format",
+        detail=format,
     )
 
 
@@ -294,6 +309,6 @@ def _title(found: Found) -> str:
 
 def _nothing(files: Sequence[File], name: str, left_out: Counter[str]) -> str:
     if list(left_out.items()) == [(SILENT, 1)]:
-        return f"{files[0].name}, read as {name}: nothing was said in this session."
+        return f"{files[0].name}, read as {name}: the session has no message."
     why = "; ".join(f"left out: {note}" for note in left_out)
-    return f"There is no conversation in {files[0].name}, read as {name}.{f' {why}.' if why else ''}"
+    return f"{files[0].name} has no conversation when read as {name}.{f' {why}.' if why else ''}"

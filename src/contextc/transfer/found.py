@@ -78,7 +78,11 @@ def attempt(id: str, make: Callable[[], Found]) -> Found:
         return Found(id=id, lines=(), error=str(error))
     except ODD as error:
         why = f"{type(error).__name__}: {error}"
-        return Found(id=id, lines=(), error=f"It is not as its program writes one: {why.rstrip('.')}.")
+        return Found(
+            id=id,
+            lines=(),
+            error=f"The conversation does not have the structure that its program writes: {why.rstrip('.')}.",
+        )
 
 
 def object_in(value: JSON) -> JSONObject:

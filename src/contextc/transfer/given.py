@@ -113,16 +113,16 @@ class File:
     def database(self) -> Generator[sqlite3.Connection]:
         """The database, to be read."""
         if self.path is None:
-            raise InvalidSetting("A database cannot come through a pipe: give the path of its file.")
+            raise InvalidSetting("A database cannot be read from standard input", fix="Pass the path of its file.")
         if self._first() != MAGIC:
-            raise InvalidInput(f"{self.name} is no SQLite database.")
+            raise InvalidInput(f"{self.name} is not a SQLite database.")
         try:
             with _reading(self.path) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise InvalidInput(
-                f"{self.name} cannot be read as a database: {error}. If it is damaged, "
-                f"`sqlite3 {self.path.name} .recover` may save what is left of it."
+                f"{self.name} cannot be read as a database: {error}",
+                fix=f"If it is damaged, recover its rows with `sqlite3 {self.path.name} .recover`.",
             ) from error
 
     def check_lines(self) -> None:
@@ -141,7 +141,7 @@ class File:
         for number, line in self.lines():
             if torn is not None:
                 raise InvalidImport(
-                    f"{self.name}: this is not JSON: {torn[1]}. Take the line out, or mend it", line=torn[0]
+                    f"{self.name}: not valid JSON: {torn[1]}", line=torn[0], fix="Remove or correct the line."
                 )
             try:
                 value = decoded(line)
@@ -162,7 +162,7 @@ class File:
             if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):
                 short = self.path.name if self.path is not None else "FILE"
                 named = way.format(name=self.name if self.path is not None else "FILE", short=short)
-                raise InvalidInput(f"{self.name} is {what}. {named}.")
+                raise InvalidInput(f"{self.name} is {what}", fix=f"{named}.")
         if first == MAGIC:
             with self.database() as connection:
                 return Sample("database", tables=_tables(connection))
@@ -253,7 +253,7 @@ def decoded(data: bytes) -> JSON:
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise ValueError("the value is nested too deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         found = parse_object(data.decode("utf-8", "replace"))
         if found is None:
@@ -299,7 +299,7 @@ def _copied(path: Path, folder: Path) -> Path:
                 shutil.copyfile(file, target)
         if _stamps(path) == before:
             return copy
-    raise InvalidInput(f"{path} is being written all the time. Import it when its program is at rest.")
+    raise InvalidInput(f"{path} changes while it is copied", fix="Import it when its program is not running.")
 
 
 def _beside(path: Path) -> list[Path]:

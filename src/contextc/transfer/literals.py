@@ -58,10 +58,10 @@ def _plain(value: object) -> JSON:
     if isinstance(value, dict):
         held = cast(dict[object, object], value)
         if not all(isinstance(name, str) for name in held):
-            raise ValueError("a name that is no text")
+            raise ValueError("a key must be text")
         return {str(name): _plain(each) for name, each in held.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in cast(list[object], value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise ValueError(f"{type(value).__name__} is nothing that JSON has")
+    raise ValueError(f"{type(value).__name__} has no JSON equivalent")

@@ -34,8 +34,8 @@ from contextc.wire.reading import readable
 Kind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN = "contextc"
 NOT_SEEN = (
-    "what this is cannot be seen from it. Give the body of a request, a list of messages, a log of requests, a HAR "
-    "recording, a command with curl, a session of Claude Code or Codex, or what contextc exports."
+    "the kind of input cannot be recognised. Pass the body of a request, a list of messages, a log of requests, a HAR "
+    "recording, a curl command, a session of Claude Code or Codex, or a file that contextc exported."
 )
 LONGEST_COMMAND = 1_000_000
 COMMANDS = ("curl ", "printf ")
@@ -79,7 +79,7 @@ def opened(text: str, format: str | None = None, *, request: int | None = None) 
     is wanted, where there are several. Raises `InvalidRequest`.
     """
     if not text.strip():
-        raise InvalidRequest("there is nothing in it.")
+        raise InvalidRequest("the input is empty.")
     try:
         found = _recognised(text, format, request)
         if (problem := check(found.body)) is not None:
@@ -88,7 +88,7 @@ def opened(text: str, format: str | None = None, *, request: int | None = None) 
     except ContextcError:
         raise
     except (*ODD, msgspec.MsgspecError) as error:
-        raise InvalidRequest(f"it cannot be read: {type(error).__name__}: {error}.") from error
+        raise InvalidRequest(f"the input cannot be read: {type(error).__name__}: {error}.") from error
 
 
 def format_of(body: JSON) -> str:
@@ -103,7 +103,7 @@ def format_of(body: JSON) -> str:
         messages = objects_in(held.get("messages", [held] if "role" in held else []) if held else body)
         found = format_of_messages(messages) if messages else ""
     if not found:
-        raise InvalidRequest("which format this is in cannot be seen from it. Say so: " + ", ".join(format_names()))
+        raise InvalidRequest("the format cannot be recognised", fix=f"Pass format, one of {', '.join(format_names())}.")
     return found
 
 
@@ -213,7 +213,7 @@ def _one_of(asked: list[Exchange], format: str | None, request: int | None) -> O
     """The last request, or the one that is wanted."""
     number = len(asked) if request is None else request
     if not 1 <= number <= len(asked):
-        raise InvalidRequest(f"there is no request {number} in it: it has {len(asked):,}.")
+        raise InvalidRequest(f"request {number} not found", fix=f"Pass a number from 1 to {len(asked):,}.")
     chosen = asked[number - 1]
     which = "the last" if request is None else f"number {number:,}"
     notes = [f"{which} of {len(asked):,} requests"] if len(asked) > 1 else []
@@ -258,14 +258,14 @@ def _read(format: str, body: JSON) -> Request:
 def _exchange_of(command: str) -> Exchange:
     """The request that a command with curl would send: the first of its words that is one."""
     if len(command) > LONGEST_COMMAND:
-        raise InvalidRequest("this command is too long to be taken apart. Give what it sends alone.")
+        raise InvalidRequest("the command is too long", fix="Pass only the body that it sends.")
     words = words_of(command.replace("\\\n", " "))
     url = next((word for word in words if word.startswith(("http://", "https://"))), "")
     for word in words:
         body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
         if body is not None and is_body(body):
             return Exchange(body=body, address=url)
-    raise InvalidRequest("this command sends no request of a provider, or reads it from elsewhere.")
+    raise InvalidRequest("the command does not contain the body of a provider request.")
 
 
 def words_of(command: str) -> list[str]:
@@ -277,8 +277,8 @@ def words_of(command: str) -> list[str]:
     for match in WORD.finditer(command):
         if match[0] in ("'", '"', "\\"):
             raise InvalidRequest(
-                "this command cannot be read: a quote is not closed, or a backslash is at its end. "
-                "Complete the command, or give only the body that it sends."
+                "the command cannot be parsed: a quote is not closed, or it ends with a backslash",
+                fix="Complete the command, or pass only the body that it sends.",
             )
         words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
     return words

@@ -233,8 +233,9 @@ class _Placing:
         is_changed = has_other_version(node, first)
         if not fresh and not way.after and not is_changed:
             raise InvalidInput(
-                f"Conversation {self.name!r} and this session went on differently after message {node.seq}. "
-                "Import the session under another name."
+                f"Conversation {self.name!r} and this session differ after message {node.seq}",
+                fix="Import the session under another name.",
+                case="diverged",
             )
         is_newer = is_changed and not fresh and self._is_followed(node, line)
         branches.switch(tx, self.name, self.stored.any_branch(node))
@@ -251,9 +252,11 @@ class _Placing:
         versions = parted.named.get(uid, ()) if uid else ()
         if after is None or not (id(after) in self.covered or any(id(each) in self.covered for each in versions)):
             raise InvalidInput(
-                f"Conversation {self.name!r} went on here by itself after message {parted.seq}, and what is new in its "
-                f"source belongs to branch {branch}, which was left. Switch to branch {branch} first, or import the "
-                "session under another name."
+                f"Conversation {self.name!r} was continued after message {parted.seq}, but the new messages of its "
+                f"source belong to branch {branch}, which is not the current one",
+                fix=f"Switch to branch {branch} first, or import the session under another name.",
+                case="left-branch",
+                detail=str(branch),
             )
 
     def _is_followed(self, node: Node, line: Line) -> bool:
@@ -290,6 +293,6 @@ class _Placing:
         ):
             if not is_over((self.name, agent, number), holder, seconds, holds_none, wanted=False):
                 raise Conflict(
-                    f"A turn of {agent!r} is running in conversation {self.name!r}, so nothing was added to it. Import "
-                    "it again when the turn is over."
+                    f"A turn of agent {agent!r} is running in conversation {self.name!r}. Nothing was imported",
+                    fix="Import it again when the turn has ended.",
                 )

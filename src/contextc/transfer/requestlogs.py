@@ -99,8 +99,9 @@ class _Log:
             self._release()
         if self.waiting and not self.requests:
             raise InvalidInput(
-                f"{len(self.waiting)} results are here, and none of the requests they answer. Give both files: "
-                "contextc import requests.jsonl results.jsonl."
+                f"The input has {len(self.waiting)} results, and none of the requests they answer",
+                fix="Import the file of requests together with the file of results.",
+                case="no-requests",
             )
         if self.waiting:
             self.leave("a result whose request is not here", times=len(self.waiting))

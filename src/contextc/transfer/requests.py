@@ -60,7 +60,7 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry
     said = [*([request.system] if request.system is not None else []), *request.messages]
     kept = [message for message in said if says_something(message)]
     if not kept:
-        raise InvalidRequest(f"there is no message in {name!r}.")
+        raise InvalidRequest(f"{name!r} has no message.")
     notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
         notes.append(Note("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))

@@ -89,7 +89,7 @@ def import_transcript(
     file = File(path, data)
     name = name or file_source(file)
     if name not in kept_names():
-        raise InvalidInput(f"This is no transcript of {' or '.join(kept_names())}.")
+        raise InvalidInput(f"The data is not a transcript of {' or '.join(kept_names())}.")
     return _import(store, file, name, into)
 
 
@@ -136,7 +136,11 @@ def _last(name: str, directory: str | None) -> Transcript:
         if read is not None and any(map(says_something, read.lines[0])):
             return each
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
-    raise InvalidInput(f"There is no session of {name} {where}. Look elsewhere with --directory or --all.")
+    raise InvalidInput(
+        f"No session of {name} found {where}",
+        fix="Pass another directory, or None to search in all directories.",
+        case="no-session",
+    )
 
 
 def _by_id(name: str, session: str) -> Transcript:
@@ -147,7 +151,12 @@ def _by_id(name: str, session: str) -> Transcript:
         return (exact or found)[0]
     if not found:
         raise InvalidInput(
-            f"{name} has no session {session!r} on this machine. List them: contextc import --from {name} --all."
+            f"{name} has no session {session!r} on this machine",
+            fix="Call `list_sessions(directory=None)` to list its sessions.",
+            case="unknown-session",
+            detail=name,
         )
     which = ", ".join(each.id for each in found[:5])
-    raise InvalidInput(f"{session!r} may be {len(found)} sessions of {name}: {which}. Give more of the id.")
+    raise InvalidInput(
+        f"{session!r} matches {len(found)} sessions of {name}: {which}", fix="Pass more characters of the id."
+    )

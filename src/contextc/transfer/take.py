@@ -39,7 +39,7 @@ def import_lines(
     """Read a conversation from lines of JSON, under its own name or another. All of it is stored, or nothing."""
     numbered = [(number, _clean(line)) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
-        raise InvalidImport("there is nothing to import: the file is empty.", line=1)
+        raise InvalidImport("the file is empty", line=1)
     if _is_plain(numbered[0][1]):
         return _append_plain(store, numbered, name)
     return _Import(numbered, name, progress).into(store)
@@ -63,13 +63,19 @@ def _is_plain(line: bytes | str) -> bool:
 
 def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
     if name is None:
-        raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
+        raise InvalidImport(
+            "the messages do not name their conversation",
+            line=1,
+            fix="Pass the name of the conversation.",
+            case="no-name",
+        )
     messages: list[Message] = []
     for number, line in lines:
         try:
             messages.append(admit(from_json(line)).message)
         except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
-            raise InvalidImport(f"{error}. A plain message is a line like {EXAMPLE}", line=number) from error
+            problem = str(error).rstrip(".")
+            raise InvalidImport(problem, line=number, fix=f"Write a message as in {EXAMPLE}.") from error
     store.extend(name, messages)
     return store.conversation(name)
 
@@ -84,7 +90,7 @@ class _Import:
         _check_version(lines[0][1])
         first, *rest = [(number, self._parse(number, line)) for number, line in lines]
         if not isinstance(first[1], Header):
-            raise InvalidImport("a contextc file begins with its header.", line=first[0])
+            raise InvalidImport("a contextc file must begin with its header", line=first[0])
         self.header, self.rest = first[1], rest
         self.name = name or self.header.conversation
         self.progress = progress
@@ -110,15 +116,13 @@ class _Import:
         for number, line in self.rest:
             if isinstance(line, BlobLine):
                 if blob_name(_decoded(number, line)) != line.name:
-                    raise InvalidImport(
-                        f"the bytes of blob {line.name} are not the ones it was named for.", line=number
-                    )
+                    raise InvalidImport(f"blob {line.name} is corrupt: its bytes do not match its name", line=number)
                 continue
             if isinstance(line, TodosLine):
                 _check_todos(number, line, agents)
                 continue
             if isinstance(line, Header):
-                raise InvalidImport("a second header. Import one conversation at a time.", line=number)
+                raise InvalidImport("a second header", line=number, fix="Import one conversation at a time.")
             branch = branches.get(line.branch)
             if branch is None:
                 raise InvalidImport(f"the header has no branch {line.branch}.", line=number)
@@ -129,22 +133,22 @@ class _Import:
             parent = self.header.root if seq == 1 else ids.get(before)
             if message.seq != seq or parent is None:
                 raise InvalidImport(
-                    f"message {message.seq} of branch {line.branch} does not follow the one before.", line=number
+                    f"message {message.seq} of branch {line.branch} does not follow the message before it", line=number
                 )
             if not message.redacted and chain_id(bytes.fromhex(parent), content_of(message)).hex() != message.id:
                 raise InvalidImport(
-                    f"message {message.seq} was changed: its content does not give its id.", line=number
+                    f"message {message.seq} was changed: its content does not match its id", line=number
                 )
             ends[line.branch], ids[line.branch, seq] = seq, message.id
             count += 1
         if count != self.header.messages:
             raise InvalidImport(
-                f"the header announces {self.header.messages} messages and {count} are here: the file was cut off.",
+                f"the file is truncated: the header states {self.header.messages} messages, got {count}",
                 line=self.rest[-1][0] if self.rest else 1,
             )
         for branch in branches.values():
             if any(not branch.base < pin <= ends.get(branch.number, branch.base) for pin in branch.pins):
-                raise InvalidImport(f"a message of branch {branch.number} is pinned that is not there.", line=1)
+                raise InvalidImport(f"branch {branch.number} has a pin on a missing message", line=1)
 
     def _check_header(self) -> dict[int, BranchLine]:
         """The branches by number: one that begins at the root, and others that each begin on an earlier one."""
@@ -153,12 +157,14 @@ class _Import:
         for branch in sorted(header.branches, key=lambda each: each.number):
             fits = branch.parent in branches if branches else branch.parent is None and branch.base == 0
             if not fits or branch.number in branches:
-                raise InvalidImport(f"branch {branch.number} begins nowhere, or is there twice.", line=1)
+                raise InvalidImport(f"branch {branch.number} has no valid parent, or is duplicated", line=1)
             branches[branch.number] = branch
         if header.branch not in branches:
             raise InvalidImport(f"the current branch {header.branch} is not among the branches.", line=1)
         if len(header.root) != 40 or not header.root.startswith("00000000") or not set(header.root) <= set(HEX):
-            raise InvalidImport(f"{header.root!r} is no root of a conversation.", line=1)
+            raise InvalidImport(
+                f"root must be 40 hexadecimal digits that start with 00000000, got {header.root!r}", line=1
+            )
         return branches
 
     def _write(self, tx: Transaction) -> Conversation:
@@ -253,18 +259,18 @@ def _check_version(line: bytes | str) -> None:
         return  # what is wrong with it is said where the line is parsed
     if version > VERSION:
         raise InvalidImport(
-            f"this file has version {version}, this contextc reads up to {VERSION}. Upgrade contextc.", line=1
+            f"the file has version {version}, this contextc reads up to {VERSION}", line=1, fix="Upgrade contextc."
         )
 
 
 def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
     if line.agent in agents:
-        raise InvalidImport(f"a second list of todos for {line.agent!r}.", line=number)
+        raise InvalidImport(f"a second todo list for agent {line.agent!r}", line=number)
     agents.add(line.agent)
     try:
         places.check_name(line.agent, "agent")
         if numbered(line.todos) != list(line.todos):
-            raise InvalidImport("the todos are not numbered from 1, or their texts are not lines.", line=number)
+            raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
     except InvalidInput as error:
         raise InvalidImport(f"{error}", line=number) from error
 
@@ -280,4 +286,4 @@ def _decoded(number: int, line: BlobLine) -> bytes:
     try:
         return base64.b64decode(line.data, validate=True)
     except ValueError as error:
-        raise InvalidImport(f"blob {line.name} is not base64.", line=number) from error
+        raise InvalidImport(f"blob {line.name} is not valid base64", line=number) from error

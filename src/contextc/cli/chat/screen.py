@@ -12,7 +12,6 @@ from rich.text import Text
 
 from contextc._json import parse_object
 from contextc.agents.words import clean
-from contextc.cli.advice import spoken
 from contextc.cli.chat.gauge import gauge
 from contextc.cli.chat.words import call_line, short
 from contextc.cli.terminal import count
@@ -202,7 +201,7 @@ class Screen:
                 self.warn("the turn was interrupted; what it had written is kept")
             case Failure():
                 self.failed = True
-                self.problem(spoken(event.error.partition(": ")[2] or event.error))
+                self.problem(event.error.partition(": ")[2] or event.error)
             case TurnFinish():
                 self._show_finish(event)
 

@@ -27,6 +27,7 @@ from contextc.cli.chat.words import short
 from contextc.cli.terminal import count, err, out
 from contextc.config import masked
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
+from contextc.events import AnyEvent, Failure
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.tools import Approve
 from contextc.providers import Endpoint
@@ -163,7 +164,7 @@ class Session:
             else:
                 await self.turn(line)
         except ContextcError as error:
-            self.screen.problem(spoken(str(error)))
+            self.screen.problem(spoken(error))
 
     async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
         """Something that Ctrl-C stops."""
@@ -200,9 +201,13 @@ class Session:
             if self.keyboard is not None:
                 stack.enter_context(self.keyboard.listening(self._heard))
             failure = None
+            ending: list[AnyEvent] = []  # from a failure on, until its exception is known
             try:
                 async for event in turn.events():
-                    self.screen.show(event)
+                    if ending or (isinstance(event, Failure) and isinstance(self.screen, Screen)):
+                        ending.append(event)
+                    else:
+                        self.screen.show(event)
             except Exception as error:
                 failure = error
                 turn.cancel()
@@ -210,10 +215,16 @@ class Session:
             result = turn.results[-1]
             if self._queueing:
                 await asyncio.gather(*self._queueing)
+        for event in ending:
+            if isinstance(event, Failure) and isinstance(result.error, ContextcError):
+                self.screen.failed = True
+                self.screen.problem(spoken(result.error))
+            else:
+                self.screen.show(event)
         if failure is not None and failure is not result.error:
             raise failure
         if result.error is not None and not self.screen.failed:
-            self.screen.problem(spoken(str(result.error)))
+            self.screen.problem(spoken(result.error))
         if result.finish not in ANSWERED:
             self.code = 1
         return result

@@ -40,7 +40,11 @@ class LocalEndpoint(Endpoint):
         if provider.format not in LINES:
             raise InvalidSetting(f"The local model speaks {', '.join(LINES)}, and not {provider.format}.")
         if provider.url:
-            raise InvalidSetting('`local` has a server of its own. For another: cc.provider("myserver:…", url="…").')
+            raise InvalidSetting(
+                "Provider `local` starts its own server and takes no url",
+                fix='For another server: cc.provider("myserver:…", url="…").',
+                case="local-url",
+            )
         check_runner()
         found = settings if isinstance(settings, Settings) else read_settings()
         self.provider, self.file, self.idle = provider, model_file(found), found.local_idle_seconds()

@@ -80,12 +80,14 @@ def source(name: str) -> Source:
     if name.replace("_", "-") not in known:
         close = get_close_matches(name, known, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
-        raise InvalidSetting(f"{name!r} is no source.{meant} There are {', '.join(known)}.")
+        raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
     return cast(Source, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
 def kept(name: str) -> Kept:
     found = source(name)
     if not isinstance(found, Kept):
-        raise InvalidSetting(f"Say which file: contextc import --from {name} FILE.")
+        raise InvalidSetting(
+            f"Sessions of {name} cannot be listed", fix="Import one of its files.", case="source-file", detail=name
+        )
     return found

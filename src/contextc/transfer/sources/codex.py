@@ -68,13 +68,13 @@ def whole(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
         before = _file(path, str(asked.get("thread_id")))
         if before is None:
             raise InvalidInput(
-                f"This transcript goes on from another, {asked.get('thread_id')}, whose file is not there. "
-                "Import it from the folder it was written in: contextc import --from codex."
+                f"The transcript continues another one, {asked.get('thread_id')}, whose file is missing",
+                fix="Import it from the `sessions` folder of Codex, where it was written.",
             )
         earlier, _ = parsed(before.read_bytes())
         end: JSON = asked.get("end_ordinal_exclusive")
         found = [*[line for line in earlier if _ordinal(line) < int(end or 0)], *found]
-    raise InvalidInput(f"This transcript stands on more than {DEEPEST} others, or on itself.")
+    raise InvalidInput(f"The transcript continues more than {DEEPEST} others, or itself.")
 
 
 def _meta(lines: Sequence[JSONObject]) -> JSONObject:

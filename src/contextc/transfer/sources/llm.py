@@ -183,7 +183,7 @@ class _Tree:
         if name not in self.before:
             rows = self.log.rows("SELECT parent_hash FROM messages WHERE hash = ?", name)
             if not rows:
-                raise InvalidInput(f"Its message {name!r} is not in the database.")
+                raise InvalidInput(f"Message {name!r} not found in the database.")
             self.before[name] = rows[0]["parent_hash"]
         return self.before[name]
 
