@@ -113,4 +113,4 @@ def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.St
     assert store.conversations() == []
     path.write_text("\n".join([*lines[:3], lines[3][:-9]]) + "\n")
     summary = import_files(store, [path])
-    assert (len(summary.conversations), summary.left_out) == (3, ("line 4, the last, which was cut off",))
+    assert (len(summary.conversations), summary.left_out) == (3, ("line 4, the last, which is truncated",))

@@ -216,7 +216,7 @@ def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
 def test_a_provider_whose_format_is_to_come_says_so() -> None:
     for name in ("mistral", "ollama", "bedrock", "claude-code", "codex"):
         if name not in provider_names():
-            with pytest.raises(cc.InvalidSetting, match="format .* not found"):
+            with pytest.raises(cc.InvalidSetting, match=r"format .* not found"):
                 provider(f"{name}:own", window=9_000)
         assert provider(f"{name}:own", window=9_000, format="openai_chat").format == "openai_chat"
 

@@ -104,9 +104,9 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
     store.pin("demo", 1)
     good = list(export_lines(store, "demo"))
     broken: dict[str, list[bytes]] = {
-        "line 3: a second list of todos for 'assistant'": [*good[:2], *good[1:]],
-        "line 2: the todos are not numbered from 1": changed(good, 1, b'"number":1', b'"number":2'),
-        "line 2: the todos are not numbered .*, or their texts": changed(good, 1, b"Sow", b"Sow  it"),
+        "line 3: a second todo list for agent 'assistant'": [*good[:2], *good[1:]],
+        "line 2: todos must be numbered from 1": changed(good, 1, b'"number":1', b'"number":2'),
+        "line 2: todos must be numbered .*, and each text": changed(good, 1, b"Sow", b"Sow  it"),
         r"line 2: todos\[0\]: The text of a todo is blank": changed(good, 1, b"Sow", b" "),
         "line 2: Invalid enum value 'late'": changed(good, 1, b'"open"', b'"late"'),
         "line 2: '' cannot name a agent": changed(good, 1, b'"assistant"', b'""'),

@@ -202,7 +202,7 @@ def test_a_thread_that_was_taken_back_is_read_through_all_its_files(store: cc.St
         import_transcript(store, elsewhere.read_bytes(), path=elsewhere)
     codex_file(config / "codex").unlink()
     (listed,), _ = list_sessions("codex", directory=garden)
-    assert listed.title.startswith("cannot be read: This transcript goes on from another")
+    assert listed.title.startswith("cannot be read: The transcript continues another one")
     with pytest.raises(cc.InvalidInput, match="whose file is missing"):
         import_session(store, "codex", directory=garden)
 
@@ -229,7 +229,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
         ("gemini-cli", None, "Source 'gemini-cli' not found. Known sources: claude-code, codex"),
         ("codex", "ffff", "codex has no session 'ffff' on this machine. Call `list_sessions"),
         ("codex", "", "codex has no session ''"),
-        ("codex", "01a1", "'01a1' may be 2 sessions of codex: .* Give more of the id"),
+        ("codex", "01a1", "'01a1' matches 2 sessions of codex: .* Pass more characters of the id"),
         ("claude-code", None, "No session of claude-code found in .*nowhere. Pass another directory"),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_transcript_is_known_by_what_is_in_it(store: cc.Store, garden: str) ->
     ):
         data = b"\n".join(json.dumps(line).encode() for line in lines)
         assert import_transcript(store, data).conversation.name == name
-    with pytest.raises(cc.InvalidInput, match="no transcript of claude-code or codex"):
+    with pytest.raises(cc.InvalidInput, match="not a transcript of claude-code or codex"):
         import_transcript(store, b'{"role": "user", "content": "hi"}')
     with pytest.raises(cc.InvalidInput, match="the session has no message"):
         import_transcript(store, b'{"type": "session_meta", "payload": {"id": "x"}}')

@@ -46,7 +46,7 @@ def test_lint_names_each_violation_and_exits_with_1(run: Run, tmp_path: Path) ->
 
 def test_lint_of_a_sound_request_exits_with_0(run: Run) -> None:
     sound = run("lint", "-", "-f", "openai_chat", text=json.dumps(CHAT))
-    assert (sound.returncode, sound.stdout) == (0, "nothing to complain about\n")
+    assert (sound.returncode, sound.stdout) == (0, "no violations\n")
 
 
 def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
@@ -106,7 +106,7 @@ SESSION = Path(__file__).parent.parent / "data"
 def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> None:
     """Guarantee 10.6: its lines are one conversation, and come out as one request."""
     transcript = str(SESSION / "claude_code" / "transcript-parallel.jsonl")
-    assert run("lint", transcript).stdout == "nothing to complain about\n"
+    assert run("lint", transcript).stdout == "no violations\n"
     made = run("convert", transcript, "--to", "anthropic", "-o", "body.json")
     assert (made.returncode, made.stderr) == (0, "left out: reasoning of claude-code\n")
     body = json.loads((tmp_path / "body.json").read_text())
@@ -123,7 +123,7 @@ def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
     found = run("lint", "-", text=torn)
     assert (found.returncode, found.stderr) == (0, "left out: 1 line that cannot be read\n")
     failed = run("lint", str(SESSION / "claude_code" / "stdout-unauthorized.jsonl"), "-f", "claude_code")
-    assert (failed.returncode, failed.stdout) == (0, "nothing to complain about\n")
+    assert (failed.returncode, failed.stdout) == (0, "no violations\n")
 
 
 def test_a_format_that_is_not_given_is_recognised(run: Run) -> None:

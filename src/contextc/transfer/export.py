@@ -1,4 +1,4 @@
-"""A conversation written out: its branches, its messages, its media, its todos and pins, in order and complete."""
+"""Export of a whole conversation as JSON Lines: branches, messages, media, todos and pins."""
 
 import base64
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ EVERY_BRANCH = (
 
 
 class Reach(NamedTuple):
-    """How much of a branch belongs to a conversation: the messages after `base` up to `upto`."""
+    """The range of a branch that belongs to a conversation: the messages after `base` up to `upto`."""
 
     number: int
     parent: int | None
@@ -93,14 +93,14 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], li
 
 
 def _marked(tx: Transaction, table: str, reach: Reach) -> tuple[int, ...]:
-    """The messages of a branch that one of our tables names."""
+    """Return the seqs of a branch that a table lists."""
     low, high = places.place(reach.number, 0), places.place(reach.number, reach.upto)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & places.SEQ_MASK for row in rows)
 
 
 def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
-    """The branches of a conversation and those they stand on, oldest first."""
+    """Return the branches of a conversation and their parents, oldest first."""
     found: dict[int, Reach] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:

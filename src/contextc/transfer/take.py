@@ -1,8 +1,8 @@
-"""A file read back in, link by link.
+"""Import of JSON Lines that contextc exported, verified link by link.
 
-Everything is parsed and checked before the first row is written, and all rows are written in one transaction: a file
-that was cut off or changed leaves nothing behind. What comes back has the ids, uids, keys, branches, todos and pins it
-had. A file without a header may hold plain messages, one a line; these are appended as new ones.
+Everything is parsed and checked before the first row is written, and all rows are written in one transaction. So a
+truncated or changed file stores nothing. Ids, uids, keys, branches, todos and pins are restored. A file without a
+header may hold plain messages, one per line. They are appended as new messages.
 """
 
 import base64
@@ -36,7 +36,7 @@ from contextc.transfer.lines import (
 def import_lines(
     store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
 ) -> Conversation:
-    """Read a conversation from lines of JSON, under its own name or another. All of it is stored, or nothing."""
+    """Import a conversation from JSON Lines, under its own or another name: completely, or not at all."""
     numbered = [(number, _clean(line)) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise InvalidImport("the file is empty", line=1)
@@ -49,12 +49,12 @@ EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
 
 
 def _clean(line: bytes | str) -> bytes | str:
-    """Without the mark some editors put before the first line of a file."""
+    """Remove the byte order mark that some editors write."""
     return line.removeprefix(b"\xef\xbb\xbf") if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
 def _is_plain(line: bytes | str) -> bool:
-    """Whether a file begins with a message, and not with a header."""
+    """Return True if a file begins with a message, and not with a header."""
     try:
         return "role" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -84,7 +84,7 @@ HEX = "0123456789abcdef"
 
 
 class _Import:
-    """One file on its way in: parsed and checked first, then written in one transaction."""
+    """An import of one file: parsed and checked first, then written in one transaction."""
 
     def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
         _check_version(lines[0][1])
@@ -107,7 +107,7 @@ class _Import:
             raise InvalidImport(f"{error}.", line=number) from error
 
     def _check(self) -> None:
-        """Every message follows the one before it, and has the id that its content gives it there."""
+        """Check that every message follows the one before it, and that its content matches its id."""
         branches = self._check_header()
         ends: dict[int, int] = {}
         ids: dict[tuple[int, int], str] = {}
@@ -151,7 +151,7 @@ class _Import:
                 raise InvalidImport(f"branch {branch.number} has a pin on a missing message", line=1)
 
     def _check_header(self) -> dict[int, BranchLine]:
-        """The branches by number: one that begins at the root, and others that each begin on an earlier one."""
+        """Check the header, and return its branches by number: one starts at the root, the others on an earlier one."""
         header = self.header
         branches: dict[int, BranchLine] = {}
         for branch in sorted(header.branches, key=lambda each: each.number):
@@ -172,7 +172,7 @@ class _Import:
             raise ConversationExists(self.name)
         numbers = self._write_branches(tx)
         tree = tx.row("SELECT tree FROM conversation WHERE name = ?", self.name)
-        assert tree is not None, "it was made a moment ago"
+        assert tree is not None, "it was created above"
         blobs: dict[str, bytes] = {}
         batch: list[tuple[int, Message]] = []
         done = 0
@@ -201,7 +201,7 @@ class _Import:
         return describe(tx, self.name)
 
     def _write_branches(self, tx: Transaction) -> dict[int, int]:
-        """Make the branches, each with the id of the message it begins after; which number each was given."""
+        """Create the branches, and return their new numbers by their old ones."""
         ids = {
             (line.branch, line.message.seq): line.message.id for _, line in self.rest if isinstance(line, MessageLine)
         }
@@ -229,7 +229,7 @@ class _Import:
             for pin in branch.pins:
                 tx.run("INSERT INTO pin (place) VALUES (?)", places.place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
-        if any(branch.pins for branch in self.header.branches):  # at revision 0 nobody would look for any
+        if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
             tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
         return numbers
 
@@ -252,11 +252,11 @@ class _Import:
 
 
 def _check_version(line: bytes | str) -> None:
-    """Before anything else is read: a later version may have lines of which nothing is known here."""
+    """Raise InvalidImport for a newer version, before unknown kinds of lines are parsed."""
     try:
         version = decode_version(line).version
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return  # what is wrong with it is said where the line is parsed
+        return  # reported when the line is parsed
     if version > VERSION:
         raise InvalidImport(
             f"the file has version {version}, this contextc reads up to {VERSION}", line=1, fix="Upgrade contextc."
@@ -276,7 +276,7 @@ def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
 
 
 def _holder(branches: dict[int, BranchLine], number: int, seq: int) -> int:
-    """The branch that holds message `seq` of the chain that ends on a branch."""
+    """Return the branch that holds message `seq` of the chain that ends on a branch."""
     while branches[number].base >= seq and (parent := branches[number].parent) is not None:
         number = parent
     return number
