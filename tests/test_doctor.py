@@ -41,7 +41,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         assert {finding.code for finding in findings} == {code}
         assert len(findings) <= 2, "one fault is not reported all the way down the chain"
         assert all(finding.kind == "fault" for finding in findings)
-        assert all(finding.would.startswith("would begin a branch after message ") for finding in findings)
+        assert all(finding.would.startswith("would start a branch after message ") for finding in findings)
         if code == "unreadable":
             with pytest.raises(
                 cc.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"

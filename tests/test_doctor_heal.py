@@ -98,8 +98,8 @@ def test_a_result_without_a_call_becomes_text(store: cc.Store) -> None:
     assert (finding.kind, finding.code, finding.where) == ("note", "stray-result", "message 2")
     branch = store.conversation("demo").branch
     assert finding.would == (
-        "would begin a branch after message 1 that holds the 2 messages behind it, with it as a text that says whose "
-        f"result it is, and go on there; branch {branch} stays"
+        "would start a branch after message 1 with the 2 messages after it, with it as a text that names its tool, "
+        f"and switch to it; branch {branch} stays"
     )
     (healed,) = heal_all(store)
     assert said(store) == ["user: hi", "user: [a result of f, whose call is not here:]forty-two", "assistant: ok"]
@@ -218,7 +218,7 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     (healed,) = heal_all(store)
     new = store.conversation("demo").branch
     assert healed.branches == {old: new}
-    assert f"would begin a branch after message {base} that holds the {9 - base} messages behind it" in finding.would
+    assert f"would start a branch after message {base} with the {9 - base} messages after it" in finding.would
     assert f"Branch {new}, begun after message {base}," in healed.text
     texts = [each.text for each in store.load("demo")]
     middle = {"broken-link": ["M5", "m6"], "unreadable": ["", "m6"], "gap": [""]}.get(code, ["m5", "m6"])

@@ -117,15 +117,15 @@ def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) 
     heal(ill, list(examine(ill)))
     assert said(ill) == [f"m{number}" for number in range(1, 9)]
     (left,) = examine(ill)
-    assert left.text == "2 messages stand on branch 3, which is not there."
-    assert left.would.startswith("cannot be healed: ")
+    assert left.text == "2 messages on branch 3, which is missing."
+    assert left.would.startswith("cannot be repaired: ")
 
 
 def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
     found = damaged(ill, f"DELETE FROM branch WHERE number = {OTHER}", "DELETE FROM message WHERE place >> 32 = 4")
     assert found == [("lost-branch", "other", "none")]
     (finding,) = examine(ill, conversation="other")
-    assert finding.would == "cannot be healed: no branch belongs to it. Restore a copy of the store"
+    assert finding.would == "cannot be repaired: no branch belongs to it. Restore a backup of the store"
     assert heal(ill, [finding]) == []
 
 

@@ -122,16 +122,16 @@ def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(stor
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     garden, kitchen = summary.conversations
     assert (garden.new, kitchen.new, summary.refused) == (0, 2, 1)
-    assert (garden.error or "").startswith("There is already a conversation 'openai-agents-garden'")
+    assert (garden.error or "").startswith("Conversation 'openai-agents-garden' already exists")
     assert store.conversation("openai-agents-garden").length == 1
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Dear diary", "what this file is cannot be seen from it"),
-        ('{"weather": "fine"}', "what this file is cannot be seen from it"),
-        ('{"weather": "fine"}\n{"weather": "foul"}\n', "If it is one of claude-code, .*, say so with --from"),
+        ("Dear diary", "the kind of file cannot be recognised"),
+        ('{"weather": "fine"}', "the kind of file cannot be recognised"),
+        ('{"weather": "fine"}\n{"weather": "foul"}\n', "Pass source_name if it is one of claude-code"),
     ],
 )
 def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, text: str, problem: str) -> None:
@@ -153,10 +153,10 @@ def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, t
         ('{"request": {}}'.encode("utf-16"), r"log\.jsonl is text in UTF-16\. Make it UTF-8 first: iconv"),
         (
             b'[{"type": "message", "role": "user", "content": []}]',
-            "items of .* read them with --format openai_responses",
+            "items of .* Read them with .*format='openai_responses'",
         ),
-        (b'{"type": "message", "role": "user", "content": "hi"}\n', "read them with --format openai_responses"),
-        (b'[{"role": "user", "content": "hi"}]', "read them with --format openai_chat"),
+        (b'{"type": "message", "role": "user", "content": "hi"}\n', "format='openai_responses'"),
+        (b'[{"role": "user", "content": "hi"}]', "format='openai_chat'"),
     ],
     ids=["gzip", "utf-16", "items", "lines of items", "messages"],
 )
@@ -195,10 +195,10 @@ def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> No
 
 def test_a_source_that_is_written_almost_right_is_named() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match=r"'langraph' is no source\. Did you mean langgraph\?"):
+    with pytest.raises(cc.InvalidInput, match=r"Source 'langraph' not found\. Did you mean langgraph\?"):
         source("langraph")
 
 
 def test_files_of_two_programs_are_not_read_as_one(store: cc.Store) -> None:
-    with pytest.raises(cc.InvalidInput, match=r"These files are of langgraph and llm\. Import them one"):
+    with pytest.raises(cc.InvalidInput, match=r"different sources: langgraph, llm\. Import the files"):
         import_files(store, [IMPORTS / "langgraph.sqlite", IMPORTS / "llm.db"])

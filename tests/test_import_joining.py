@@ -111,7 +111,7 @@ def test_a_request_goes_on_from_the_response_it_names(store: cc.Store, tmp_path:
         summary = taken(other, tmp_path / "torn.jsonl", log[2], log[1])
         assert [lines_of(other, each.name) for each in summary.conversations] == [[whole[0][2:]]]
         (note,) = summary.left_out
-        assert note.startswith("what the provider kept before a request, and is not in the log, first at")
+        assert note.startswith("the history of a request that only the provider stored, first at")
 
 
 def test_requests_in_a_conversation_that_the_provider_keeps_are_one(store: cc.Store, tmp_path: Path) -> None:

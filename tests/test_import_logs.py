@@ -202,7 +202,7 @@ def test_every_exchange_of_the_recorded_traffic_comes_in(store: cc.Store, tmp_pa
     assert replies == sum(each["status"] == 200 for each in recorded)
     assert [note.partition(",")[0] for note in summary.left_out] == [
         "a reply that is an error",
-        "what the provider kept before a request",
+        "the history of a request that only the provider stored",
         "the tools and settings of the requests",
     ]
     assert summary.refused == 0
@@ -246,7 +246,7 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
     again = import_files(store, [results, wanted])
     assert [each.messages for each in again.conversations] == [3, 2]
     assert again.left_out == ("a reply that is an error", "the tools and settings of the requests")
-    with pytest.raises(cc.InvalidInput, match=r"2 results are here, and none of the requests.*Give both files"):
+    with pytest.raises(cc.InvalidInput, match=r"has 2 results, and none of the requests.*Import the file of requests"):
         import_files(store, [written(tmp_path / "out.jsonl", done)])
 
 
@@ -282,10 +282,10 @@ def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_
     """Guarantee 15.1: the line is named, and nothing is stored."""
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(exchange("Thyme does.", U1)) + '\n{"request": {"mess')
-    assert import_files(store, [torn]).left_out == ("line 2, the last, which was cut off",)
+    assert import_files(store, [torn]).left_out == ("line 2, the last, which is truncated",)
     broken = tmp_path / "broken.jsonl"
     broken.write_text(torn.read_text() + "\n" + json.dumps(exchange("Moss.", U2)) + "\n")
-    with pytest.raises(cc.InvalidImport, match=r"line 2: .*broken\.jsonl: this is not JSON.*Nothing was imported"):
+    with pytest.raises(cc.InvalidImport, match=r"line 2: .*broken\.jsonl: not valid JSON.*Nothing was imported"):
         import_files(store, [broken])
     assert len(store.conversations()) == 1
 

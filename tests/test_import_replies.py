@@ -16,7 +16,7 @@ from contextc.transfer.replies import events_in
 ASKED: JSONObject = {"role": "user", "content": "What grows here?"}
 BODY: JSONObject = {"model": "gpt-6", "messages": [ASKED]}
 SAID: JSONObject = {"role": "assistant", "content": "Thyme does."}
-NOT_UNDERSTOOD = "a reply that is not understood"
+NOT_UNDERSTOOD = "a reply in an unknown format"
 
 
 def chunk(text: JSON, index: int = 0) -> JSONObject:
@@ -187,7 +187,7 @@ def test_calls_that_are_no_talk_are_left_out(store: cc.Store, tmp_path: Path) ->
         {"request": BODY, "response": SAID},
     )
     assert len(summary.conversations) == 1
-    assert summary.left_out == ("a call that is no talk, such as one for embeddings (2 times)",)
+    assert summary.left_out == ("a call that is not a chat, such as embeddings (2 times)",)
 
 
 def test_broken_base64_of_a_recording_is_told(store: cc.Store, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_broken_base64_of_a_recording_is_told(store: cc.Store, tmp_path: Path) -
     path = tmp_path / "session.har"
     path.write_text(json.dumps({"log": {"entries": [entry]}}))
     (note,) = import_files(store, [path]).left_out
-    assert note.startswith("a reply whose base64 is broken, first at")
+    assert note.startswith("a reply with invalid base64, first at")
     assert note.endswith("entry 1")
 
 

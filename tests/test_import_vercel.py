@@ -81,7 +81,7 @@ def test_a_chat_that_grew_adds_its_tail_and_an_edited_one_is_refused(store: cc.S
     assert import_files(store, [path]).total("new") == 1
     edited = {**more, "parts": [{"type": "text", "text": "And in spring?"}]}
     path.write_text(json.dumps({"id": "c", "messages": [*CHAT, edited]}))
-    with pytest.raises(cc.InvalidInput, match="went on differently after message 4"):
+    with pytest.raises(cc.InvalidInput, match="differ after message 4"):
         import_files(store, [path])
 
 
@@ -113,4 +113,4 @@ def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.St
     assert store.conversations() == []
     path.write_text("\n".join([*lines[:3], lines[3][:-9]]) + "\n")
     summary = import_files(store, [path])
-    assert (len(summary.conversations), summary.left_out) == (3, ("line 4, the last, which was cut off",))
+    assert (len(summary.conversations), summary.left_out) == (3, ("line 4, the last, which is truncated",))

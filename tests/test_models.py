@@ -233,9 +233,9 @@ def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
     with pytest.raises(UnknownModel) as raised:
         model("gpt-6.1-tera")
     assert str(raised.value) == (
-        "The window of model 'gpt-6.1-tera' is not known. Give it: cc.provider(\"…:gpt-6.1-tera\", window=128_000, "
-        'output=8_000), or write window = 128_000 below [models."gpt-6.1-tera"] in contextc.toml. '
-        "Names that are known and written alike: gpt-6.1-terra, gpt-5.6-terra, gpt-6-astra."
+        "The context window of model 'gpt-6.1-tera' is not known. Similar known names: gpt-6.1-terra, gpt-5.6-terra, "
+        'gpt-6-astra. Pass it: cc.provider("…:gpt-6.1-tera", window=128_000, output=8_000), or set window = 128_000 '
+        'below [models."gpt-6.1-tera"] in contextc.toml.'
     )
     assert raised.value.close == ("gpt-6.1-terra", "gpt-5.6-terra", "gpt-6-astra")
     assert isinstance(raised.value, cc.InvalidInput | LookupError)

@@ -104,13 +104,13 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
     store.pin("demo", 1)
     good = list(export_lines(store, "demo"))
     broken: dict[str, list[bytes]] = {
-        "line 3: a second list of todos for 'assistant'": [*good[:2], *good[1:]],
-        "line 2: the todos are not numbered from 1": changed(good, 1, b'"number":1', b'"number":2'),
-        "line 2: the todos are not numbered .*, or their texts": changed(good, 1, b"Sow", b"Sow  it"),
+        "line 3: a second todo list for agent 'assistant'": [*good[:2], *good[1:]],
+        "line 2: todos must be numbered from 1": changed(good, 1, b'"number":1', b'"number":2'),
+        "line 2: todos must be numbered .*, and each text": changed(good, 1, b"Sow", b"Sow  it"),
         r"line 2: todos\[0\]: The text of a todo is blank": changed(good, 1, b"Sow", b" "),
         "line 2: Invalid enum value 'late'": changed(good, 1, b'"open"', b'"late"'),
         "line 2: agent name must be .* got ''": changed(good, 1, b'"assistant"', b'""'),
-        "line 1: a message of branch .* is pinned that is not there": changed(good, 0, b'"pins":[1]', b'"pins":[2]'),
+        "line 1: branch .* has a pin on a missing message": changed(good, 0, b'"pins":[1]', b'"pins":[2]'),
     }
     for problem, lines in broken.items():
         with pytest.raises(cc.InvalidImport, match=problem):
@@ -158,7 +158,7 @@ def test_plain_messages_are_appended_as_new_ones(store: cc.Store) -> None:
     lines = [b'{"role":"user","parts":[{"type":"text","text":"hi"}]}', b"", to_json(cc.assistant("hello"))]
     assert import_lines(store, lines, "demo").length == 2
     assert import_lines(store, lines, "demo").length == 4
-    with pytest.raises(cc.InvalidImport, match=r"name no conversation. Say which one"):
+    with pytest.raises(cc.InvalidImport, match=r"do not name their conversation. Pass the name"):
         import_lines(store, lines)
 
 
@@ -176,18 +176,18 @@ def test_a_file_that_was_changed_cut_off_or_mixed_up_leaves_nothing_behind(store
     broken: dict[str, list[bytes]] = {
         "line 2: message 1 was changed": changed(good, 1, b"one", b"ONE"),
         "line 4: message 3 of branch": [*good[:2], *good[3:]],
-        "announces 3 messages and 2 are here: the file was cut off": good[:-1],
-        "line 1: a contextc file begins with its header": good[1:],
+        "the header states 3 messages, got 2": good[:-1],
+        "line 1: a contextc file must begin with its header": good[1:],
         "line 2: Expected `object`, got `array`": changed(good, 1, b"{", b"["),
         "line 2: Object contains unknown field `colour`": changed(good, 1, b'"branch"', b'"colour":1,"branch"'),
-        f"line {blob + 1}: the bytes of blob": changed(good, blob, base64.b64encode(b"x"), base64.b64encode(b"y")),
-        f"line {blob + 1}: blob .* is not base64": changed(good, blob, base64.b64encode(b"x"), b"???"),
+        f"line {blob + 1}: blob .* is corrupt": changed(good, blob, base64.b64encode(b"x"), base64.b64encode(b"y")),
+        f"line {blob + 1}: blob .* is not valid base64": changed(good, blob, base64.b64encode(b"x"), b"???"),
         "a second header": [*good, good[0]],
-        "line 1: this file has version 99": changed(good, 0, b'"version":1', b'"version":99'),
-        "line 1: branch .* begins nowhere": changed(good, 0, b'"parent":', b'"parent":9'),
-        "line 1: .* is no root": changed(good, 0, b'"root":"0', b'"root":"g'),
+        "line 1: the file has version 99": changed(good, 0, b'"version":1', b'"version":99'),
+        "line 1: branch .* has no valid parent": changed(good, 0, b'"parent":', b'"parent":9'),
+        "line 1: root must be": changed(good, 0, b'"root":"0', b'"root":"g'),
         "line 1: the current branch 77": changed(good, 0, b'"branch":', b'"branch":77'),
-        "line 1: there is nothing to import": [],
+        "line 1: the file is empty": [],
     }
     for problem, lines in broken.items():
         with pytest.raises(cc.InvalidImport, match=problem) as caught:

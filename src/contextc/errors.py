@@ -1,40 +1,40 @@
-"""Every exception contextc raises, in one tree. Whose fault it is decides the branch.
+"""Exceptions of contextc, in one tree. The branch shows the cause.
 
     ContextcError
-    ├── InvalidInput                what the caller gave cannot be taken
-    │   ├── InvalidMessage          a message breaks a rule; `field` says where in it
-    │   ├── InvalidImport           a line of a file cannot be read; `line` says which
-    │   ├── InvalidReply            what was given is no reply of that format
-    │   ├── InvalidRequest          what was given is no request of any provider; `path` says where
-    │   ├── InvalidSetting          a store address, an option, the configuration file
-    │   ├── UnknownConversation     there is no conversation of that name
+    ├── InvalidInput                the caller's input is invalid
+    │   ├── InvalidMessage          a message breaks a rule; `field` is the place in it
+    │   ├── InvalidImport           a line of a file cannot be read; `line` is its number
+    │   ├── InvalidReply            the value is not a reply of that format
+    │   ├── InvalidRequest          the value is not a request of any provider; `path` is the place in it
+    │   ├── InvalidSetting          a store address, an option or the configuration file is invalid
+    │   ├── UnknownConversation     the conversation does not exist
     │   ├── UnknownMessage          the conversation has no such message
     │   ├── UnknownBranch           the conversation has no such branch
-    │   ├── UnknownChannel          nobody of that name was shown the conversation
-    │   ├── UnknownRequest          a channel has no request of that number
-    │   ├── UnknownModel            nothing is known of that model, its window above all
+    │   ├── UnknownChannel          the conversation has no such channel
+    │   ├── UnknownRequest          the channel has no request of that number
+    │   ├── UnknownModel            facts about the model are missing, most often its context window
     │   └── ConversationExists      the name is taken
-    ├── Conflict                    somebody else was there first
-    │   ├── StaleParent             the chain has moved on past the stated parent
-    │   ├── KeyReused               the key stands for a message with other content
+    ├── Conflict                    another writer was faster
+    │   ├── StaleParent             messages follow the stated parent
+    │   ├── KeyReused               the key belongs to a message with other content
     │   ├── ConversationBusy        another turn holds the lease
-    │   ├── StaleCompile            what was shown has changed since this was compiled
-    │   └── LeaseLost               this lease has ended; nothing may be written under it
-    ├── ContextOverflow             what must be sent does not fit; every figure is an attribute
-    ├── NothingNew                  the model has been shown everything there is
-    ├── InternalError               contextc itself is at fault; nothing was sent
-    ├── FragmentFailed              a prompt fragment's own renderer raised, or returned no text
-    ├── ProviderFailed              a provider did not answer, or refused; `kind` says what helps
+    │   ├── StaleCompile            the ledger or the conversation changed since compile()
+    │   └── LeaseLost               the lease has ended; writes under it are refused
+    ├── ContextOverflow             the required messages do not fit; each figure is an attribute
+    ├── NothingNew                  the model has seen and answered every message
+    ├── InternalError               a defect in contextc; nothing was sent
+    ├── FragmentFailed              the renderer of a prompt fragment raised, or did not return text
+    ├── ProviderFailed              a provider did not answer, or refused; `kind` shows what helps
     └── StoreError                  the store, its disk or its server
-        ├── StoreUnavailable        cannot be reached, or is gone
+        ├── StoreUnavailable        the store cannot be reached
         ├── StoreBusy               other writers held the lock for too long
         ├── StoreFull               no space left
-        ├── StoreReadOnly           may be read, not written
-        ├── StoreCorrupt            what is stored does not add up
+        ├── StoreReadOnly           the store cannot be written
+        ├── StoreCorrupt            stored data is damaged or inconsistent
         └── SchemaTooNew            written by a newer contextc
 
-A message says what happened, to what, and the way out; the figures are attributes too. Whatever raises one of these has
-written nothing.
+A message states the problem and one fix. Figures are attributes too. An operation that raises one of these has written
+nothing.
 """
 
 import threading
@@ -58,28 +58,33 @@ def shortened(text: str, most: int = 200) -> str:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this may be a user's Ctrl-C, which comes up in whatever the main thread runs."""
+    """Return True if this may be a user's Ctrl-C, which Python raises in the main thread."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class ContextcError(Exception):
-    """The root of the tree: catch this to catch everything contextc raises.
+    """Base class of all exceptions that contextc raises.
 
     `problem` states what is wrong and `fix` what to do about it. The text is `<problem>, got <value>. <fix>`.
+
+    `case` identifies the problem where one class covers several, and `detail` the thing that `fix` is about. With them,
+    a user interface can replace `fix` by its own advice. Both are "" where the class alone is enough.
     """
 
-    def __init__(self, problem: str = "", *, got: object = _NOTHING, fix: str = "") -> None:
+    def __init__(
+        self, problem: str = "", *, got: object = _NOTHING, fix: str = "", case: str = "", detail: str = ""
+    ) -> None:
         self.problem = problem if got is _NOTHING else f"{problem}, got {shortened(repr(got))}"
-        self.fix = fix
+        self.fix, self.case, self.detail = fix, case, detail
         super().__init__(f"{self.problem}. {fix}" if fix else problem if got is _NOTHING else f"{self.problem}.")
 
 
 class InvalidInput(ContextcError, ValueError):
-    """What the caller gave cannot be taken. Nothing was stored."""
+    """The caller's input is invalid. Nothing was stored."""
 
 
 class InvalidMessage(InvalidInput):
-    """A message breaks a rule. `field` is the place inside it, such as `parts[1].arguments`."""
+    """A message breaks a rule. `field` is the place in it, such as `parts[1].arguments`."""
 
     def __init__(
         self,
@@ -103,12 +108,12 @@ class InvalidMessage(InvalidInput):
         self.field, self.index, self.conversation = field, index, conversation
 
     def within(self, conversation: str, index: int | None = None) -> "InvalidMessage":
-        """The same error, with the conversation it was meant for."""
+        """Return the same error with the conversation and the index of the message."""
         return InvalidMessage(self.problem, field=self.field, index=index, conversation=conversation, fix=self.fix)
 
 
 class InvalidRequest(InvalidInput):
-    """What was given is no request, nor a list of messages. `path` is the place inside it."""
+    """The value is neither a request nor a list of messages. `path` is the place in it."""
 
     def __init__(self, problem: str, *, path: str = "", got: object = _NOTHING, fix: str = "") -> None:
         super().__init__(f"{path}: {problem}" if path else problem, got=got, fix=fix)
@@ -117,51 +122,52 @@ class InvalidRequest(InvalidInput):
 
 
 class InvalidReply(InvalidInput):
-    """What was given is no reply of that format."""
+    """The value is not a reply of that format."""
 
     def __init__(self, format: str, reply: dict[str, object]) -> None:
         self.format, self.reply = format, reply
         error = reply.get("error")
         if error:
-            said = f"it is an error ({str(error)[:200]})"
+            content = f"it is an error ({str(error)[:200]})"
         else:
-            said = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
+            content = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
         super().__init__(
-            f"This is not a reply of {format}: {said}. Give the API's whole reply, to the formatter made for it."
+            f"This is not a reply of {format}: {content}",
+            fix="Pass the whole reply of the API, to the formatter of its format.",
         )
 
 
 class InvalidImport(InvalidInput):
     """A line of an imported file cannot be read."""
 
-    def __init__(self, problem: str, *, line: int) -> None:
+    def __init__(self, problem: str, *, line: int, fix: str = "", case: str = "") -> None:
         self.line = line
-        super().__init__(f"line {line}: {problem.rstrip('.')}. Nothing was imported.")
+        super().__init__(f"line {line}: {problem.rstrip('.')}", fix=f"{fix} Nothing was imported.".lstrip(), case=case)
 
 
 class InvalidSetting(InvalidInput):
-    """A store address, an option or a line of the configuration cannot be used."""
+    """A store address, an option or a setting of the configuration is invalid."""
 
 
 class UnknownConversation(InvalidInput, LookupError):
-    """There is no conversation of that name."""
+    """The conversation does not exist."""
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(
-            f"There is no conversation {conversation!r} in this store. `store.conversations()`, or `contextc list`, "
-            "shows those there are; the first `append` makes a new one."
+            f"Conversation {conversation!r} not found",
+            fix="Call `store.conversations()` to list the names, or `store.append()` to create it.",
         )
 
 
 class UnknownMessage(InvalidInput, LookupError):
-    """The conversation has no such message, or not on the branch that was asked for."""
+    """The conversation has no such message, or not on the requested branch."""
 
     def __init__(self, conversation: str, reference: object, *, hint: str = "") -> None:
         self.conversation, self.reference = conversation, reference
         super().__init__(
-            f"Conversation {conversation!r} has no message {reference!r}. "
-            + (hint or "Name one by its seq, its uid or its id, as `store.load` gives them.")
+            f"Conversation {conversation!r} has no message {reference!r}",
+            fix=hint or "Pass a seq, uid or id that `store.load()` returns.",
         )
 
 
@@ -171,76 +177,98 @@ class UnknownBranch(InvalidInput, LookupError):
     def __init__(self, conversation: str, branch: object) -> None:
         self.conversation, self.branch = conversation, branch
         super().__init__(
-            f"Conversation {conversation!r} has no branch {branch!r}. `store.branches` lists those it has."
+            f"Conversation {conversation!r} has no branch {branch!r}",
+            fix="Call `store.branches()` to list its branches.",
         )
 
 
 class UnknownChannel(InvalidInput, LookupError):
-    """Nobody of that name was shown the conversation."""
+    """The conversation has no such channel."""
 
     def __init__(self, conversation: str, channel: str) -> None:
         self.conversation, self.channel = conversation, channel
         super().__init__(
-            f"Conversation {conversation!r} has no channel {channel!r}. `SessionManager.sessions` lists those it has."
+            f"Conversation {conversation!r} has no channel {channel!r}",
+            fix="Call `SessionManager.sessions()` to list its channels.",
         )
 
 
 class UnknownRequest(InvalidInput, LookupError):
-    """A channel has no request of that number; `last` is the newest it has, 0 where it has none."""
+    """The channel has no request of that number. `last` is the number of its newest request, 0 if it has none."""
 
     def __init__(self, conversation: str, channel: object, request: int | None, *, last: int) -> None:
         self.conversation, self.request, self.last = conversation, request, last
-        there = f"{channel} has requests 1 to {last} in {conversation!r}."
-        none = f"Conversation {conversation!r} has no request for {channel}. Only committed requests are stored."
-        super().__init__(there if last else none)
+        if last:
+            problem = f"Conversation {conversation!r} has no request {request} for {channel}"
+            super().__init__(problem, fix=f"It has requests 1 to {last}.")
+        else:
+            problem = f"Conversation {conversation!r} has no request for {channel}"
+            super().__init__(problem, fix="Only committed requests are stored.")
 
 
 class UnknownModel(InvalidInput, LookupError):
-    """Nothing is known of that model. `close` are names that are written alike; `problem` replaces the text."""
+    """Facts about the model are missing. `close` are known names with a similar spelling.
 
-    def __init__(self, model: str, *, close: tuple[str, ...] = (), problem: str = "") -> None:
+    `problem` and `fix` replace the text.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        close: tuple[str, ...] = (),
+        problem: str = "",
+        fix: str = "",
+        case: str = "",
+        detail: str = "",
+    ) -> None:
         self.model, self.close = model, close
-        alike = f" Names that are known and written alike: {', '.join(close)}." if close else ""
+        similar = f" Similar known names: {', '.join(close)}" if close else ""
         super().__init__(
-            problem
-            or f'The window of model {model!r} is not known. Give it: cc.provider("…:{model}", window=128_000, '
-            f'output=8_000), or write window = 128_000 below [models."{model}"] in contextc.toml.{alike}'
+            problem or f"The context window of model {model!r} is not known{'.' if similar else ''}{similar}",
+            fix=fix
+            or f'Pass it: cc.provider("…:{model}", window=128_000, output=8_000), or set window = 128_000 below '
+            f'[models."{model}"] in contextc.toml.',
+            case=case,
+            detail=detail,
         )
 
 
 class ConversationExists(InvalidInput):
-    """The name is taken."""
+    """A conversation of that name already exists."""
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(
-            f"There is already a conversation {conversation!r}. Choose another name, or delete the conversation first."
+            f"Conversation {conversation!r} already exists",
+            fix="Choose another name, or delete the conversation first.",
         )
 
 
 class Conflict(ContextcError):
-    """Somebody else was there first. Nothing was stored; look again and decide."""
+    """Another writer was faster. Nothing was stored. Load the current state and retry."""
 
 
 class StaleParent(Conflict):
-    """The chain has moved on past the stated parent."""
+    """Other messages already follow the stated parent."""
 
     def __init__(self, conversation: str, parent: object, *, tip: str, behind: int) -> None:
         self.conversation, self.parent, self.tip, self.behind = conversation, parent, tip, behind
         super().__init__(
-            f"Conversation {conversation!r} has {behind} message(s) after the stated parent {parent!r}; its tip is "
-            f"{tip}. Load what came after, then append to the tip, or fork at that parent."
+            f"Conversation {conversation!r} has {behind} message(s) after the stated parent {parent!r}; the tip is "
+            f"{tip}",
+            fix="Load the newer messages, then append to the tip, or fork at that parent.",
         )
 
 
 class KeyReused(Conflict):
-    """A key names one append for ever, and this one came with other content."""
+    """The key already belongs to a message with other content. A key identifies one append permanently."""
 
     def __init__(self, conversation: str, key: str, *, seq: int) -> None:
         self.conversation, self.key, self.seq = conversation, key, seq
         super().__init__(
-            f"Key {key!r} of conversation {conversation!r} already stands for message {seq}, whose content is not the "
-            "same. Use a new key for a new message."
+            f"Key {key!r} of conversation {conversation!r} already belongs to message {seq}, which has other content",
+            fix="Use a new key for a new message.",
         )
 
 
@@ -251,18 +279,19 @@ class ConversationBusy(Conflict):
         self.conversation, self.agent, self.number, self.seconds = conversation, agent, number, seconds
         super().__init__(
             f"Conversation {conversation!r} is in a turn of agent {agent!r} (lease {number}, {seconds:.0f} s left "
-            "unless renewed). Wait for it with `wait=seconds`, or try again later."
+            "unless renewed)",
+            fix="Pass `wait=seconds` to wait for its end, or retry later.",
         )
 
 
 class StaleCompile(Conflict):
-    """The ledger, or the conversation under it, has moved on since this request was compiled."""
+    """The ledger, or its conversation, changed since this request was compiled."""
 
     def __init__(self, conversation: str, channel: object, why: str) -> None:
         self.conversation, self.channel = conversation, channel
         super().__init__(
-            f"Conversation {conversation!r}, {channel}: {why} since this request was compiled. Nothing was stored. "
-            "Compile again, and decide anew."
+            f"Conversation {conversation!r}, {channel}: {why} since compile(). Nothing was stored",
+            fix="Recompile and retry.",
         )
 
 
@@ -272,13 +301,14 @@ class LeaseLost(Conflict):
     def __init__(self, conversation: str, agent: str, *, number: int) -> None:
         self.conversation, self.agent, self.number = conversation, agent, number
         super().__init__(
-            f"Lease {number} on conversation {conversation!r}, agent {agent!r}, has ended: it was released, or its "
-            "holder was silent for too long. Take a new lease, load the conversation again, and decide anew."
+            f"Lease {number} on conversation {conversation!r}, agent {agent!r}, has ended: it was released, or not "
+            "renewed in time",
+            fix="Acquire a new lease, load the conversation again, and retry.",
         )
 
 
 class FragmentFailed(ContextcError):
-    """A prompt fragment's own renderer raised, which is then the `__cause__`, or returned what is no text."""
+    """The renderer of a prompt fragment raised an exception, which is the `__cause__`, or did not return text."""
 
     def __init__(self, fragment: str, problem: str) -> None:
         super().__init__(
@@ -289,7 +319,7 @@ class FragmentFailed(ContextcError):
 
 
 class ContextOverflow(ContextcError):
-    """What must be sent does not fit, and nothing was sent. All figures are tokens."""
+    """The required messages do not fit, and nothing was sent. All figures are tokens."""
 
     def __init__(
         self,
@@ -307,55 +337,57 @@ class ContextOverflow(ContextcError):
         self.overhead = overhead
         self.needed, self.available, self.window = needed, available, window
         self.system, self.tools, self.reserve, self.margin, self.pinned = system, tools, reserve, margin, pinned
-        pins = f", {pinned:,} of them pinned or summed up" if pinned else ""
-        pins += f", {overhead:,} of them counted by the provider beyond what is sent" if overhead else ""
+        pins = f", {pinned:,} of them pinned or in summaries" if pinned else ""
+        pins += f", {overhead:,} of them counted by the provider in addition to the text sent" if overhead else ""
         super().__init__(
-            f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
+            f"The required messages need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
             f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "
-            "safety. Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer "
-            "messages. A message that is too long is left out as soon as another one follows it."
+            "safety",
+            fix="Raise the budget, shorten the system prompt or the new message, pass fewer tools, or pin fewer "
+            "messages. A message that is too long is left out as soon as another message follows it.",
         )
 
 
 class NothingNew(ContextcError):
-    """There is nothing to send: the model has been shown everything, and has answered."""
+    """There is nothing to send: the model has seen and answered every message."""
 
     def __init__(self, conversation: str, channel: object) -> None:
         self.conversation, self.channel = conversation, channel
         super().__init__(
-            f"Conversation {conversation!r} has nothing new for {channel}. Append a message first; to have the last "
-            "answer given anew, rewind to the message before it."
+            f"Conversation {conversation!r} has nothing new for {channel}",
+            fix="Append a message first. To regenerate the last answer, rewind to the message before it.",
         )
 
 
 class InternalError(ContextcError):
-    """A check of contextc on its own work failed. Nothing was sent and nothing was stored."""
+    """An internal check of contextc failed. Nothing was sent and nothing was stored."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. This is a defect in contextc: report it with the manifest of the last request.")
+        super().__init__(what, fix="This is a defect in contextc: report it with the manifest of the last request.")
 
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]
-"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`), a
-new session (`session`: the provider no longer has the one that was named), another request (`invalid`); `abort`:
-nothing, the call was given up."""
+"""Kinds of failure, by what helps: waiting (`transient`, `rate`), another key (`auth`), credit (`quota`), a shorter
+request (`context`), a new session (`session`: the provider no longer has the named one), another request (`invalid`).
+Nothing helps with `abort`: the call was aborted."""
 
 WAYS_OUT: dict[str, str] = {
-    "transient": "Nothing is wrong with the request; send it again.",
-    "rate": "Too much was asked in a short time; wait, then send it again.",
-    "auth": "Check the key, and whether it may use this model.",
-    "quota": "The account has no credit left; top it up, or use another.",
-    "context": "The request is too long for the model; compile it again with a smaller budget.",
-    "session": "Send the whole context into a new session: `SessionManager.invalidate`, then compile again.",
-    "invalid": "The provider does not take this request; `contextc lint` may say why.",
-    "abort": "The call was given up.",
+    "transient": "The request is valid. Retry it.",
+    "rate": "Too many requests in a short time. Wait, then retry.",
+    "auth": "Check the key, and its access to this model.",
+    "quota": "The account has no credit left. Add credit, or use another account.",
+    "context": "The request is too long for the model. Recompile it with a smaller budget.",
+    "session": "The session no longer exists. Call `SessionManager.invalidate()`, then recompile.",
+    "invalid": "The provider rejects this request. Check it with `contextc.lint()`.",
+    "abort": "The call was aborted.",
 }
+"""The fix for each kind of failure, unless the error has its own."""
 
 
 class ProviderFailed(ContextcError):
-    """A provider did not answer, or refused. `kind` says what helps; `said` is its own sentence, without keys.
+    """A provider did not answer, or refused. `kind` shows what helps. `said` is its own error text, without keys.
 
-    `retry_after` is how many seconds it asked to wait. The foreign exception, where there was one, is the `__cause__`.
+    `retry_after` is the wait in seconds that it requested. The original exception, if any, is the `__cause__`.
     """
 
     def __init__(
@@ -368,45 +400,50 @@ class ProviderFailed(ContextcError):
         code: str = "",
         retry_after: float | None = None,
         way_out: str = "",
+        case: str = "",
+        detail: str = "",
     ) -> None:
         self.kind: FailureKind = kind
         self.provider, self.said, self.way_out = provider, said, way_out
         self.status, self.code, self.retry_after = status, code, retry_after
         what = " ".join([*(["status", str(status)] if status else []), *([code] if code else [])])
-        wait = f" It asked to wait {retry_after:g} s." if retry_after is not None else ""
+        text = f": {said.rstrip('.')}" if said else ""
+        wait = f". It requested a wait of {retry_after:g} s" if retry_after is not None else ""
         super().__init__(
-            f"{provider} failed ({kind}{': ' if what else ''}{what}){f': {said.rstrip(chr(46))}' if said else ''}."
-            f"{wait} {way_out or WAYS_OUT[kind]}"
+            f"{provider} failed ({kind}{': ' if what else ''}{what}){text}{wait}",
+            fix=way_out or WAYS_OUT[kind],
+            case=case,
+            detail=detail,
         )
 
     @property
     def may_retry(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.kind in ("transient", "rate")
 
 
 class StoreError(ContextcError):
-    """The store, its disk or its server."""
+    """An error of the store, its disk or its server."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, or is gone."""
+    """The store cannot be reached."""
 
 
 class StoreBusy(StoreError):
-    """Other writers held the lock for longer than this one may wait."""
+    """Other writers held the lock for longer than the busy timeout."""
 
 
 class StoreFull(StoreError):
-    """No space left. What was there is untouched."""
+    """No space left. Existing data is unchanged."""
 
 
 class StoreReadOnly(StoreError):
-    """The store may be read, not written."""
+    """The store can be read, but not written."""
 
 
 class StoreCorrupt(StoreError):
-    """What is stored does not add up."""
+    """Stored data is damaged or inconsistent."""
 
 
 class SchemaTooNew(StoreError):
@@ -415,6 +452,6 @@ class SchemaTooNew(StoreError):
     def __init__(self, store: str, *, found: int, known: int) -> None:
         self.found, self.known = found, known
         super().__init__(
-            f"{store} has schema version {found}, and this contextc knows versions up to {known}. Upgrade contextc; "
-            "the store was not touched."
+            f"{store} has schema version {found}, but this contextc supports versions up to {known}",
+            fix="Upgrade contextc. The store was not changed.",
         )

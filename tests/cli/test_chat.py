@@ -94,7 +94,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["-m", "anthropc:claude-opus-5-5", "hi"], "Did you mean"),
-        (["-m", "myserver:nobody-knows-it", "hi"], "There is no provider 'myserver'."),
+        (["-m", "myserver:nobody-knows-it", "hi"], "Provider 'myserver' not found."),
         (["-m", "myserver:nobody-knows-it", "--url", "http://127.0.0.1:1/v1", "hi"], "--window 128000"),
         (["-m", "nonsense", "hi"], "the model has no default provider"),
         (["-m", "local:foo", "--window", "8000", "hi"], "the local model is SmolLM2"),
@@ -103,18 +103,18 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
         (["--window", "5000", "hi"], "window requires a model, got none"),
         (["--key", "GROQ_API_KEY", "hi"], "key requires a model, got none"),
         (["-m", "replay:empty.jsonl", "--url", "http://127.0.0.1:1/v1", "hi"], "Omit url and key"),
-        (["-m", "replay:empty.jsonl", "--window", "-5", "hi"], "--window -5: give a number above 0"),
-        (["-m", "replay:empty.jsonl", "--output", "0", "hi"], "--output 0: give a number above 0"),
-        (["-m", "replay:empty.jsonl", "--budget", "0", "hi"], "--budget 0: give a number above 0"),
+        (["-m", "replay:empty.jsonl", "--window", "-5", "hi"], "--window must be greater than 0, got -5"),
+        (["-m", "replay:empty.jsonl", "--output", "0", "hi"], "--output must be greater than 0, got 0"),
+        (["-m", "replay:empty.jsonl", "--budget", "0", "hi"], "--budget must be greater than 0, got 0"),
         (["-m", "replay:none.jsonl", "hi"], "cannot read the file"),
         (["-m", "replay:none.jsonl?speed=3", "hi"], "Use format, window"),
-        (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "One of the two is enough"),
-        (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "One of the two is enough"),
+        (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "Pass one of the two"),
+        (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "Pass one of the two"),
         (["-m", "replay:empty.jsonl", "--continue", "hi"], "no conversation in this store"),
-        (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "--root nowhere: there is no such folder"),
-        (["-m", "replay:empty.jsonl", "--steps", "0", "hi"], "above 0"),
+        (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "--root nowhere: directory not found"),
+        (["-m", "replay:empty.jsonl", "--steps", "0", "hi"], "greater than 0"),
         (["-m", "replay:empty.jsonl", "--tools", "some", "hi"], "some"),
-        (["-m", "replay:empty.jsonl", " "], "question is blank"),
+        (["-m", "replay:empty.jsonl", " "], "question must not be blank"),
     ],
 )
 def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem: str) -> None:
@@ -144,7 +144,7 @@ def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
     asked = chat(tmp_path, "-m", model, "hi")
     assert (asked.returncode, asked.stdout) == (0, "At last.\n")
     assert "too busy" in asked.stderr
-    assert "Try 2 in " in asked.stderr
+    assert "Attempt 2 in " in asked.stderr
 
 
 def test_with_nothing_configured_it_is_the_local_model_and_says_so(tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_slash_commands(tmp_path: Path) -> None:
     for told in (
         "demo: request 4 for",
         "3 turns: 4,320 tokens in, 2,100 out, $0.0000 as far as prices are known",
-        "There is nothing on the list.",
-        "summed up what came before message 3: ",
-        "other shares 6 messages with demo; you are in it now",
+        "The todo list is empty.",
+        "summarized messages 1 to 2: ",
+        "other shares 6 messages with demo and is now current",
         "The model no longer sees the 6 messages before this.",
         "/continue",
     ):
@@ -244,7 +244,7 @@ def test_continue_takes_the_conversation_in_which_something_was_said_last(tmp_pa
     for name in ("old", "new", "old"):
         assert chat(tmp_path, "-m", model, "-c", name, "hi").returncode == 0
     asked = chat(tmp_path, "-m", model, "--continue", "again")
-    assert "going on with old: 4 messages" in asked.stderr
+    assert "continuing old: 4 messages" in asked.stderr
     assert len(stored(tmp_path, "old")) == 6
 
 

@@ -28,7 +28,7 @@ def test_a_question_that_was_never_answered_leaves_no_conversation(tmp_path: Pat
     fails = recorded(tmp_path / "a.jsonl", refuses(401, "no such key"))
     for lines in (None, "hi\n"):
         asked = chat(tmp_path, "-m", fails, *(["hi"] if lines is None else []), lines=lines)
-        assert (asked.returncode, "Nothing was answered, so no conversation is kept." in asked.stderr) == (1, True)
+        assert (asked.returncode, "There was no answer, so the conversation is not kept." in asked.stderr) == (1, True)
         assert names(tmp_path) == []
     assert chat(tmp_path, "-m", fails, "-c", "mine", "hi").returncode == 1
     assert chat(tmp_path, "-m", fails, "--continue", "ho").returncode == 1
@@ -78,7 +78,7 @@ def test_commands_in_a_new_conversation_say_that_nothing_was_said(tmp_path: Path
     lines = "/context\n/explain\n/compact\n/clear\n/fork x\nhi\n"
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines=lines)
     assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
-    assert asked.stderr.count("Nothing has been said in demo yet.") == 5
+    assert asked.stderr.count("demo has no messages yet.") == 5
 
 
 def test_a_provider_of_ones_own_is_named_in_the_users_file(tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ def _without_conversation() -> None:
     ],
 )
 def test_advice_is_for_the_command_line(wrong: Callable[[], None], advice: str) -> None:
-    """The library's own advice is Python; each of these must still be found in the table."""
+    """The library's fix is for a Python caller. The command line replaces it."""
     with pytest.raises(cc.ContextcError) as raised:
         wrong()
-    told = spoken(str(raised.value))
+    told = spoken(raised.value)
     assert advice in told
     assert not [word for word in ("cc.", "`store.", 'format="', "append") if word in told]
 

@@ -104,7 +104,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
 
     fresh = recorded(tmp_path / "fresh.jsonl", says("Here is all of it."))
     with Terminal(tmp_path, "-m", fresh, "--store", "sqlite:///chat.db", "--continue") as terminal:
-        assert "going on with demo: 2 messages" in terminal.wait_for("> ")
+        assert "continuing demo: 2 messages" in terminal.wait_for("> ")
         terminal.type("/continue")
         terminal.wait_for("Here is all of it.")
         terminal.wait_for("> ")
@@ -119,13 +119,13 @@ def test_the_first_ctrl_c_at_the_prompt_says_how_to_leave(tmp_path: Path) -> Non
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
         terminal.interrupt()
-        terminal.wait_for("Ctrl-C again leaves")
+        terminal.wait_for("Press Ctrl-C again to exit")
         terminal.wait_for("> ")
         terminal.type("hi")
         terminal.wait_for("Hello.")
         terminal.wait_for("> ")
         terminal.interrupt()
-        terminal.wait_for("Ctrl-C again leaves")
+        terminal.wait_for("Press Ctrl-C again to exit")
         terminal.wait_for("> ")
         terminal.interrupt()
         assert terminal.leave() == 0
@@ -141,10 +141,10 @@ def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) ->
         terminal.wait_for("word3 ")
         terminal.type("be brief")
         terminal.type("/todos")
-        terminal.wait_for("waits for the next step: be brief")
-        terminal.wait_for("is taken in")
+        terminal.wait_for("queued for the next step: be brief")
+        terminal.wait_for("queued input is sent")
         terminal.wait_for("As you wish.")
-        terminal.wait_for("There is nothing on the list.")
+        terminal.wait_for("The todo list is empty.")
         terminal.wait_for("> ")
         terminal.type("/quit")
         assert terminal.leave() == 0
@@ -233,10 +233,10 @@ def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> N
         terminal.type("/compact")
         terminal.wait_for("summing up … 0:00:01")
         terminal.type("/todos")
-        terminal.wait_for("… waits until this is over: /todos")
+        terminal.wait_for("… queued: /todos")
         terminal.interrupt()
         terminal.wait_for("stopped")
-        terminal.wait_for("There is nothing on the list.")
+        terminal.wait_for("The todo list is empty.")
         terminal.wait_for("> ")
         terminal.type("/quit")
         assert terminal.leave() == 0

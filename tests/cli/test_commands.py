@@ -86,7 +86,7 @@ def test_only_an_import_makes_a_store(run: Run, tmp_path: Path) -> None:
     assert "0 conversations" in run("doctor").stdout
     for arguments in (["list"], ["export", "x"], ["fork", "x", "y"], ["doctor", "--store", "sqlite:///typo.db"]):
         failed = run(*arguments)
-        assert (failed.returncode, "there is no store yet" in failed.stderr) == (2, True)
+        assert (failed.returncode, "store not found" in failed.stderr) == (2, True)
     assert not list(tmp_path.rglob("*.db"))
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
     assert run("import", "-", "--as", "demo", text=f"\ufeff{line}\n").stdout.startswith("imported demo: 1 message, tip")
@@ -127,12 +127,12 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["export", "nope", "--store", "sqlite:///new.db"], "there is no store yet"),
+        (["export", "nope", "--store", "sqlite:///new.db"], "store not found"),
         (["import", "none.jsonl"], "none.jsonl cannot be read: No such file"),
-        (["import", "-"], "there is nothing to import"),
+        (["import", "-"], "the file is empty"),
         (["fork", "demo", "x", "--store", "oracle://"], "unknown store address"),
         (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "not found. Create it"),
-        (["import", "{name}", "--store", "memory:"], "odd.jsonl: what this file is cannot be seen from it"),
+        (["import", "{name}", "--store", "memory:"], "odd.jsonl: the kind of file cannot be recognised"),
         (["frobnicate"], "No such command"),
     ],
 )
@@ -147,10 +147,10 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], 
 
 def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, filled: str) -> None:
     unknown = run("compile", "demo", "--model", "foo:bar", "--store", filled).stderr
-    assert unknown.startswith("error: There is no provider 'foo'. There are: openai, ")
-    assert unknown.endswith("For an endpoint of your own, write its url below [providers.foo] in contextc.toml.\n")
+    assert unknown.startswith("error: Provider 'foo' not found. Known providers: openai, ")
+    assert unknown.endswith("For your own endpoint, set url below [providers.foo] in contextc.toml.\n")
     assert run("fork", "demo", "demo", "--store", filled).stderr == (
-        "error: There is already a conversation 'demo'. Choose another name, or delete the conversation first.\n"
+        "error: Conversation 'demo' already exists. Choose another name, or delete the conversation first.\n"
     )
 
 
@@ -165,11 +165,8 @@ def test_the_tour_runs(run: Run) -> None:
 def test_an_import_into_what_is_there_says_so(run: Run) -> None:
     """Nothing is taken twice, but a bare message is a new one: whoever did not know the name was taken is told."""
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n'
-    assert "was there" not in run("import", "-", "--as", "demo", text=line).stderr
-    assert (
-        "demo was there: what was imported follows its 1 message"
-        in run("import", "-", "--as", "demo", text=line).stderr
-    )
+    assert "already exists" not in run("import", "-", "--as", "demo", text=line).stderr
+    assert "demo already exists: appended after its 1 message" in run("import", "-", "--as", "demo", text=line).stderr
 
 
 def test_backup_and_restore_bring_a_store_back(run: Run, filled: str, tmp_path: Path) -> None:
@@ -285,6 +282,6 @@ def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) ->
 def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
     """Its tools would work in a folder that they make."""
     refused = run("chat", "--root", "nowhere", "hi", "--store", "sqlite:///new.db")
-    told = "error: --root nowhere: there is no such folder. Create it, or name another one.\n"
+    told = "error: --root nowhere: directory not found. Create it, or name another one.\n"
     assert (refused.returncode, refused.stderr) == (2, told)
     assert not (tmp_path / "new.db").exists()

@@ -69,7 +69,7 @@ def test_compile_shows_what_goes_in_and_where_the_tokens_go(run: Run, tmp_path: 
         "input 24 tokens (estimated); messages take 0% of 6,737 available",
         "█▒░░░░░░░░░--··························································· 8,000",
         "█ system 7 ▒ messages 17 ░ reserve 1,000 - margin 256 · free 6,720",
-        "shared with the request before: 0 tokens, 0 bytes",
+        "shared with the previous request: 0 tokens, 0 bytes",
         "",
         "seq role tokens what why",
         "+ system 4 static fragment system_prompt",
@@ -146,7 +146,7 @@ def test_a_dry_run_says_what_a_change_would_cost(
     assert f"(a new epoch: {epoch})" in shown.stdout or not epoch
     lost = wanted.cost.cached_tokens_lost
     assert bool(lost) == bool(epoch)
-    assert f"what it costs: {lost:,} tokens of the cached prefix are lost" in shown.stdout
+    assert f"cost: {lost:,} tokens of the cached prefix are lost" in shown.stdout
     found = json.loads(run("compile", "demo", "-m", MODEL, *option, "--json", "--store", address).stdout)
     assert found["cost"] == wanted.cost._asdict()
 
@@ -168,7 +168,7 @@ def test_nothing_new_is_said(run: Run, address: str) -> None:
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."))
     shown = run("compile", "demo", "-m", MODEL, "--store", address)
-    assert (shown.returncode, "nothing new: the model has been shown all of this" in shown.stdout) == (0, True)
+    assert (shown.returncode, "nothing new: the model has seen all of this" in shown.stdout) == (0, True)
 
 
 def test_a_request_of_any_format_is_compiled_without_a_store(run: Run, tmp_path: Path) -> None:
@@ -221,22 +221,22 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
         (["compile", "-m", MODEL], "Name a conversation of the store, or a file with --from."),
         (
             ["compile", "demo", "--from", "x.json", "-m", MODEL],
-            "Both 'demo' and --from x.json are named. One of the two is enough.",
+            "Both 'demo' and --from x.json are given. Pass one of the two.",
         ),
         (["compile", "--from", "-", "-m", MODEL], f"say which: --format {', '.join(format_names()[:3])}, "),
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
-        (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
+        (["compile", "nope", "-m", MODEL], "Conversation 'nope' not found"),
         (
             ["compile", "demo", "-m", "openai:unheard-of"],
-            "The window of model 'unheard-of' is not known. Give it: --window 128000, or write window = 128_000",
+            "The context window of model 'unheard-of' is not known. Pass --window 128000, or set window = 128_000",
         ),
         (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),
         (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool's result"),
         (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget=0"),
         (["compile", "demo", "-m", MODEL, "--system", "@none.txt"], "none.txt cannot be read"),
         (["compile", "demo", "-m", MODEL, "--strategy", "newest"], "is not one of"),
-        (["compile", "--from", "-", "-f", "anthropic", "-m", MODEL], "there is no message in 'standard input'"),
-        (["explain", "nope"], "There is no conversation 'nope'"),
+        (["compile", "--from", "-", "-f", "anthropic", "-m", MODEL], "'standard input' has no message"),
+        (["explain", "nope"], "Conversation 'nope' not found"),
         (["explain", "demo", "9"], "has requests 1 to 2"),
         (["explain", "demo", "-m", "openai:gpt-6.1-terra"], "There are: assistant on anthropic:claude-opus-5-5."),
         (["explain", "new"], "No request of 'new' was committed yet."),
@@ -305,7 +305,7 @@ def test_where_several_models_were_asked_they_are_named(run: Run, address: str) 
     failed = run("compile", "demo", "--store", address)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr == (
-        "error: 'demo' was shown to several: assistant on anthropic:claude-opus-5-5; assistant on openai:gpt-6.1-terra."
+        "error: 'demo' has several channels: assistant on anthropic:claude-opus-5-5; assistant on openai:gpt-6.1-terra."
         " Name one with --model, --agent or --directory.\n"
     )
     shown = run("compile", "demo", "--store", address, CONTEXTC_MODEL="openai:gpt-6.1-terra")
@@ -331,14 +331,14 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
     shared = json.loads(run("explain", "demo", "--json", "--store", address).stdout)["shared"]
     assert lines(shown.stdout) == [
         "demo: assistant on anthropic:claude-opus-5-5",
-        "request mode epoch input shared output cost why a new one",
+        "request mode epoch input shared output cost reason for new epoch",
         "1 full 1 800 0 40 $0.0040 first request",
         f"2 full 1 850 {shared} 12 $0.0006",
     ]
     told = lines(run("explain", "demo", "--store", address).stdout)
     assert any(line.startswith("input 850 tokens (measured)") for line in told)
-    assert any(line.startswith("it was estimated at ") for line in told)
-    assert any(line.startswith(f"shared with the request before: {shared} tokens, ") for line in told)
+    assert any(line.startswith("estimated before sending: ") for line in told)
+    assert any(line.startswith(f"shared with the previous request: {shared} tokens, ") for line in told)
 
 
 def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_conversation_is_deleted(run: Run, filled: str) -> None:
     done = run(*DELETE, "--yes", "--store", filled)
     assert (done.returncode, done.stdout, done.stderr) == (0, "deleted demo: 3 messages\n", "")
     assert state(filled) == []
-    assert "There is no conversation 'demo'" in run(*DELETE, "--yes", "--store", filled).stderr
+    assert "Conversation 'demo' not found" in run(*DELETE, "--yes", "--store", filled).stderr
 
 
 def test_the_branches_that_go_are_counted(run: Run, filled: str) -> None:
@@ -95,7 +95,7 @@ def test_without_a_terminal_nothing_goes_unless_yes_is_given(
     refused = run(*command, *more, "--store", filled)
     assert (refused.returncode, refused.stdout) == (2, "")
     shown = "Delete demo (3 messages)" if command is DELETE else "Redact message 2 of demo"  # an error may be logged
-    assert refused.stderr == f"error: {shown}: there is no terminal to confirm it at. Add --yes.\n"
+    assert refused.stderr == f"error: {shown}: no terminal to confirm it at. Add --yes.\n"
     assert state(filled) == WHOLE
 
 

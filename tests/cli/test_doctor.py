@@ -35,7 +35,7 @@ def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: st
     words = " ".join(shown.stdout.split())
     assert "Call 'c1' of 'read_file' has no result. Every request has a result made up for it." in words
     assert "would append an error result for call 'c1' of 'read_file'" in words
-    assert "would begin a branch after message 1 that holds the 2 messages behind it, rechained" in words
+    assert "would start a branch after message 1 with the 2 messages after it, rechained" in words
     assert shown.stderr.endswith("Nothing was changed. --heal heals faults and open calls, --heal --notes the rest.\n")
     report = json.loads(run("doctor", "--json", "--store", ill).stdout)
     found = [(each["conversation"], each["kind"], each["code"], each["healing"]) for each in report["findings"]]
@@ -50,9 +50,9 @@ def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: st
 def test_heal_heals_faults_and_open_calls_and_notes_if_told(run: Run, ill: str) -> None:
     healed = run("doctor", "--heal", "--yes", "--store", ill)
     assert healed.returncode == 0, healed.stdout + healed.stderr
-    assert "healed open: Appended 1 result.\n" in healed.stdout
+    assert "repaired open: Appended 1 result.\n" in healed.stdout
     assert (
-        "healed torn: Branch 4, begun after message 1, holds what branch 3 held, repaired; branch 3 stays."
+        "repaired torn: Branch 4, started after message 1, has the repaired messages of branch 3. Branch 3 stays."
         in healed.stdout
     )
     left = json.loads(run("doctor", "--json", "--store", ill).stdout)["findings"]
@@ -60,7 +60,7 @@ def test_heal_heals_faults_and_open_calls_and_notes_if_told(run: Run, ill: str) 
     rest = json.loads(run("doctor", "--heal", "--notes", "--yes", "--json", "--store", ill).stdout)
     assert [(each["conversation"], each["outcome"]) for each in rest["healed"]] == [("stray", "healed")]
     again = run("doctor", "--heal", "--notes", "--yes", "--store", ill)
-    assert (again.returncode, again.stdout) == (0, "no faults\nnothing to heal\n")
+    assert (again.returncode, again.stdout) == (0, "no faults\nnothing to repair\n")
 
 
 def test_heal_of_one_conversation_leaves_the_others(run: Run, ill: str) -> None:
@@ -77,7 +77,7 @@ def test_without_a_terminal_healing_needs_a_yes(run: Run, ill: str, tmp_path: Pa
     for more in ([], ["--json"]):
         refused = run("doctor", "--heal", *more, "--store", ill, text="y\n")
         assert refused.returncode == 2
-        assert "error: Nobody can be asked here: add --yes to heal." in refused.stderr
+        assert "error: --heal: no terminal to confirm it at. Add --yes." in refused.stderr
     assert run("doctor", "--yes", "--store", ill).returncode == 2
     assert run("doctor", "-c", "demo").returncode == 2, "there is no store where none was named"
     assert run("doctor", "--heal", "--format", "gemini", "--store", ill).returncode == 2
@@ -93,9 +93,9 @@ def test_at_a_terminal_the_plan_is_shown_and_asked_about(ill: str, answer: str, 
     with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=environment) as child:
         os.close(inside)
         shown = b""
-        while b"Heal 2 conversations? [y/N]" not in shown:
+        while b"Repair 2 conversations? [y/N]" not in shown:
             shown += os.read(outside, 4096)
-        assert b"would begin a branch after message 1" in shown
+        assert b"would start a branch after message 1" in shown
         os.write(outside, answer.encode() + b"\n")
         try:
             while more := os.read(outside, 4096):
@@ -113,8 +113,8 @@ def test_a_conversation_that_cannot_be_made_a_request_is_named(run: Run, ill: st
     shown = run("doctor", "--format", "anthropic", "--store", ill)
     assert shown.returncode == 1
     assert "torn" in shown.stdout
-    assert "cannot be sent: Message 2 on branch 3 of 'torn' cannot be read" in shown.stdout
-    assert shown.stdout.splitlines()[-1] == "0 conversations said in full, 3 not"
+    assert "cannot be converted: Message 2 on branch 3 of 'torn' cannot be read" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "0 conversations convertible without changes, 3 not"
 
 
 def test_a_fork_of_what_was_healed_can_be_exported(run: Run, ill: str) -> None:
@@ -172,9 +172,11 @@ def test_keys_of_built_in_providers_are_named_and_never_shown(run: Run) -> None:
 
 def test_the_plan_is_shown_once_and_then_what_was_done(run: Run, ill: str) -> None:
     shown = run("doctor", "--heal", "--yes", "--store", ill, COLUMNS="80").stdout
-    assert shown.count("would begin a branch") == 1
+    assert shown.count("would start a branch") == 1
     assert (
-        shown.index("would begin a branch") < shown.index("1 note left as found (--notes)") < shown.index("healed torn")
+        shown.index("would start a branch")
+        < shown.index("1 note left unchanged (--notes)")
+        < shown.index("repaired torn")
     )
     assert "stray-result" not in shown
 
@@ -214,7 +216,7 @@ def test_a_torn_file_is_a_finding_with_what_can_still_be_read(run: Run, tmp_path
     report = json.loads(run("doctor", "--json", "--store", f"sqlite:///{path}").stdout)
     assert {each["code"] for each in report["findings"]} == {"damaged-file"}
     assert [each["conversation"] for each in report["findings"]] == [None, "beta"]
-    assert "What can still be read whole: 'alpha'." in report["findings"][0]["would"]
+    assert "Readable conversations: 'alpha'." in report["findings"][0]["would"]
     shown = run("doctor", "--store", f"sqlite:///{path}")
     assert (shown.returncode, "fault  damaged-file  database\n" in shown.stdout) == (1, True)
     assert run("export", "alpha", "--store", f"sqlite:///{path}?mode=ro").stdout.count("\n") == 101
@@ -236,7 +238,7 @@ def test_a_file_that_cannot_be_opened_is_a_finding_too(run: Run, tmp_path: Path)
 
 
 def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, tmp_path: Path) -> None:
-    """Guarantee 10.4: Bedrock wants tools where there are calls, so one stands in; that is not said in full."""
+    """Guarantee 10.4: Bedrock wants tools where there are calls, so one is added, which is a change."""
     address = f"sqlite:///{tmp_path}/calls.db"
     with cc.open_store(address) as store:
         call = cc.ToolCall(id="c1", name="look", arguments={})
@@ -244,7 +246,7 @@ def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, t
         store.append("plain", cc.user("hi"))
     shown = run("doctor", "--format", "bedrock", "--store", address).stdout
     assert "made up: a tool no_tools, because there are calls and no tools" in shown
-    assert shown.splitlines()[-1] == "1 conversation said in full, 1 not"
+    assert shown.splitlines()[-1] == "1 conversation convertible without changes, 1 not"
 
 
 def test_one_message_that_was_put_right_is_counted_as_one(run: Run, tmp_path: Path) -> None:

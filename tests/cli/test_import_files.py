@@ -32,7 +32,7 @@ def test_a_database_is_known_and_summed_up(run: Run, tmp_path: Path) -> None:
     ]
     assert shown.stdout.splitlines()[5].endswith(" s, nothing was left out")
     again = run("import", str(IMPORTS / "langgraph.sqlite"), "--store", "sqlite:///chat.db")
-    assert (again.returncode, again.stderr) == (0, "0 messages new, the others were there\n")
+    assert (again.returncode, again.stderr) == (0, "0 messages new, the others already exist\n")
 
 
 def test_the_summary_is_json_for_machines(run: Run) -> None:
@@ -57,7 +57,7 @@ def test_a_log_becomes_one_conversation_of_the_name_asked_for(run: Run, tmp_path
         assert shown.returncode == 0, shown.stderr
         assert shown.stdout.startswith(f"imported {name}: 4 messages, tip 00000004")
         assert "2,000" in shown.stdout
-        assert shown.stderr == "left out: line 3, the last, which was cut off\n"
+        assert shown.stderr == "left out: line 3, the last, which is truncated\n"
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
         assert [each.length for each in store.conversations()] == [4, 4, 4]
 
@@ -68,7 +68,7 @@ def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fai
         store.append("openai-agents-garden", cc.user("Mine."))
     shown = run("import", str(IMPORTS / "openai_agents.db"), "--store", "sqlite:///chat.db")
     assert shown.returncode == 1
-    assert "not taken: openai-agents-garden: There is already a conversation" in shown.stderr
+    assert "not imported: openai-agents-garden: Conversation 'openai-agents-garden' already exists" in shown.stderr
     assert shown.stdout.startswith("imported openai-agents-kitchen: 2 messages")
 
 
@@ -81,14 +81,14 @@ def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) 
     (tmp_path / "empty.jsonl").write_text("")
     for arguments, problem in (
         (["half.db"], "half.db cannot be read as a database"),
-        (["odd.json"], "what this file is cannot be seen from it"),
-        (["diary.txt"], "diary.txt: what this file is cannot be seen from it"),
-        (["empty.jsonl"], "empty.jsonl, line 1: there is nothing to import: the file is empty"),
+        (["odd.json"], "the kind of file cannot be recognised"),
+        (["diary.txt"], "diary.txt: the kind of file cannot be recognised"),
+        (["empty.jsonl"], "empty.jsonl, line 1: the file is empty"),
         (["gone.json"], "gone.json cannot be read: No such file"),
-        (["--from", "llm"], "Say which file: contextc import --from llm FILE"),
+        (["--from", "llm"], "Name the file: contextc import --from llm FILE"),
         (["--from", "langgraph", "whole.db"], "It is a file of llm: leave --from out."),
-        (["--from", "weather", "odd.json"], "'weather' is no source. There are claude-code, codex, har"),
-        (["whole.db", "odd.json"], "odd.json: what this file is cannot be seen from it"),
+        (["--from", "weather", "odd.json"], "Source 'weather' not found. Known sources: claude-code, codex, har"),
+        (["whole.db", "odd.json"], "odd.json: the kind of file cannot be recognised"),
     ):
         refused = run("import", *arguments, "--store", "sqlite:///chat.db")
         assert refused.returncode == 2, arguments

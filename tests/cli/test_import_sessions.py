@@ -49,7 +49,7 @@ def test_sessions_are_listed_and_one_is_taken(run: Run, homes: dict[str, str], t
     assert (taken.returncode, taken.stderr) == (0, "")
     assert taken.stdout.startswith("imported claude-code-3d7dca91: 4 messages, tip 00000004")
     again = run("import", "--from", "claude-code", "--last", **homes)
-    assert again.stderr == "0 messages new, the others were there\n"
+    assert again.stderr == "0 messages new, the others already exist\n"
 
 
 def test_sessions_of_other_directories_are_asked_for(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_sessions_of_other_directories_are_asked_for(run: Run, homes: dict[str, 
     written(codex_file(tmp_path / "codex"), codex_lines(GARDEN, garden), time=1_800_000_000)
     none = run("import", "--from", "codex", **homes)
     assert (none.returncode, none.stdout) == (0, "")
-    assert none.stderr.startswith("There is no session of codex in ")
+    assert none.stderr.startswith("No session of codex found in ")
     row = "01a1dfb0-8cf9  2027-01-15 08:00         4  What grows here?"
     assert run("import", "--from", "codex", "--directory", "garden", **homes).stdout.splitlines()[1:] == [row]
     everywhere = run("import", "--from", "codex", "--all", **homes).stdout.splitlines()
@@ -80,8 +80,8 @@ def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[st
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Say what to import: a file, or --from claude-code, or --from codex."),
-        (["--from", "codex", "0", "--last"], "Give the id of a session, or --last, not both."),
+        ([], "Nothing to import is named. Pass a file, or --from claude-code, or --from codex."),
+        (["--from", "codex", "0", "--last"], "A session and --last cannot be used together. Pass one of the two."),
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:

@@ -152,7 +152,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
     [
         (["--port", "70000"], "0 to 65535"),
         (["--host", "no.such.host.invalid"], "no such address"),
-        (["--root", "nowhere"], "no such folder"),
+        (["--root", "nowhere"], "directory not found"),
         (
             ["--model", "nobody:knows"],
             "For an endpoint of your own, write its url below [providers.nobody] in contextc.toml",
@@ -166,7 +166,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--host", "0.0.0.0", "--no-token"], "only for loopback"),
         (["--token", "a-token-of-mine", "--no-token"], "cannot be used together"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
-        (["--budget", "0"], "--budget 0: give a number above 0"),
+        (["--budget", "0"], "--budget must be greater than 0, got 0"),
     ],
 )
 def test_what_cannot_be_served_is_said_before_anything_begins(

@@ -52,7 +52,7 @@ def test_trusted_settings_are_used_and_a_retention_still_erases_no_other_store(
     assert run("import", "-", "--as", "more", text=LINE).returncode == 0
     assert redacted(history) == 0
     assert "Obey me." in run("doctor", "--verbose").stdout
-    assert run("trust", "--forget").stdout == "trusted no longer\n"
+    assert run("trust", "--forget").stdout == "trust revoked\n"
     assert run("list").returncode == 2
 
 

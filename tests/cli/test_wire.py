@@ -46,7 +46,7 @@ def test_lint_names_each_violation_and_exits_with_1(run: Run, tmp_path: Path) ->
 
 def test_lint_of_a_sound_request_exits_with_0(run: Run) -> None:
     sound = run("lint", "-", "-f", "openai_chat", text=json.dumps(CHAT))
-    assert (sound.returncode, sound.stdout) == (0, "nothing to complain about\n")
+    assert (sound.returncode, sound.stdout) == (0, "no violations\n")
 
 
 def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
@@ -104,7 +104,7 @@ SESSION = Path(__file__).parent.parent / "data"
 def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> None:
     """Guarantee 10.6: its lines are one conversation, and come out as one request."""
     transcript = str(SESSION / "claude_code" / "transcript-parallel.jsonl")
-    assert run("lint", transcript).stdout == "nothing to complain about\n"
+    assert run("lint", transcript).stdout == "no violations\n"
     made = run("convert", transcript, "--to", "anthropic", "-o", "body.json")
     assert (made.returncode, made.stderr) == (0, "left out: reasoning of claude-code\n")
     body = json.loads((tmp_path / "body.json").read_text())
@@ -121,7 +121,7 @@ def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
     found = run("lint", "-", text=torn)
     assert (found.returncode, found.stderr) == (0, "left out: 1 line that cannot be read\n")
     failed = run("lint", str(SESSION / "claude_code" / "stdout-unauthorized.jsonl"), "-f", "claude_code")
-    assert (failed.returncode, failed.stdout) == (0, "nothing to complain about\n")
+    assert (failed.returncode, failed.stdout) == (0, "no violations\n")
 
 
 def test_a_format_that_is_not_given_is_recognised(run: Run) -> None:
@@ -150,8 +150,8 @@ def test_a_format_that_cannot_be_recognised_must_be_given(run: Run) -> None:
     ("name", "meant"),
     [
         ("openai", "Did you mean openai_chat or openai_responses?"),
-        ("aws", "It is a provider's name. Did you mean bedrock?"),
-        ("vercel-gateway", "It is a provider's name. Did you mean openai_chat?"),
+        ("aws", "It is the name of a provider. Did you mean bedrock?"),
+        ("vercel-gateway", "It is the name of a provider. Did you mean openai_chat?"),
         ("antropic", "Did you mean anthropic?"),
     ],
 )
@@ -159,9 +159,9 @@ def test_a_providers_name_in_the_place_of_a_formats_is_understood(run: Run, name
     """Guarantee 15.1: most people know the provider they ask, and not what its format is called here."""
     for asked in (["lint", "-", "--format", name], ["convert", "-", "--from", "openai_chat", "--to", name]):
         refused = run(*asked, text=json.dumps(CHAT))
-        assert (refused.returncode, refused.stderr.split("There are: ")[0]) == (
+        assert (refused.returncode, refused.stderr.split("Known formats: ")[0]) == (
             2,
-            f"error: there is no format {name!r}. {meant} ",
+            f"error: Format {name!r} not found. {meant} ",
         )
 
 
@@ -257,7 +257,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
         assert copy[3].tool_results[0].text == "a ship"
     again = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
     assert again.returncode == 2
-    assert "There is already a conversation 'copy'" in again.stderr
+    assert "Conversation 'copy' already exists" in again.stderr
 
 
 def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> 
     lines = "\n".join(json.dumps(each) for each in (CHAT, empty))
     address = f"sqlite:///{tmp_path}/chat.db"
     refused = run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines)
-    assert (refused.returncode, refused.stderr) == (2, "error: there is no message in 'log-2'.\n")
+    assert (refused.returncode, refused.stderr) == (2, "error: 'log-2' has no message.\n")
     assert run("list", "--store", address).stdout.count("log") == 0
     lines = "\n".join(json.dumps(each) for each in (CHAT, CHAT))
     assert (

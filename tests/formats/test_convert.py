@@ -305,7 +305,7 @@ def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
 
 def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidSetting, match="there is no format 'claude'"):
+    with pytest.raises(cc.InvalidSetting, match="Format 'claude' not found"):
         cc.lint({}, format="claude")
 
 

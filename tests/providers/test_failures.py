@@ -118,8 +118,8 @@ def test_the_message_says_what_happened_and_the_way_out() -> None:
     body = said("Slow down.", type="rate_limit_error")
     failed = failure("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
     assert str(failed) == (
-        "anthropic failed (rate: status 429 rate_limit_error): Slow down. It asked to wait 12 s. "
-        "Too much was asked in a short time; wait, then send it again."
+        "anthropic failed (rate: status 429 rate_limit_error): Slow down. It requested a wait of 12 s. "
+        "Too many requests in a short time. Wait, then retry."
     )
     assert (failed.status, failed.code, failed.retry_after, failed.may_retry) == (429, "rate_limit_error", 12.0, True)
     assert not ProviderFailed("x", "auth").may_retry

@@ -63,7 +63,7 @@ def test_a_fork_at_the_root_is_empty(store: cc.Store) -> None:
 def test_a_fork_needs_a_free_name_and_a_known_message(store: cc.Store) -> None:
     fill(store, "a")
     fill(store, "z", conversation="taken")
-    with pytest.raises(cc.ConversationExists, match="already a conversation 'taken'"):
+    with pytest.raises(cc.ConversationExists, match="'taken' already exists"):
         store.fork("demo", "taken")
     with pytest.raises(cc.UnknownMessage):
         store.fork("demo", "other", at=5)

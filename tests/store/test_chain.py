@@ -62,7 +62,7 @@ def test_an_append_with_a_key_made_again_changes_nothing(store: cc.Store) -> Non
 def test_a_key_used_for_something_else_is_refused(store: cc.Store) -> None:
     """Guarantee 15.1: silence here would lose the second message."""
     store.append("demo", cc.user("pay 1"), key="order-1")
-    with pytest.raises(cc.KeyReused, match=r"'order-1'.*already stands for message 1"):
+    with pytest.raises(cc.KeyReused, match=r"'order-1'.*already belongs to message 1"):
         store.append("demo", cc.user("pay 2"), key="order-1")
     assert texts(store.load("demo")) == ["pay 1"]
 

@@ -55,7 +55,8 @@ def find(named: str | None, *, url: str | None = None, window: int | None = None
 def _check(spec: str, found: Provider) -> None:
     """Check that the provider can be called and has this model, before the model's context window is looked up."""
     if not found.client or not has_address(found):
-        raise InvalidSetting(no_provider(found.name))
+        problem, fix = no_provider(found.name)
+        raise InvalidSetting(problem, fix=fix, case="provider", detail=found.name)
     if found.client == LOCAL and not found.url and not read_settings().local_model.value:
         there = provider(LOCAL)
         if found.model.name != there.model.name:

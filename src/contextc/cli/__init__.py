@@ -1,6 +1,6 @@
-"""The command line: one file per command. A command parses, calls one function of the library, and prints.
+"""Command line: one file per command. A command parses its options, calls one function of the library, and prints.
 
-Exit code 0: done. 1: something was found. 2: the call or its input was wrong; the reason is on standard error.
+Exit code 0: success. 1: problems were found. 2: the call or its input is invalid; the reason is on standard error.
 """
 
 import sys
@@ -61,7 +61,7 @@ app.command("tour")(tour.run)
 app.command("trust")(trust.run)
 
 WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
-"""Commands that read no setting a project's file could do harm with."""
+"""Commands that read no settings, so that an untrusted project file does not matter."""
 
 
 @app.callback(invoke_without_command=True)
@@ -69,7 +69,7 @@ def options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
-    """Compiles a stored conversation into exactly what one model should see."""
+    """Compile stored conversations into model requests."""
     if version:
         out.print(f"contextc {contextc.__version__}")
         raise typer.Exit
@@ -78,7 +78,7 @@ def options(
 
 
 def _ask_for_trust() -> None:
-    """Ask about a project's file that is not trusted. After a no, or if a yes cannot help, the command refuses it."""
+    """Ask for trust in a project file that is not trusted. Without it, the command refuses the file."""
     file = project_file()
     if file is not None and trust.can_be_trusted(file) and trust.ask(file):
         trust.remember(file)
@@ -88,5 +88,5 @@ def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {plain(spoken(str(error)))}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {plain(spoken(error))}", soft_wrap=True)
         sys.exit(2)

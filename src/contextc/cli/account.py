@@ -1,7 +1,7 @@
-"""The account of a request as a person reads it: figures, a bar of the budget, a line for each message.
+"""Manifest of a request as text: figures, a bar of the budget, a row for each message.
 
-What `compile` and `explain` share. The bar uses another sign for each kind, so that it reads without colours too. On a
-narrow terminal the words of a message give way first; numbers and roles are never cut, and reasons break between words.
+`compile` and `explain` share it. The bar has another character for each kind, so that it is readable without colours.
+On a narrow terminal, message texts are cut first. Numbers and roles are never cut, and reasons wrap between words.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from contextc.manifest import WIDTH, Manifest, Record
 
 BAR, LEAST_BAR, MOST_SHOWN = 72, 20, 200
 LEAST_WHAT, LEAST_WHY = 12, 16
-GAP = 2  # rich puts a space on each side of a cell
-WHY, HAS_IT = "why a new one", "the session has it"
+GAP = 2  # spaces of rich around a cell
+WHY, HAS_IT = "reason for new epoch", "in the session"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
@@ -34,8 +34,8 @@ def show(manifest: Manifest) -> None:
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     _show_budget(manifest.budget)
     if manifest.budget.input != record.budget.input:
-        out.print(f"it was estimated at {record.budget.input:,} before it was sent", soft_wrap=True)
-    shared = f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes"
+        out.print(f"estimated before sending: {record.budget.input:,} tokens", soft_wrap=True)
+    shared = f"shared with the previous request: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes"
     out.print(shared, soft_wrap=True)
     for remark in record.remarks:
         out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
@@ -44,7 +44,7 @@ def show(manifest: Manifest) -> None:
 
 
 class Row(NamedTuple):
-    """A line of the account. `what` and `why` are as they were said: made plain when they are printed."""
+    """A row of the table. `what` and `why` are raw text, which is sanitized when it is printed."""
 
     sent: bool
     seq: str
@@ -79,7 +79,7 @@ def _lines(manifest: Manifest) -> Table:
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    """The rows, as wide as the terminal lets them be. One too narrow for all columns breaks the lines itself."""
+    """Return the table, fitted to the width of the terminal. A terminal too narrow for all columns wraps the lines."""
     seq, role, tokens, what, why = (
         max([len(name), *(cell_len(row[1:][column]) for row in rows)])
         for column, name in enumerate(("seq", "role", "tokens", "what", "why"))
@@ -99,7 +99,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 def _shares(room: int, what: int, why: int) -> tuple[int, int]:
-    """How wide the words and the reasons may be: the words give way first, the reasons down to half of the room."""
+    """Return the widths of texts and reasons: texts shrink first, reasons down to half of the width."""
     if what + why > room:
         why = min(why, max(LEAST_WHY, room - what, room // 2))
         what = min(what, max(LEAST_WHAT, room - why))
@@ -139,7 +139,7 @@ def _show_budget(budget: Budget) -> None:
 
 
 def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
-    """The signs of the bar, side by side, and below one another where the terminal ends."""
+    """Print the legend of the bar, wrapped to the width of the terminal."""
     used, line = 0, ""
     for words, style in kinds:
         if used and used + GAP + len(words) > out.width:
@@ -151,7 +151,7 @@ def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
 
 
 def _widths(sizes: Sequence[int], width: int) -> list[int]:
-    """The cells of each: at least one where there is anything at all, and all together the width."""
+    """Return the number of cells of each size: at least one if it is not 0, and `width` in total."""
     total = sum(sizes) or 1
     cells = [max(1, size * width // total) if size else 0 for size in sizes]
     largest = cells.index(max(cells))
@@ -160,10 +160,10 @@ def _widths(sizes: Sequence[int], width: int) -> list[int]:
 
 
 def show_cost(cost: Cost) -> None:
-    dollars = f", about ${cost.dollars:,.4f} to write them again" if cost.dollars else ""
+    dollars = f", about ${cost.dollars:,.4f} to cache them again" if cost.dollars else ""
     out.print(
-        f"\nwhat it costs: {cost.cached_tokens_lost:,} tokens of the cached prefix are lost{dollars}, "
-        f"{cost.cached_tokens_kept:,} are kept; signed reasoning left out of {cost.signed_reasoning_lost:,} messages",
+        f"\ncost: {cost.cached_tokens_lost:,} tokens of the cached prefix are lost{dollars}, "
+        f"{cost.cached_tokens_kept:,} are kept; {cost.signed_reasoning_lost:,} messages lose their signed reasoning",
         soft_wrap=True,
     )
 
@@ -182,7 +182,7 @@ def overflow_figures(error: ContextOverflow) -> dict[str, int]:
 
 
 def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
-    """Requests, one a line; with what each cost, where that is known. Reasons without room stand below."""
+    """Print requests as a table, with known costs. Reasons that do not fit are printed below."""
     rows = [_request(record, cost) for record, cost in records]
     names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
     widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
@@ -199,7 +199,7 @@ def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
     out.print(table, crop=False)
     for record, _ in () if beside else records:
         if record.why:
-            out.print(f"request {record.request} begins epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)
+            out.print(f"request {record.request} starts epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)
 
 
 def _request(record: Record, cost: float | None) -> tuple[str, ...]:

@@ -1,74 +1,122 @@
-"""What the library says, as somebody at a terminal can use it.
+"""Texts of errors for the command line.
 
-Its errors give advice to a program. The few whose advice is Python are put into the words of the command line here, and
-nowhere else; what is not in the table is shown as it is.
+An error of the library states its fix for a Python caller. Where the command line has another fix, it replaces the
+library's. The replacement is chosen by the class of the error and by its `case`. Other errors are shown as they are.
 """
 
-import re
+from collections.abc import Callable
+from typing import TypeAlias
 
+from contextc.errors import (
+    ContextcError,
+    ConversationBusy,
+    InvalidInput,
+    InvalidSetting,
+    ProviderFailed,
+    UnknownBranch,
+    UnknownConversation,
+    UnknownMessage,
+    UnknownModel,
+)
 from contextc.providers.named import format_of
 
-ADVICE: tuple[tuple[str, str], ...] = (
-    (
-        r"`store\.conversations\(\)`, or `contextc list`, shows those there are; the first `append` makes a new one\.",
-        "`contextc list` shows those there are.",
-    ),
-    (
-        r" \(lease \d+, (\d+) s left unless renewed\)\. Wait for it with `wait=seconds`, or try again later\.",
-        r". Wait until it is over, or take another conversation: --conversation NAME. If its program was killed, it is "
-        r"free again in \1 s.",
-    ),
-    (
-        r"For an endpoint of your own: cc\.provider\(.*?\), or write its url",
-        "For an endpoint of your own, write its url",
-    ),
-    (r"(mport the session under another name)\.", r"\1 (--as)."),
-    (r"(Say which one they belong to)\.", r"\1 (--as)."),
-    (
-        r"or name another variable: cc\.provider\(…, key=…\)\.",
-        "or name the variable that holds the key: --key VARIABLE, or key in contextc.toml.",
-    ),
-    (
-        r"or name a variable with a key: cc\.provider\(…, key=…\)\.",
-        "or name the variable that holds a key: --key VARIABLE.",
-    ),
-    (
-        r"For an endpoint of that name, say what it speaks: format=\"\w+\"\.",
-        "For an endpoint of that name, write its url and its format below [providers.NAME] in contextc.toml.",
-    ),
-    (
-        r"another one of them is chosen with format=\"\w+\"\.",
-        "another one of them is chosen with format below [providers.NAME] in contextc.toml.",
-    ),
-    (
-        r"For another: cc\.provider\(\"myserver:…\", url=\"…\"\)\.",
-        "For another: --model myserver:MODEL --url http://….",
-    ),
-    (
-        r"Give it: cc\.provider\(\"…:[^\n]*?\", window=128_000, output=8_000\), or write",
-        "Give it: --window 128000, or write",
-    ),
-    (
-        r"Say so: cc\.provider\(\"(.*?):…\", url=\"https://…/v1\", key=\"THE_VARIABLE_WITH_THE_KEY\"\)\.",
-        r"Say so: --url https://…/v1 --key THE_VARIABLE_WITH_THE_KEY, or write them below [providers.\1] in "
-        r"contextc.toml.",
-    ),
-)
+Fix: TypeAlias = str | Callable[[ContextcError], str]
+"""A fix: a template for the attribute `detail` of the error, or a function of the error."""
 
 
-UNKNOWN_FORMAT = re.compile(r"(there is no format '([^']*)'\. )(Did you mean (.*?)\? )?")
+def _busy(error: ContextcError) -> str:
+    seconds = f"{error.seconds:.0f}" if isinstance(error, ConversationBusy) else "some"
+    return (
+        "Wait until the turn ends, or use another conversation: --conversation NAME. If the process of the turn was "
+        f"killed, the conversation is free again in {seconds} s."
+    )
 
 
-def spoken(text: str) -> str:
-    """The text of an error, with advice for the command line."""
-    text = UNKNOWN_FORMAT.sub(_of_a_provider, text)
-    for library, terminal in ADVICE:
-        text = re.sub(library, terminal, text)
-    return text
+def _window(error: ContextcError) -> str:
+    model = error.model if isinstance(error, UnknownModel) else "NAME"
+    return f'Pass --window 128000, or set window = 128_000 below [models."{model}"] in contextc.toml.'
 
 
-def _of_a_provider(unknown: re.Match[str]) -> str:
-    """A provider's name in the place of a format's: which one it speaks is known."""
-    format = format_of(unknown[2])
-    guessed = format in (unknown[4] or "").split(" or ")
-    return f"{unknown[1]}It is a provider's name. Did you mean {format}? " if format and not guessed else unknown[0]
+def _format(error: ContextcError) -> str:
+    """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
+    format = format_of(error.detail)
+    guesses = error.fix.partition("?")[0].removeprefix("Did you mean ").split(" or ")
+    if not format or format in guesses:
+        return error.fix
+    known = error.fix[error.fix.index("Known formats") :]
+    return f"It is the name of a provider. Did you mean {format}? {known}"
+
+
+def _message(error: ContextcError) -> str:
+    return error.fix.replace("that `store.load()` returns", "of the conversation")
+
+
+def _login(error: ContextcError) -> str:
+    login = f"Log in: {error.detail}; or name" if error.detail else "Name"
+    return f"{login} the variable that holds a key: --key VARIABLE."
+
+
+def _provider(error: ContextcError) -> str:
+    is_general = isinstance(error, ProviderFailed) and error.kind == "invalid" and not error.way_out
+    return "The provider rejects this request. Check it with `contextc lint`." if is_general else error.fix
+
+
+OWN_ENDPOINT = "For your own endpoint, set url below [providers.{}] in contextc.toml."
+
+FIXES: dict[tuple[type[ContextcError], str], Fix] = {
+    (UnknownConversation, ""): "`contextc list` shows the conversations of the store.",
+    (UnknownMessage, ""): _message,
+    (UnknownBranch, ""): "`contextc list` shows how many branches a conversation has.",
+    (ConversationBusy, ""): _busy,
+    (UnknownModel, ""): _window,
+    (UnknownModel, "provider"): OWN_ENDPOINT,
+    (InvalidSetting, "provider"): OWN_ENDPOINT,
+    (
+        InvalidSetting,
+        "provider-name",
+    ): 'Did you mean "{}"? For your own endpoint of that name, set url and format below [providers.NAME] in '
+    "contextc.toml.",
+    (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
+    (InvalidSetting, "format"): _format,
+    (
+        InvalidSetting,
+        "address",
+    ): "Pass --url https://…/v1 --key THE_VARIABLE_WITH_THE_KEY, or set them below [providers.{}] in contextc.toml.",
+    (InvalidSetting, "local-url"): "For another server: --model myserver:MODEL --url http://….",
+    (InvalidSetting, "source"): "Pass --from {}.",
+    (InvalidSetting, "source-file"): "Name the file: contextc import --from {} FILE.",
+    (InvalidInput, "wrong-source"): "It is a file of {}: leave --from out.",
+    (InvalidInput, "unknown-file"): "Pass --from if it is one of these: {}. Pass --format if it holds requests.",
+    (InvalidInput, "unknown-format"): "Pass --format {}, or the format they are in.",
+    (InvalidInput, "unknown-session"): "List the sessions: contextc import --from {} --all.",
+    (InvalidInput, "no-session"): "Search elsewhere with --directory or --all.",
+    (InvalidInput, "no-requests"): "Import both files: contextc import requests.jsonl results.jsonl.",
+    (InvalidInput, "diverged"): "Import the session under another name (--as).",
+    (
+        InvalidInput,
+        "left-branch",
+    ): "Switch to branch {} first, or import the session under another name (--as).",
+    (InvalidInput, "no-name"): "Name the conversation with --as. Nothing was imported.",
+    (
+        ProviderFailed,
+        "key",
+    ): "Set {}, or name the variable that holds the key: --key VARIABLE, or key in contextc.toml.",
+    (ProviderFailed, "login"): _login,
+    (ProviderFailed, ""): _provider,
+}
+
+
+def spoken(error: BaseException) -> str:
+    """Return the text of an error, with the fix for the command line if it has one."""
+    text = str(error)
+    if not isinstance(error, ContextcError) or (fix := _fix(error)) is None:
+        return text
+    return f"{text.removesuffix(error.fix).rstrip()} {fix}"
+
+
+def _fix(error: ContextcError) -> str | None:
+    """Return the command line's own fix; None if the library's is used."""
+    for kind in type(error).__mro__:
+        if issubclass(kind, ContextcError) and (fix := FIXES.get((kind, error.case))) is not None:
+            return fix.format(error.detail) if isinstance(fix, str) else fix(error)
+    return None

@@ -1,4 +1,4 @@
-"""`contextc backup` and `contextc restore`: a copy of the whole store in one file, and back."""
+"""`contextc backup` and `contextc restore`: copy the whole store to one file, and restore it."""
 
 import os
 from typing import Annotated
@@ -14,7 +14,7 @@ def run(
     file: Annotated[str, typer.Argument(help="The file to write. It must not exist yet.")],
     store: StoreOption = None,
 ) -> None:
-    """Copy a SQLite store into one file, while it is in use. For PostgreSQL, use pg_dump."""
+    """Copy a SQLite store to one file, also while it is in use. For PostgreSQL, use pg_dump."""
     with opened(store) as handle:
         handle.backup(file)
         found = len(handle.conversations())
@@ -26,7 +26,7 @@ def run_restore(
     store: StoreOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Put a copy in the place of a SQLite store. The former store is kept beside it, under another name."""
+    """Replace a SQLite store by a backup. The replaced store is kept beside it, under another name."""
     check_copy(file)
     address = read_settings(store).store.value
     if not agreed(f"Replace {masked(address)} with {file}", yes):
@@ -34,4 +34,4 @@ def run_restore(
     aside = restore(file, address)
     out.print(f"restored [bold]{plain(address)}[/] from {plain(file)}", soft_wrap=True)
     if aside is not None:
-        out.print(f"the former store is kept as {plain(aside)}", soft_wrap=True)
+        out.print(f"the replaced store is kept as {plain(aside)}", soft_wrap=True)

@@ -1,6 +1,6 @@
-"""A heading, which is never cut, and what there is to say of it below: for findings, at any width.
+"""Layout of findings: a heading that is never cut, and indented text below it, at any width.
 
-A name in a heading can be marked and pasted. Nothing else of a table is lost: no column is too narrow for a sentence.
+Names in a heading can be copied. In contrast to a table, no column is too narrow for a sentence.
 """
 
 from rich.text import Text

@@ -1,4 +1,4 @@
-"""`contextc compile`: what one model would see now. Nothing is stored, and nothing is sent."""
+"""`contextc compile`: preview the next request to a model. Nothing is stored, and nothing is sent."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -28,15 +28,17 @@ from contextc.wire.reading import readable
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", help="Provider and model: anthropic:claude-opus-5-5 (default: as before, or configured)"
+        "--model",
+        "-m",
+        help="Provider and model, as in anthropic:claude-opus-5-5 (default: of the last request, or configured).",
     ),
 ]
-TOOLS = "left out: the definitions of"  # they are not left out here
-NOT_SHOWN = "dynamic fragments are the program's own, and are not shown here"
+TOOLS = "left out: the definitions of"  # this command uses them
+NOT_SHOWN = "dynamic fragments are rendered by your program, and not included here"
 
 
 class Whom(NamedTuple):
-    """Whom it is compiled for, and what the last request says about the room; None where nothing is known of it."""
+    """The target of a compilation, with the budget of the last request; None if it is not known."""
 
     provider: Provider
     agent: str
@@ -49,45 +51,51 @@ def run(
     conversation: Annotated[str | None, typer.Argument(help="The conversation's name.")] = None,
     model: ModelOption = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Whose eyes the conversation is read with (default: as before).")
+        str | None, typer.Option("--agent", help="The agent whose view is compiled (default: of the last request).")
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--directory", help="Its directory, where a provider is bound to one.")
+        str | None, typer.Option("--directory", help="The directory of the channel, for providers with one.")
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="A system prompt, or @file (default: as in the last request).")
+        str | None, typer.Option("--system", help="A system prompt, or @file (default: of the last request).")
     ] = None,
     tools: Annotated[
-        str | None, typer.Option("--tools", help="A file with tool definitions (default: as in the last request).")
+        str | None, typer.Option("--tools", help="A file with tool definitions (default: of the last request).")
     ] = None,
-    budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
+    budget: Annotated[int | None, typer.Option("--budget", help="Limit of the whole input in tokens.")] = None,
     window: Annotated[
-        int | None, typer.Option("--window", help="The model's window in tokens (default: as before, or as known).")
+        int | None,
+        typer.Option(
+            "--window", help="Context window of the model in tokens (default: of the last request, or known)."
+        ),
     ] = None,
-    output: Annotated[int | None, typer.Option("--output", help="The tokens the answer may take.")] = None,
-    strategy: Annotated[Strategy, typer.Option("--strategy", help="How a cut is made: chunked or oldest.")] = "chunked",
+    output: Annotated[int | None, typer.Option("--output", help="Limit of the answer in tokens.")] = None,
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="How context is trimmed: chunked or oldest.")
+    ] = "chunked",
     source: Annotated[
-        str | None, typer.Option("--from", help="Compile a file instead, without a store; - for standard input.")
+        str | None, typer.Option("--from", help="Compile a file instead of a conversation; - for standard input.")
     ] = None,
     format: FormatOption = None,
     edit: Annotated[
-        tuple[int, str] | None, typer.Option("--edit", help="As if message SEQ said TEXT: what would that cost?")
+        tuple[int, str] | None,
+        typer.Option("--edit", help="Preview with the text of message SEQ replaced by TEXT, and its cost."),
     ] = None,
     rewind: Annotated[
-        int | None, typer.Option("--rewind", help="As if the conversation ended with message SEQ.")
+        int | None, typer.Option("--rewind", help="Preview as if the conversation ended with message SEQ.")
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Print the exact request instead of its account.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Print the exact request instead of its manifest.")] = False,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Show what one model would see now: what goes in, what stays out and why. Exit code 1 where it does not fit.
+    """Preview the next request to a model: what is sent, what is left out, and why. Exit code 1 if it does not fit.
 
-    What is not given is as in the last request. Dynamic fragments are the program's own, and are not shown.
+    Defaults are those of the last request. Dynamic fragments are rendered by your program, and not included.
     """
     if conversation is None and source is None:
-        raise InvalidSetting("Name a conversation of the store, or a file with --from.")
+        raise InvalidSetting("No conversation is named", fix="Name a conversation of the store, or a file with --from.")
     if conversation is not None and source is not None:
-        raise InvalidSetting(f"Both {conversation!r} and --from {source} are named. One of the two is enough.")
+        raise InvalidSetting(f"Both {conversation!r} and --from {source} are given", fix="Pass one of the two.")
     try:
         with opened(store) if source is None else open_store("memory:") as handle:
             found = None
@@ -130,7 +138,7 @@ def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bo
     if compiled.record.request > 1:
         out.print(f"\n[dim]{'; '.join(filter(None, [NOT_SHOWN, remark]))}[/]", soft_wrap=True)
     if not compiled.is_new:
-        out.print("\n[yellow]nothing new:[/] the model has been shown all of this")
+        out.print("\n[yellow]nothing new:[/] the model has seen all of this")
     if asked or (compiled.record.why and compiled.record.request > 1):
         show_cost(compiled.cost)
 
@@ -138,7 +146,7 @@ def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bo
 def _whom(
     store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None, window: int | None
 ) -> Whom:
-    """Whom to compile for: the one that is named, else the one that was asked before, else the one configured."""
+    """Return the target: the named model, or else the one of the last request, or else the configured one."""
     configured = read_settings().model.value
     before = channels_of(store, conversation, agent=agent, directory=directory)
     if model is not None:
@@ -150,13 +158,14 @@ def _whom(
     if before:
         there = "; ".join(str(each) for each in before)
         raise InvalidSetting(
-            f"{conversation!r} was shown to several: {there}. Name one with --model, --agent or --directory."
+            f"{conversation!r} has several channels: {there}", fix="Select one with --model, --agent or --directory."
         )
     named = model or configured
     if not named:
         raise InvalidSetting(
-            "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL, or write "
-            'model = "anthropic:claude-opus-5-5" in contextc.toml.'
+            "No model is named",
+            fix="Pass --model anthropic:claude-opus-5-5, set CONTEXTC_MODEL, or set "
+            'model = "anthropic:claude-opus-5-5" in contextc.toml.',
         )
     return Whom(provider(named, window=window), agent or DEFAULT_AGENT, directory)
 
@@ -166,7 +175,7 @@ def _is(channel: Channel, model: str) -> bool:
 
 
 def _as_before(store: Store, channel: Channel, window: int | None) -> Whom:
-    """The same model again, with the window and the budget that the program gave."""
+    """Return the target of the last request, with its window and budget."""
     named, last = f"{channel.provider}:{channel.model}", last_budget(store, channel)
     agent, directory = channel.agent, channel.directory or None
     if window is not None or last is None:
@@ -176,12 +185,12 @@ def _as_before(store: Store, channel: Channel, window: int | None) -> Whom:
         known = provider(named).model.window
     given = [f"the window of {last.window:,}"] if last.window != known else []
     given += [f"the budget of {last.limit:,}"] if last.limit is not None else []
-    remark = f"{' and '.join(given)} as in the last request" if given else ""
+    remark = f"{' and '.join(given)} of the last request" if given else ""
     return Whom(provider(named, window=last.window), agent, directory, last.limit, remark)
 
 
 def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[Tool | NativeTool, ...] | None]:
-    """The conversation in a file, and the tools it names."""
+    """Import the conversation in a file, and return its name and its tools."""
     name = "standard input" if source == "-" else Path(source).stem
     data = read(source)
     if format is None:
@@ -189,12 +198,12 @@ def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[To
             return import_lines(store, data.splitlines(), name).name, None
         except InvalidImport as error:
             raise InvalidSetting(
-                f"{source} is not in our own format ({str(error).partition('. Nothing')[0]}). If it is a provider's, "
-                f"say which: --format {', '.join(format_names())}. Nothing was compiled."
+                f"{source} is not in the format of contextc ({error.problem})",
+                fix=f"For a provider's format, pass --format: {', '.join(format_names())}. Nothing was compiled.",
             ) from error
     bodies = read_requests(data, format).named(name)
     if len(bodies) > 1:
-        raise InvalidRequest(f"{source} holds {len(bodies)} requests. Give one of them.")
+        raise InvalidRequest(f"{source} has {len(bodies)} requests", fix="Pass a file with one request.")
     (taken,) = import_requests(store, bodies, format=format)
     for warning in taken.warnings:
         if not warning.startswith(TOOLS):
@@ -211,7 +220,7 @@ def _tools(file: str, whom: Provider) -> tuple[Tool | NativeTool, ...]:
 
 
 def _text(given: str | None) -> str | None:
-    """A text, or the content of a file."""
+    """Return the text, or the content of the file that @ names."""
     if given is None or not given.startswith("@"):
         return given
     try:

@@ -1,4 +1,4 @@
-"""What is configured, which keys and which programs are here: tables of `contextc doctor`. No key is ever shown."""
+"""Configuration tables of `contextc doctor`: settings, providers, keys, programs. Keys are never printed."""
 
 import os
 from textwrap import shorten
@@ -16,7 +16,7 @@ LONGEST = 50
 
 
 class Configured(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider of the user's own. Of a key there is only the name of its variable, and whether that is set."""
+    """A provider of the configuration. `key` is the name of the variable; `key_is_set` is True if it has a value."""
 
     url: str = ""
     format: str = ""
@@ -25,13 +25,13 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that is a provider: where it is ("" is nowhere), and the folder it keeps its own things in."""
+    """A program that is a provider: its path ("" if it is missing), and its data folder."""
 
     program: str = ""
     version: str = ""
     folder: str = ""
     install: str = ""
-    """What to do where it cannot be used yet."""
+    """The command that installs it, if it is missing."""
 
 
 def settings_in_force(settings: Settings) -> dict[str, dict[str, str]]:
@@ -52,7 +52,7 @@ def configured_providers() -> dict[str, Configured]:
 
 
 def keys_set() -> dict[str, list[str]]:
-    """The variables that are set of those that built-in providers have their key in, each with the providers."""
+    """Return the set variables that hold keys of built-in providers, each with its providers."""
     found: dict[str, list[str]] = {}
     own = read_providers()
     for name in provider_names():
@@ -92,7 +92,7 @@ def show_providers(providers: dict[str, Configured]) -> None:
 
 
 def show_keys(keys: dict[str, list[str]]) -> None:
-    table = Table("key", "", "of", box=None, header_style="bold")
+    table = Table("key", "", "providers", box=None, header_style="bold")
     for variable, names in keys.items():
         table.add_row(variable, "set", ", ".join(names))
     out.print()
@@ -103,11 +103,13 @@ def show_keys(keys: dict[str, list[str]]) -> None:
 
 
 def show_programs(programs: dict[str, Installed]) -> None:
-    table = Table("program", "version", "its folder", "where", box=None, header_style="bold")
+    table = Table("program", "version", "data folder", "path", box=None, header_style="bold")
     for column in table.columns:
         column.overflow = "fold"
     for name, each in programs.items():
-        where = f"[yellow]not installed[/]: {plain(each.install)}" if each.install else plain(each.program) or "nowhere"
+        where = (
+            f"[yellow]not installed[/]: {plain(each.install)}" if each.install else plain(each.program) or "not found"
+        )
         table.add_row(name, plain(each.version) or "-", plain(each.folder), where)
     out.print()
     out.print(table)

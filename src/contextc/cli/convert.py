@@ -1,4 +1,4 @@
-"""`contextc convert`: a request in the words of another provider."""
+"""`contextc convert`: convert a request to another format."""
 
 from typing import Annotated
 
@@ -14,15 +14,15 @@ from contextc.wire.files import shape_for, write_requests
 
 def run(
     file: FileArgument,
-    target: Annotated[str, typer.Option("--to", "-t", help="The format it should have.")],
+    target: Annotated[str, typer.Option("--to", "-t", help="The target format.")],
     source: Annotated[
         str | None,
-        typer.Option("--from", "-s", help="The format it is in: openai_chat, anthropic, … (default: recognised)"),
+        typer.Option("--from", "-s", help="The source format: openai_chat, anthropic, … (default: recognised)."),
     ] = None,
     output: OutputOption = "-",
     json: JSONOption = False,
 ) -> None:
-    """Write a request as another provider takes it, and say what it could not take along."""
+    """Convert a request to the format of another provider, and report what was lost."""
     requests, known = requests_in(file, source, "--from")
     made = [convert(body, source=known, target=target) for body in requests.bodies]
     if json:

@@ -1,6 +1,6 @@
-"""`contextc doctor`: whether the store is sound, what healing would do, the healing itself; then what is configured.
+"""`contextc doctor`: scan and repair a store, and print the configuration.
 
-What is wrong comes first. Where something is, the configuration is shown only if it is asked for.
+Findings come first. If there are faults, the configuration is printed only with --verbose.
 """
 
 import os
@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
     providers: dict[str, Configured]
     keys: dict[str, list[str]]
-    """The variables with keys of built-in providers that are set, and whose they are. Never a key."""
+    """The set variables with keys of built-in providers, and their providers. Never a key."""
     programs: dict[str, Installed]
     conversations: list[Conversation]
     recovered: list[Recovered]
@@ -52,31 +52,31 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     store: StoreOption = None,
     conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="Only this one (default: all).")
+        str | None, typer.Option("--conversation", "-c", help="Check only this conversation (default: all).")
     ] = None,
     healing: Annotated[
-        bool, typer.Option("--heal", help="Heal faults and open calls. It shows the plan, and asks first.")
+        bool, typer.Option("--heal", help="Repair faults and open calls. It shows the plan, and asks first.")
     ] = False,
     notes: Annotated[
-        bool, typer.Option("--notes", help="With --heal: heal notes, too, though no request needs it.")
+        bool, typer.Option("--notes", help="With --heal: repair notes too, although requests do not need it.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="With --heal: do not ask. Needed with --json, and without a terminal.")
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="What could not be said in this format: openai_chat, gemini, …"),
+        typer.Option("--format", "-f", help="Check conversion to this format instead: openai_chat, gemini, …"),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the configuration, too, where there are faults.")
+        bool, typer.Option("--verbose", "-v", help="Print the configuration also if there are faults.")
     ] = False,
     json: JSONOption = False,
 ) -> None:
-    """Check every conversation link by link, and say what healing would do. Exit code 1 if a fault was found."""
+    """Verify every conversation link by link, and print what a repair would do. Exit code 1 if a fault was found."""
     if format is not None and healing:
-        raise InvalidSetting("Look with --format, or heal with --heal: one after the other.")
+        raise InvalidSetting("--format and --heal cannot be used together", fix="Run one after the other.")
     if (notes or yes) and not healing:
-        raise InvalidSetting("--notes and --yes say how to heal: they go with --heal.")
+        raise InvalidSetting("--notes and --yes need --heal", fix="Add --heal.")
     settings = read_settings(store)
     settings.retention_age()
     only_a_look = not healing and format is None
@@ -98,7 +98,7 @@ def run(
 
 @contextmanager
 def _looking(store: str | None, settings: Settings, *, damaged: bool) -> Generator[Store]:
-    """The store; for somebody who only looks, also one whose file is so `damaged` that it cannot be opened."""
+    """Open the store. With `damaged`, also a damaged file that cannot be opened for writing."""
     with ExitStack() as stack:
         try:
             handle = stack.enter_context(opened(store))
@@ -111,7 +111,7 @@ def _looking(store: str | None, settings: Settings, *, damaged: bool) -> Generat
 
 
 def _left(report: Report) -> int:
-    """1 where a fault is left, or a conversation that was to be healed and was not."""
+    """Return the exit code: 1 if a fault or an unrepaired conversation is left."""
     healed = {each.conversation for each in report.healed or () if each.outcome != "left"}
     faults = [each for each in report.findings if each.kind == "fault"]
     left = [each for each in faults if each.healing == "none" or each.conversation not in healed]
@@ -123,7 +123,7 @@ def _examined(store: Store, settings: Settings, conversation: str | None) -> Rep
         findings = list(examine(store, bar, conversation=conversation))
     try:
         known = [store.conversation(conversation)] if conversation is not None else store.conversations()
-    except (StoreCorrupt, UnknownConversation):  # those that can be described
+    except (StoreCorrupt, UnknownConversation):  # only the readable ones
         names = [conversation] if conversation is not None else conversation_names(store)
         known = [each for name in names if (each := _described(store, name)) is not None]
     findings += _permissions(store)
@@ -133,7 +133,7 @@ def _examined(store: Store, settings: Settings, conversation: str | None) -> Rep
 
 
 def _permissions(store: Store) -> list[Finding]:
-    """A SQLite file that others can read: one that an earlier version made, or that was copied."""
+    """Return a finding for a SQLite file that other users can read, as after a copy."""
     path = str(getattr(store, "path", ""))
     mode = os.stat(path).st_mode & 0o777 if os.name == "posix" and os.path.isfile(path) else 0
     if not mode & 0o077:
@@ -146,13 +146,13 @@ def _permissions(store: Store) -> list[Finding]:
             where="database",
             text=f"The file has mode {mode:04o}.",
             why="Other users of this machine can read the conversations.",
-            would=f"is left as it is. Run: chmod 600 {shlex.quote(path)}",
+            would=f"is not changed. Run: chmod 600 {shlex.quote(path)}",
         )
     ]
 
 
 def _described(store: Store, name: str) -> Conversation | None:
-    """Where a conversation stands; None where its rows do not say so: then there is a finding that does."""
+    """Return a conversation; None if its rows are damaged, which is a finding of its own."""
     try:
         return store.conversation(name)
     except (StoreCorrupt, UnknownConversation):
@@ -168,10 +168,12 @@ def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) ->
     if not plan:
         healed: list[Healed] = []
     elif yes or (not json and _agreed(len(names))):
-        with progress("healing") as bar:
+        with progress("repairing") as bar:
             healed = heal(store, plan, bar)
     elif json or not _is_terminal():
-        raise InvalidSetting("Nobody can be asked here: add --yes to heal. Without --heal you see what it would do.")
+        raise InvalidSetting(
+            "--heal: no terminal to confirm it at", fix="Add --yes. Without --heal, the plan is printed."
+        )
     else:
         out.print("nothing was changed")
         return report
@@ -180,10 +182,10 @@ def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) ->
         print_as_json(report)
         return report
     for each in healed:
-        mark = {"healed": "[green]healed[/]", "sound": "[green]sound[/]", "left": "[red]left alone[/]"}[each.outcome]
+        mark = {"healed": "[green]repaired[/]", "sound": "[green]sound[/]", "left": "[red]unchanged[/]"}[each.outcome]
         out.print(f"{mark} [bold]{plain(each.conversation)}[/]: {plain(each.text)}", soft_wrap=True)
     if not healed:
-        out.print("nothing to heal")
+        out.print("nothing to repair")
     return report
 
 
@@ -192,11 +194,11 @@ def _is_terminal() -> bool:
 
 
 def _agreed(conversations: int) -> bool:
-    return _is_terminal() and typer.confirm(f"Heal {count(conversations, 'conversation')}?")
+    return _is_terminal() and typer.confirm(f"Repair {count(conversations, 'conversation')}?")
 
 
 def _report(settings: Settings) -> Report:
-    """What there is to say without a store."""
+    """Return a report of the configuration alone."""
     return Report(
         settings=settings_in_force(settings),
         providers=configured_providers(),
@@ -215,8 +217,8 @@ def _show(report: Report, json: bool, verbose: bool) -> None:
     _show_findings(report.findings)
     for recovered in report.recovered:
         out.print(
-            f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had died; "
-            f"{count(len(recovered.messages), 'message')} put right"
+            f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had crashed; "
+            f"{count(len(recovered.messages), 'message')} completed"
         )
     messages = sum(conversation.length for conversation in report.conversations)
     faults = len([each for each in report.findings if each.kind == "fault"])
@@ -226,9 +228,9 @@ def _show(report: Report, json: bool, verbose: bool) -> None:
     if verbose or not faults:
         _show_configuration(report)
     elif faults:
-        err.print("--verbose shows settings, providers and programs, too.")
+        err.print("--verbose also prints settings, providers and programs.")
     if any(each.healing != "none" for each in report.findings):
-        err.print("Nothing was changed. --heal heals faults and open calls, --heal --notes the rest.", soft_wrap=True)
+        err.print("Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.", soft_wrap=True)
 
 
 def _show_configuration(report: Report) -> None:
@@ -241,17 +243,17 @@ def _show_configuration(report: Report) -> None:
 
 
 def _show_plan(plan: list[Finding], others: list[Finding]) -> None:
-    """What is about to be done; what is left as it is, is named where it is a fault, and else counted."""
+    """Print the plan. Other faults are printed too, other notes are counted."""
     faults = [each for each in others if each.kind == "fault"]
     if not any(each.kind == "fault" for each in (*plan, *faults)):
         out.print("[green]no faults[/]")
     _show_findings([*plan, *faults])
     if len(others) > len(faults):
-        out.print(f"{count(len(others) - len(faults), 'note')} left as found (--notes)")
+        out.print(f"{count(len(others) - len(faults), 'note')} left unchanged (--notes)")
 
 
 def _show_findings(findings: list[Finding]) -> None:
-    for finding in sorted(findings, key=lambda each: each.kind)[:MOST_SHOWN]:  # a fault before a note
+    for finding in sorted(findings, key=lambda each: each.kind)[:MOST_SHOWN]:  # faults first
         mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
         whose = f"[bold]{plain(finding.conversation)}[/]  " if finding.conversation is not None else ""
         print_block(

@@ -1,4 +1,4 @@
-"""`contextc explain`: the account of a request that was committed."""
+"""`contextc explain`: print the manifest of a committed request."""
 
 from typing import Annotated
 
@@ -15,27 +15,23 @@ from contextc.ledger.standing import Channel
 from contextc.store import Store
 
 NONE_YET = (
-    "No request of {name!r} was committed yet. A program commits one with `compiler.commit(compiled, reply)`; "
-    "`contextc compile` shows what the next would be."
+    "{name!r} has no committed request. A program commits one with `compiler.commit(compiled, reply)`. "
+    "Preview the next request with `contextc compile`."
 )
 
 
 def run(
     conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
     request: Annotated[int | None, typer.Argument(help="The number of the request (default: the last).")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Provider and model, where there are several.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", help="The agent, where there are several.")] = None,
-    directory: Annotated[
-        str | None, typer.Option("--directory", help="Its directory, where there are several.")
-    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Provider and model, to select a channel.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="The agent, to select a channel.")] = None,
+    directory: Annotated[str | None, typer.Option("--directory", help="The directory, to select a channel.")] = None,
     requests: Annotated[bool, typer.Option("--requests", help="List all requests instead.")] = False,
-    body: Annotated[bool, typer.Option("--body", help="Print the request itself, as it went out.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Print the exact request that was sent.")] = False,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Show what a model was shown with a request: what went in, what stayed out and why."""
+    """Show the content of a request: what was sent, what was left out, and why."""
     with opened(store) as handle:
         found = _channels(handle, conversation, model, agent, directory)
         if len(found) > 1:
@@ -62,15 +58,15 @@ def run(
 def _channels(
     store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None
 ) -> list[KnownSession]:
-    """The channels of a conversation that have something to tell."""
-    store.conversation(conversation)  # that there is one
+    """Return the matching channels of a conversation that have committed requests."""
+    store.conversation(conversation)  # raises if it does not exist
     found = [each for each in SessionManager(store).sessions(conversation) if each.requests]
     if not found:
         raise InvalidInput(NONE_YET.format(name=conversation))
     chosen = [each for each in found if _is_meant(each.channel, model, agent, directory)]
     if not chosen:
         there = "; ".join(str(each.channel) for each in found)
-        raise InvalidSetting(f"{conversation!r} has no request of that kind. There are: {there}.")
+        raise InvalidSetting(f"{conversation!r} has no matching channel", fix=f"Select one of: {there}.")
     return chosen
 
 
@@ -83,7 +79,7 @@ def _list(found: list[KnownSession], *, json: bool) -> None:
     if json:
         print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
         return
-    out.print("several have been shown this; name one with --model, --agent or --directory")
+    out.print("several channels; select one with --model, --agent or --directory")
     table = Table(box=None, header_style="bold")
     for name in ("agent", "model", "directory", "requests", "epoch", "session"):
         figure = name in ("requests", "epoch")

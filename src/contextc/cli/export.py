@@ -1,4 +1,4 @@
-"""`contextc export`: write a conversation as JSON Lines, or as a provider's request."""
+"""`contextc export`: write a conversation as JSON Lines, or as a provider request."""
 
 import os
 import sys
@@ -19,11 +19,13 @@ def run(
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="As a request: openai_chat, anthropic, … (default: JSON Lines of ours)."),
+        typer.Option(
+            "--format", "-f", help="Write a request of this format: openai_chat, anthropic, … (default: JSON Lines)."
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a conversation with all its branches and media as JSON Lines, or its messages as a provider's request."""
+    """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request."""
     with opened(store) as handle:
         if format is not None:
             body, warnings = export_request(handle, conversation, format=format)
@@ -33,7 +35,7 @@ def run(
         elif output == "-":
             try:
                 _write(handle, conversation, sys.stdout.buffer)
-            except BrokenPipeError:  # the reader has seen enough, and that is no failure
+            except BrokenPipeError:  # the reader closed the pipe, which is not an error
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         else:
@@ -43,7 +45,7 @@ def run(
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:
-    partial = f"{output}.part"  # so that a file of that name is always a whole one
+    partial = f"{output}.part"  # so that the target file is always complete
     try:
         with open(partial, "wb", opener=private) as target:
             _write(store, conversation, target)

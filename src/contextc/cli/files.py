@@ -1,4 +1,4 @@
-"""Files that commands read and write; `-` is standard input or output."""
+"""Reading and writing of files by commands. `-` is standard input or output."""
 
 import os
 import sys
@@ -24,16 +24,17 @@ def read(file: str) -> bytes:
 def requests_in(
     file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
 ) -> tuple[Requests, str]:
-    """Return the requests in a file, and their format: the one given by the option, or the one they look like.
+    """Return the requests in a file, and their format: the given one, or else the recognised one.
 
-    `data` is the content of the file where it was read already.
+    `data` is the content of the file, if it was read already.
     """
     data = read(file) if data is None else data
     try:
         known = format or _format_in(data, option)
         if not known:
             raise InvalidSetting(
-                f"{_shown(file)}: its format cannot be recognised. Give it with {option}: {', '.join(format_names())}."
+                f"{_shown(file)}: the format cannot be recognised",
+                fix=f"Pass {option}, one of {', '.join(format_names())}.",
             )
         found = read_requests(data, known)
     except InvalidRequest as error:
@@ -46,7 +47,7 @@ def requests_in(
 
 
 def _format_in(data: bytes, option: str) -> str:
-    """Return the format of a program's session, or of the requests in a file; nothing where it cannot be recognised."""
+    """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
     with suppress(InvalidSetting):
         return session_format(data)
     bodies = read_requests(data).bodies
@@ -57,7 +58,7 @@ def _format_in(data: bytes, option: str) -> str:
     if len(formats) != 1:
         return ""
     (found,) = formats
-    err.print(f"format: {found} (recognised; {option} names another)", soft_wrap=True)
+    err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
     return found
 
 
@@ -66,17 +67,17 @@ def _shown(file: str) -> str:
 
 
 def private(path: str, flags: int) -> int:
-    """An `opener` for a new file that its owner alone can read."""
+    """Open a new file that only its owner can read. For the parameter `opener` of `open`."""
     return os.open(path, flags, 0o600)
 
 
 def write(file: str, data: bytes) -> None:
-    """Write all of it or nothing, into a file that its owner alone can read."""
+    """Write a file completely or not at all. Only its owner can read it."""
     if file == "-":
         try:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # the reader has seen enough, and that is no failure
+        except BrokenPipeError:  # the reader closed the pipe, which is not an error
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     partial = f"{file}.part"

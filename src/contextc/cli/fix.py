@@ -1,4 +1,4 @@
-"""`contextc fix`: a request as its provider accepts it."""
+"""`contextc fix`: repair a request, so that its provider accepts it."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - 
 
 
 def run(file: FileArgument, format: FormatOption = None, output: OutputOption = "-", json: JSONOption = False) -> None:
-    """Repair what the provider would refuse, and say how. Exit code 1 where something remains."""
+    """Repair violations of provider rules, and report the repairs. Exit code 1 if violations remain."""
     requests, known = requests_in(file, format)
     fixed = [fix(body, format=known) for body in requests.bodies]
     left = [violation for body, _ in fixed for violation in lint(body, format=known)]

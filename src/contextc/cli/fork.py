@@ -1,4 +1,4 @@
-"""`contextc fork`: a new conversation that shares the past of another."""
+"""`contextc fork`: create a conversation that shares the history of another."""
 
 from typing import Annotated
 
@@ -10,12 +10,12 @@ from contextc.cli.terminal import JSONOption, StoreOption, count, opened, out, p
 
 def run(
     conversation: Annotated[str, typer.Argument(help="The conversation to fork.")],
-    name: Annotated[str, typer.Argument(help="The name of the new one.")],
+    name: Annotated[str, typer.Argument(help="The name of the new conversation.")],
     at: Annotated[str | None, typer.Option("--at", help="The last message to share: its number, uid or id.")] = None,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Make a new conversation that shares everything up to a message. Nothing is copied."""
+    """Create a conversation that shares all messages up to one. Nothing is copied."""
     with opened(store) as handle:
         found = handle.fork(conversation, name, at=None if at is None else reference(at))
     if json:

@@ -1,4 +1,4 @@
-"""`contextc import`: take in conversations: from a file of ours, requests, or what another program keeps."""
+"""`contextc import`: import conversations from an export, from requests, or from files of other programs."""
 
 import os
 from datetime import UTC, datetime
@@ -27,9 +27,7 @@ COLUMNS = ("messages", "new", "calls", "branches", "tokens")
 SAYS_NOTHING = ("", "", "", "0", "1", "")
 FormatOption = Annotated[
     str | None,
-    typer.Option(
-        "--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: what they look like)."
-    ),
+    typer.Option("--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: recognised)."),
 ]
 
 
@@ -38,9 +36,9 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="FILE...",
-            help="What `contextc export` wrote, requests of a provider, or a file of another program, which is known"
-            " by what is in it; - for standard input. With --from claude-code or codex: the id of a session, or its"
-            " beginning.",
+            help="A file of `contextc export`, requests of a provider, or a file of another program, which is"
+            " recognised by its content; - for standard input. With --from claude-code or codex: the id of a session,"
+            " or a prefix of it.",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--as", help="Another name for the conversation.")] = None,
@@ -49,31 +47,34 @@ def run(
         str | None,
         typer.Option(
             "--from",
-            help=f"What the file is: {', '.join(source_names())}. With claude-code or codex and no file: a list of"
-            " their sessions.",
+            help=f"The program of the file: {', '.join(source_names())}. With claude-code or codex and no file: list"
+            " the sessions.",
         ),
     ] = None,
-    last: Annotated[bool, typer.Option("--last", help="With --from: the newest session.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="With --from: import the newest session.")] = False,
     directory: Annotated[
-        str, typer.Option("--directory", help="With --from: where the program ran (default: here).")
+        str,
+        typer.Option(
+            "--directory", help="With --from: the working directory of the program (default: the current one)."
+        ),
     ] = ".",
-    everywhere: Annotated[bool, typer.Option("--all", help="With --from: wherever the program ran.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="With --from: how many to list.")] = SHOWN,
+    everywhere: Annotated[bool, typer.Option("--all", help="With --from: sessions of all directories.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="With --from: the number of sessions to list.")] = SHOWN,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Take in conversations: from JSON Lines of ours, a provider's requests, or what another program keeps.
+    """Import conversations from an export, from provider requests, or from files of other programs.
 
-    Every conversation of a file comes in; what is there already is not taken twice.
+    All conversations of a file are imported. Messages that exist already are not imported again.
     """
     where, given = None if everywhere else directory, files or []
     if source is not None and not given and not last:
         _list(source, where, limit, json)
         return
     if source is None and (not given or last or everywhere or directory != "."):
-        raise InvalidSetting("Say what to import: a file, or --from claude-code, or --from codex.")
+        raise InvalidSetting("Nothing to import is named", fix="Pass a file, or --from claude-code, or --from codex.")
     if source is not None and given and last:
-        raise InvalidSetting("Give the id of a session, or --last, not both.")
+        raise InvalidSetting("A session and --last cannot be used together", fix="Pass one of the two.")
     with opened(store, new=True) as handle, progress("importing") as report:
         taken = _take(handle, _files(given, source, where, report), source, name, format, report)
     if isinstance(taken, Summary):
@@ -83,7 +84,7 @@ def run(
 
 
 def _files(given: list[str], source: str | None, directory: str | None, report: Progress) -> list[File]:
-    """The files that are meant: by their names, or by the ids of sessions."""
+    """Return the named files. A name may be the id of a session."""
     if not given:
         return [File(session_file(source or "", directory=directory), progress=report)]
     by_id = source is not None and source.replace("_", "-") in kept_names()
@@ -100,7 +101,7 @@ def _files(given: list[str], source: str | None, directory: str | None, report: 
 def _take(
     store: Store, files: list[File], source: str | None, name: str | None, format: str | None, report: Progress
 ) -> Summary | tuple[list[Conversation], list[str]]:
-    """What was taken in; of a file that is no other program's, the conversations and what is to be said of them."""
+    """Import the files. Return a summary; for an export or requests, the conversations and the warnings."""
     if source is None and len(files) == 1:
         (file,) = files
         if format is not None and (file_source(file) is None or holds_requests(file, format)):
@@ -109,11 +110,11 @@ def _take(
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
         if is_own(file):
             before = _length(store, name)
-            said = [f"{name} was there: what was imported follows its {count(before, 'message')}"] if before else []
+            said = [f"{name} already exists: appended after its {count(before, 'message')}"] if before else []
             try:
                 return [import_lines(store, file.read().splitlines(), name, report)], said
             except InvalidImport as error:
-                raise InvalidInput(f"{file.name}, {error}") from error
+                raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
 
 
@@ -135,14 +136,14 @@ def _tell_plainly(found: list[Conversation], said: list[str], json: bool) -> Non
 
 
 def _tell(summary: Summary, json: bool) -> None:
-    """The table for people; what was left out is said beside it."""
+    """Print the summary: the table on standard output, omitted content on standard error."""
     for note in summary.left_out:
         err.print(plain(f"left out: {note}"), soft_wrap=True)
     for each in summary.conversations:
         if each.error is not None:
-            err.print(plain(f"not taken: {each.name}: {each.error}"), soft_wrap=True)
+            err.print(plain(f"not imported: {each.name}: {each.error}"), soft_wrap=True)
     if (new := summary.total("new")) < (known := summary.total("messages")) and known:
-        err.print(f"{count(new, 'message')} new, the others were there")
+        err.print(f"{count(new, 'message')} new, the others already exist")
     if json:
         print_json(summary)
     else:
@@ -150,7 +151,7 @@ def _tell(summary: Summary, json: bool) -> None:
     if summary.stopped is not None:
         stored = count(len(summary.conversations) - summary.refused, "conversation")
         err.print(plain(f"The import stopped: {summary.stopped}"), soft_wrap=True)
-        err.print(f"Stored before that: {stored}. Import the file again to go on.")
+        err.print(f"Stored before that: {stored}. Import the file again to continue.")
     if summary.refused or summary.stopped is not None:
         raise typer.Exit(1)
 
@@ -159,26 +160,26 @@ def _print(summary: Summary) -> None:
     taken = [each for each in summary.conversations if each.error is None]
     if len(taken) == 1:
         (one,) = taken
-        current = f", {one.length:,} of them on its current branch" if one.length != one.messages else ""
+        current = f", {one.length:,} of them on the current branch" if one.length != one.messages else ""
         said = f"{count(one.messages, 'message')}{current}, tip {one.tip[:12]}"
         out.print(f"imported [bold]{plain(one.name)}[/]: {said}", soft_wrap=True)
     else:
         out.print(f"imported {count(len(taken), 'conversation')} from {summary.source}")
     _print_table(taken, summary)
     told = len(summary.left_out) + summary.refused
-    left = f"{count(told, 'thing')} left out: see above" if told else "nothing was left out"
+    left = f"{count(told, 'item')} left out: see above" if told else "nothing was left out"
     out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 
 def _print_table(taken: list[TakenIn], summary: Summary) -> None:
-    """A row a conversation. Where a line is too short for the titles, figures give way that say nothing, and then the
-    titles stand below.
+    """Print one row per conversation. If titles do not fit, columns with default values are dropped first; then the
+    titles are printed below.
     """
     rows = [(plain(each.name), *_figures(each)) for each in taken[:ROWS]]
     if len(taken) > ROWS:
         rows.append((f"… {len(taken) - ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:
-        rows.append(("in all", *_figures(summary.in_all())))
+        rows.append(("total", *_figures(summary.in_all())))
     columns = list(range(len(COLUMNS) + 1))
     heads = ("conversation", *COLUMNS)
     for column in (len(COLUMNS), *range(3, len(COLUMNS))):
@@ -201,7 +202,7 @@ def _print_table(taken: list[TakenIn], summary: Summary) -> None:
 
 
 def _room(heads: tuple[str, ...], rows: list[tuple[str, ...]], columns: list[int]) -> int:
-    """What a line has left for a title."""
+    """Return the width that is left for a title."""
     return out.width - 2 - sum(max(len(each[column]) for each in (heads, *rows)) + 2 for column in columns)
 
 
@@ -223,7 +224,7 @@ def _list(source: str, directory: str | None, limit: int, json: bool) -> None:
         return
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
     if not listed:
-        err.print(plain(f"There is no session of {source} {where}. Look elsewhere with --directory or --all."))
+        err.print(plain(f"No session of {source} found {where}. Search elsewhere with --directory or --all."))
         return
     out.print(f"[bold]{'session':13}  {'when':16}  messages  title[/]", soft_wrap=True)
     for each in listed:
@@ -233,4 +234,4 @@ def _list(source: str, directory: str | None, limit: int, json: bool) -> None:
         if directory is None:
             out.print(f"{'':13}  {plain(each.directory)}", soft_wrap=True)
     if more:
-        err.print(f"and {more:,} older: --limit")
+        err.print(f"and {more:,} older (--limit)")

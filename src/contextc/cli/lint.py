@@ -1,4 +1,4 @@
-"""`contextc lint`: what a provider would refuse in a request."""
+"""`contextc lint`: check a request against the rules of its provider."""
 
 from typing import Annotated
 
@@ -25,12 +25,12 @@ def run(
     format: FormatOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Name every rule of the provider that a request breaks. Exit code 1 where there is one."""
+    """Report every provider rule that a request violates. Exit code 1 if there is one."""
     data = read(file)
     if (calls := recorded(data, format)) is not None:
         several = True
         found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in calls]
-        err.print(f"a HAR recording: {count(len(calls), 'request')} of models in it", soft_wrap=True)
+        err.print(f"HAR recording: {count(len(calls), 'model request')}", soft_wrap=True)
     else:
         requests, known = requests_in(file, format, data=data)
         several = requests.shape == "lines"
@@ -44,7 +44,7 @@ def run(
         for where, violations in found:
             if violations:
                 _show(where, violations)
-        out.print(count(total, "violation") if total else "nothing to complain about")
+        out.print(count(total, "violation") if total else "no violations")
     if any(violations for _, violations in found):
         raise typer.Exit(1)
 
@@ -52,8 +52,8 @@ def run(
 def _show(where: str, violations: list[Violation]) -> None:
     table = Table(title=where or None, box=None)
     table.add_column("code", no_wrap=True)
-    for heading in ("where", "what is wrong, and what the provider says"):
-        table.add_column(heading, overflow="fold")  # what is cut off cannot be searched for
+    for heading in ("where", "problem, and error of the provider"):
+        table.add_column(heading, overflow="fold")  # a cut text cannot be searched for
     for each in violations[:MOST_SHOWN]:
         error = f"\n[dim]{plain(each.error)}[/]" if each.error else ""
         table.add_row(each.code, plain(each.path), plain(each.message) + error)

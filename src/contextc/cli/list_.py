@@ -1,4 +1,4 @@
-"""`contextc list`: what is in a store."""
+"""`contextc list`: list the conversations of a store."""
 
 from datetime import UTC, datetime
 
@@ -7,11 +7,11 @@ from rich.cells import cell_len
 from contextc.cli.terminal import JSONOption, StoreOption, opened, out, print_json, printable
 from contextc.store.branches import branch_counts
 
-COLUMNS = ("conversation", "messages", "branches", "begun")
+COLUMNS = ("conversation", "messages", "branches", "created")
 
 
 def run(store: StoreOption = None, json: JSONOption = False) -> None:
-    """Show the conversations of a store."""
+    """List the conversations of a store."""
     with opened(store) as handle:
         found = handle.conversations()
         counts = handle.read(branch_counts)
@@ -29,7 +29,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
     ]
     widths = [max(map(cell_len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     out.print(f"[bold]{_line(COLUMNS, widths)}[/]", soft_wrap=True)
-    out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a table of rich takes a millisecond for each
+    out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a rich table takes a millisecond per row
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -37,7 +37,7 @@ def run(
         first = lines[0] if len(lines) == 1 and len(lines[0]) <= LONGEST else f"{lines[0][:LONGEST]}…"
         if not agreed(f"Redact {what}", yes, detail=f"({found.role}: {first})", json=json):
             return
-        handle.redact(conversation, found.uid)  # a number could be another message's by now
+        handle.redact(conversation, found.uid)  # a number may refer to another message by now
         pending = handle.pending_erasure
     if json:
         print_json(

@@ -1,4 +1,4 @@
-"""`contextc rule`: what a rule says, and why."""
+"""`contextc rule`: explain a lint rule."""
 
 from typing import Annotated
 
@@ -10,14 +10,12 @@ from contextc.formats.pages import entry, find_rule, rules_of
 
 
 def run(
-    code: Annotated[
-        str | None, typer.Argument(help="The code of a rule, such as ANT014, or how some begin: ANT.")
-    ] = None,
+    code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
     format: Annotated[
         str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
     ] = None,
 ) -> None:
-    """Explain a rule: what, why, what the provider says, an example, the repair. Without a code: list them."""
+    """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""
     found = rules_of(format, (code or "").upper())
     if code is not None and (not found or found[0][1].code == code.upper()):
         out.print(plain(entry(find_rule(code))), soft_wrap=True)

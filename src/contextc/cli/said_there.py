@@ -1,4 +1,4 @@
-"""`contextc doctor --format`: what of each conversation a format could not say as it is, before anybody goes there."""
+"""`contextc doctor --format`: check whether conversations can be converted to a format."""
 
 import msgspec
 
@@ -13,23 +13,23 @@ from contextc.wire import Violation, lint
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation as a request of a format: what it does not say as it was, and what would be refused in it."""
+    """The result for one conversation: what the conversion changes, and the violations of the converted request."""
 
     conversation: str
     notes: list[str] = []
     violations: list[Violation] = []
     error: str = ""
-    """Why no request can be made of it."""
+    """The reason why it cannot be converted."""
 
 
 def look(store: Store, conversation: str | None, format: str) -> list[Look]:
-    """All conversations of a store, or one, as requests of a format."""
-    formatter(format)  # an unknown one is refused before anything is read
+    """Convert all conversations of a store, or one, and return the results."""
+    formatter(format)  # raises for an unknown format
     names = conversation_names(store)
     if conversation is not None:
         names = [conversation] if conversation in names else [store.conversation(conversation).name]
     found: list[Look] = []
-    with progress("looking") as bar:
+    with progress("converting") as bar:
         for name in names:
             found.append(_look(store, name, format))
             bar(len(found), len(names))
@@ -42,7 +42,7 @@ def _look(store: Store, name: str, format: str) -> Look:
     except ContextcError as error:
         return Look(conversation=name, error=str(error))
     if not body.get(formatter(format).messages_key):
-        return Look(conversation=name, notes=[*warnings, "empty: nothing in it can be sent there"])
+        return Look(conversation=name, notes=[*warnings, "empty: it has no content for this format"])
     return Look(conversation=name, notes=warnings, violations=lint(body, format=format))
 
 
@@ -52,7 +52,7 @@ def show_look(found: list[Look], format: str, json: bool) -> None:
         return
     told = [each for each in found if each.notes or each.violations or each.error]
     for each in told:
-        lines = [f"[red]cannot be sent[/]: {plain(each.error)}"] if each.error else []
+        lines = [f"[red]cannot be converted[/]: {plain(each.error)}"] if each.error else []
         lines += [f"[red]{one.code}[/] {plain(one.path)}: {plain(one.message)}" for one in each.violations]
         print_block(f"[bold]{plain(each.conversation)}[/]", *lines, *map(plain, each.notes))
-    out.print(f"{count(len(found) - len(told), 'conversation')} said in full, {len(told):,} not")
+    out.print(f"{count(len(found) - len(told), 'conversation')} convertible without changes, {len(told):,} not")

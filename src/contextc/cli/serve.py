@@ -1,4 +1,4 @@
-"""`contextc serve`: the API and the page, on this machine unless somebody says otherwise."""
+"""`contextc serve`: run the HTTP API and the web UI, by default for this machine only."""
 
 import ipaddress
 import logging
@@ -43,12 +43,10 @@ TOKEN = "CONTEXTC_TOKEN"
 
 def run(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 takes any that is free.")] = PORT,
+    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model", "-m", help="Whom to ask unless a conversation names another (default: configured, or local)"
-        ),
+        typer.Option("--model", "-m", help="The default provider and model (default: configured, or local)."),
     ] = None,
     agent: AgentOption = DEFAULT_AGENT,
     system: SystemOption = None,
@@ -64,18 +62,18 @@ def run(
         ),
     ] = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Ask for no token: every user of this machine gets in.")
+        bool, typer.Option("--no-token", help="Require no token: every user of this machine has access.")
     ] = False,
     origin: Annotated[
         list[str] | None,
-        typer.Option("--origin", help="Another page that may ask, like http://localhost:3000; repeat it."),
+        typer.Option("--origin", help="Another allowed origin, as in http://localhost:3000; repeatable."),
     ] = None,
     open: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open a browser (default: where there is a screen).")
+        bool | None, typer.Option("--open/--no-open", help="Open a browser (default: if there is a display).")
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Serve the page and the HTTP API. Ctrl-C stops it, and the turns that run: what was said so far stays."""
+    """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
     check_numbers(budget=budget, output=output, steps=steps)
     try:
         from contextc.web.app import application
@@ -85,14 +83,14 @@ def run(
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InvalidSetting(
-            f"The package {error.name!r} is not installed. Install it: pip install 'contextc[web]'"
+            f"The package {error.name!r} is not installed", fix="Install it: pip install 'contextc[web]'"
         ) from error
     from contextc.agents.whom import find
     from contextc.cli.chat.wish import system_of
 
     secret = _token(host, token, no_token)
     folder = folder_of(root)
-    find(model)  # whom nobody knows is said before anything begins
+    find(model)  # an unknown model raises before the server starts
     options = Options(
         model=model,
         agent=agent,
@@ -116,7 +114,7 @@ def run(
 
 
 def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> None:
-    """Print the address, and open it where that is wanted, when the server can be asked."""
+    """Print the address when the server is ready, and open it in a browser if requested."""
     out.print(f"contextc is at [bold]{plain(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
         out.print(f"with its token: {plain(_with_token(address, secret))}", soft_wrap=True)
@@ -128,9 +126,9 @@ def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> 
 
 
 def _redirect(link: str, leaving: ExitStack) -> str:
-    """The address of a file that only this user may read, and that leads to a link. It is removed at the end.
+    """Return the address of a temporary file that redirects to a link, and that only this user can read.
 
-    A browser is started with an address in its arguments, which every user of the machine can list.
+    Without it, the token would be in the arguments of the browser, which every user of the machine can list.
     """
     number, path = tempfile.mkstemp(prefix="contextc-", suffix=".html")  # mode 0600
     leaving.callback(Path(path).unlink, missing_ok=True)
@@ -147,26 +145,27 @@ def _with_token(address: str, secret: str) -> str:
 
 
 def _token(host: str, given: str | None, none: bool) -> str:
-    """The token that clients must send; empty where none is wanted. A random one unless one is given."""
+    """Return the token that clients must send: the given one, or else a random one; "" with --no-token."""
     if none:
         if given:
-            raise InvalidSetting("--token and --no-token cannot be used together. Leave one of them out.")
+            raise InvalidSetting("--token and --no-token cannot be used together", fix="Pass one of the two.")
         if not _is_here(host):
-            raise InvalidSetting(f"--no-token: only for loopback addresses, got --host {host}. Leave --no-token out.")
+            raise InvalidSetting(f"--no-token needs a loopback address, got --host {host}", fix="Remove --no-token.")
         return ""
     secret = (given if given is not None else os.environ.get(TOKEN, "")).strip()
     if secret and not (secret.isascii() and secret.isprintable()):
-        raise InvalidSetting("A token is made of letters, digits and signs, without others than those of ASCII.")
+        raise InvalidSetting("A token must consist of printable ASCII characters.")
     if secret and len(secret) < SHORTEST_TOKEN:
         raise InvalidSetting(
             f"{TOKEN if given is None else '--token'}: a token must have {SHORTEST_TOKEN} characters or more, got "
-            f"{len(secret)}. Leave it out to have a random one made."
+            f"{len(secret)}",
+            fix="Leave it out to use a random one.",
         )
     return secret or secrets.token_urlsafe(32)
 
 
 def _is_here(host: str) -> bool:
-    """Whether only this machine can ask."""
+    """Return True if only this machine can connect."""
     if host == "localhost":
         return True
     try:
@@ -176,7 +175,7 @@ def _is_here(host: str) -> bool:
 
 
 def _hosts(host: str) -> tuple[str, ...]:
-    """The names to answer to. Where it listens everywhere, nobody can say all of them, and the token is the guard."""
+    """Return the accepted host names. On all interfaces, they are not known, and only the token protects."""
     if host in EVERYWHERE:
         return ("*",)
     return tuple(dict.fromkeys([*HERE, _bracketed(host).lower(), socket.gethostname().lower()]))
@@ -191,23 +190,25 @@ def _bracketed(host: str) -> str:
 
 
 def _origin(given: str) -> str:
-    """A page's origin as browsers say it: in small letters, and without the port that goes without saying."""
+    """Return an origin as browsers send it: in lower case, and without a default port."""
     try:
         found = urlsplit(given.strip().rstrip("/"))
         name, port = found.hostname or "", found.port
-    except ValueError:  # no such port, or half of an address in brackets
+    except ValueError:  # invalid port, or an unclosed bracket
         name, port, found = "", None, urlsplit("")
     more = found.path or found.query or found.fragment or "@" in found.netloc
     if found.scheme not in USUAL_PORTS or not name or more:
         raise InvalidSetting(
-            f"--origin {given}: write it as http://localhost:3000, without a path and without a login."
+            "--origin must be scheme, host and port",
+            got=given,
+            fix="Write it as http://localhost:3000, without a path and without a login.",
         )
     shown = "" if port in (None, USUAL_PORTS[found.scheme]) else f":{port}"
     return f"{found.scheme}://{_bracketed(name)}{shown}"
 
 
 def _has_screen() -> bool:
-    """Whether somebody sits here who would see a browser."""
+    """Return True if there is a terminal and a display for a browser."""
     if not sys.stdout.isatty():
         return False
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

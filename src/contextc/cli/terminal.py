@@ -1,4 +1,4 @@
-"""What the commands share: where they print, the store they open, how they show progress."""
+"""Functions that the commands share: consoles, opening the store, progress, confirmation."""
 
 import os
 import sys
@@ -21,27 +21,28 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: what is configured)")
+    str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: recognised)"),
+    typer.Option("--format", "-f", help="The format: openai_chat, anthropic, gemini, … (default: recognised)."),
 ]
-JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
 
 
 @contextmanager
 def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
-    """The configured store. Only a command that may begin a `new` one makes a file where there is none.
+    """Open the configured store. Only with `new`, a missing file is created, and expired content is redacted.
 
-    Old content is redacted only there, too: looking at a store changes nothing in it. If the command fails, a file that
-    was made for it and holds nothing is removed.
+    So commands that read change nothing. If the command fails, a file that was created and is empty is removed.
     """
     settings = read_settings(store)
     age, missing = settings.retention_age(), missing_file(settings)
     if missing and not new:
-        raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
+        raise InvalidSetting(
+            f"{settings.store.value}: store not found", fix="Create one with `contextc import` or `contextc chat`."
+        )
     if missing and settings.store.source == "default":
         make_private_folder(os.path.dirname(missing))
     try:
@@ -56,7 +57,7 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
 
 
 def missing_file(settings: Settings) -> str | None:
-    """The path of a SQLite store whose file is not there."""
+    """Return the path of a SQLite store if its file is missing."""
     scheme, _, path = settings.store.value.partition(":///")
     path = os.path.expanduser(path.partition("?")[0])
     return path if scheme == "sqlite" and path and not os.path.exists(path) else None
@@ -64,7 +65,7 @@ def missing_file(settings: Settings) -> str | None:
 
 @contextmanager
 def progress(title: str) -> Generator[Callable[[int, int], None]]:
-    """A bar on standard error, where a person is looking; nothing elsewhere."""
+    """Show a progress bar on standard error, if it is a terminal."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
@@ -72,14 +73,14 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
 
 
 def agreed(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
-    """Ask a person whether to do something that cannot be undone, unless `yes` is given.
+    """Ask for confirmation of an action that cannot be undone, unless `yes` is given.
 
-    Only the question contains `detail`, which may be a secret: an error may be logged.
+    Only the question contains `detail`, which may be a secret. An error may be logged.
     """
     if yes:
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidSetting(f"{what}: there is no terminal to confirm it at. Add --yes.")
+        raise InvalidSetting(f"{what}: no terminal to confirm it at", fix="Add --yes.")
     if typer.confirm(f"{printable(f'{what} {detail}'.strip())}?"):
         return True
     out.print("nothing was changed")
@@ -87,10 +88,10 @@ def agreed(what: str, yes: bool, *, detail: str = "", json: bool = False) -> boo
 
 
 def warn_of_pending(erasures: int) -> None:
-    """Say that removed content is still in the files of a store."""
+    """Warn that removed content is still in the files of a store."""
     if erasures:
         err.print(
-            "pending: the content is still in the store's files, because another connection reads from them. It is "
+            "pending: the content is still in the files of the store, because another connection reads them. It is "
             "removed when the store is next opened after that.",
             soft_wrap=True,
         )
@@ -101,12 +102,12 @@ def count(number: int, noun: str) -> str:
 
 
 def plain(text: str) -> str:
-    """What is in a store is data: nothing in it may style, or steer, a terminal."""
+    """Return a text for printing with rich, without markup and control characters."""
     return escape(printable(text))
 
 
 def printable(text: str) -> str:
-    """A text as a terminal may be given it without rich: characters that steer one are replaced."""
+    """Return a text for a terminal, with control characters replaced."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""`contextc tour`: what contextc does, in a minute, on a fresh SQLite file."""
+"""`contextc tour`: a demonstration of contextc on a temporary SQLite file."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ time.sleep(60)
 
 
 def run() -> None:
-    """Take a tour: append, compile, fork, edit, and a process that is killed while it writes."""
+    """Run a demonstration: append, compile, fork, edit, and recover from a killed process."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tour.db")
         with open_store(f"sqlite:///{path}") as store:
@@ -41,11 +41,11 @@ def run() -> None:
             _fork_and_edit(store)
             _kill_a_writer(store, path)
             _check(store)
-    out.print("\nYours to keep: [bold]contextc --help[/], or [bold]import contextc as cc[/] as the README shows.")
+    out.print("\nNext: [bold]contextc --help[/], or [bold]import contextc as cc[/] as the README shows.")
 
 
 def _append(store: Store) -> None:
-    _title("1  A conversation is a chain", "Each message's id is the hash of its content and of the id before it.")
+    _title("1  A conversation is a chain", "Each message's id is a hash of its content and of the previous id.")
     store.append("demo", user("Help me build a feature"))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
     store.append("demo", assistant("Let me look.", tool_calls=[call]))
@@ -55,18 +55,20 @@ def _append(store: Store) -> None:
 
 
 def _compile(store: Store) -> None:
-    _title("2  What one model should see", "The same log for one model and one budget, and an account of every line.")
+    _title(
+        "2  The request for one model", "The same log for one model and one budget, with a manifest of every message."
+    )
     store.append("demo", user("Two, please."))
     whom = provider("anthropic:claude-opus-5-5", window=8_000, output=1_000)
     show(preview(store, whom, "demo", system_prompt="You are a coder.").manifest)
 
 
 def _fork_and_edit(store: Store) -> None:
-    _title("3  Nothing destroys history", "A fork shares its past and copies nothing; an edit is a new branch.")
+    _title("3  History is never lost", "A fork shares its history and copies nothing. An edit is a new branch.")
     store.fork("demo", "what-if", at=3)
     store.append("what-if", assistant("The file prints 1. I would rather write a test first."))
     store.edit("demo", 1, user("Help me build a feature, with tests"))
-    table = Table("conversation", "branch", "begins after", "messages", "", box=None, header_style="bold")
+    table = Table("conversation", "branch", "starts after", "messages", "", box=None, header_style="bold")
     for conversation in store.conversations():
         for branch in store.branches(conversation.name):
             current = "[green]current[/]" if branch.current else ""
@@ -75,7 +77,7 @@ def _fork_and_edit(store: Store) -> None:
 
 
 def _kill_a_writer(store: Store, path: str) -> None:
-    _title("4  Nothing is lost", "A second process streams an answer and is killed with SIGKILL in the middle of it.")
+    _title("4  Crash recovery", "A second process streams an answer and is killed with SIGKILL during it.")
     with subprocess.Popen(
         [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"],
         stdout=subprocess.PIPE,
@@ -83,19 +85,19 @@ def _kill_a_writer(store: Store, path: str) -> None:
         start_new_session=True,
     ) as child:
         try:
-            assert child.stdout is not None, "it was asked for"
+            assert child.stdout is not None, "stdout is a pipe"
             while child.stdout.readline().strip() not in ("parser,", ""):
                 pass
             time.sleep(0.4)
         finally:
             child.send_signal(signal.SIGKILL)
     for recovered in store.recover():
-        out.print(f"recovered what agent [bold]{recovered.agent}[/] had written until then:")
+        out.print(f"recovered the partial answer of agent [bold]{recovered.agent}[/]:")
         _show(list(recovered.messages))
 
 
 def _check(store: Store) -> None:
-    _title("5  And it adds up", "The doctor follows every chain, link by link.")
+    _title("5  Verification", "The doctor verifies every chain, link by link.")
     faults = [finding for finding in examine(store) if finding.kind == "fault"]
     out.print("[green]no faults[/]" if not faults else f"[red]{len(faults)} faults[/]")
 
@@ -106,7 +108,7 @@ def _title(title: str, text: str) -> None:
 
 
 def _show(messages: list[Message]) -> None:
-    table = Table("seq", "role", "says", "status", "id", box=None, header_style="bold")
+    table = Table("seq", "role", "content", "status", "id", box=None, header_style="bold")
     for message in messages:
         table.add_row(str(message.seq), message.role, _says(message), message.status, message.id[:16])
     out.print(table)

@@ -1,4 +1,4 @@
-"""`contextc trust`: use the settings of a project's `contextc.toml`, after looking at them."""
+"""`contextc trust`: accept the settings of a project's `contextc.toml`."""
 
 import os
 import sys
@@ -17,19 +17,19 @@ from contextc.providers.named import check_facts
 def run(
     folder: Annotated[Path, typer.Argument(help="The project's folder.")] = Path("."),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Trust it no longer.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Revoke the trust.")] = False,
 ) -> None:
-    """Trust the contextc.toml of a project: show what it changes, ask, and remember it until the file changes."""
+    """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes."""
     path = folder.expanduser() / FILE
     if forget:
-        out.print("trusted no longer" if distrust(str(path)) else "it was not trusted", soft_wrap=True)
+        out.print("trust revoked" if distrust(str(path)) else "it was not trusted", soft_wrap=True)
         return
     if not path.is_file():
-        raise InvalidSetting(f"{path}: not found. Name the folder that holds the project's {FILE}.")
+        raise InvalidSetting(f"{path}: not found", fix=f"Name the folder of the project's {FILE}.")
     check(str(path))
     file = project_file(folder=str(folder.expanduser()))
     if file is None:
-        out.print(f"{plain(str(path))} needs no trust: it changes nothing that could do harm, or is trusted already")
+        out.print(f"{plain(str(path))} needs no trust: it has no security-relevant settings, or is already trusted")
     elif yes or ask(file):
         if yes:
             show(file)
@@ -40,7 +40,7 @@ def run(
 
 
 def check(path: str) -> None:
-    """Raise InvalidSetting if a command would refuse a project's file although it is trusted."""
+    """Raise InvalidSetting if the settings of a project file are invalid, trusted or not."""
     for name, facts in check_project(path).items():
         check_facts(name, facts)
 
@@ -54,9 +54,9 @@ def can_be_trusted(file: ProjectFile) -> bool:
 
 
 def ask(file: ProjectFile) -> bool:
-    """Show what a project's file changes and ask a person whether to use it."""
+    """Show the changes of a project file, and ask for confirmation."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidSetting(f"{file.path}: no terminal to ask at. Read the file, then add --yes.")
+        raise InvalidSetting(f"{file.path}: no terminal to confirm it at", fix="Read the file, then add --yes.")
     show(file)
     return typer.confirm("Use these settings from now on, until the file changes?", default=False, err=True)
 

@@ -1,4 +1,4 @@
-"""Looks a store over, and heals the conversations in it."""
+"""Verification of a store, and repair of its conversations."""
 
 from contextc.doctor.damage import conversation_names
 from contextc.doctor.examining import examine

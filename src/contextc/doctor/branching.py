@@ -1,8 +1,8 @@
-"""The rows of the branch table, read without believing them: where each branch begins, and what is wrong with that.
+"""Check of the rows of the branch table: the start of each branch, and what is wrong with it.
 
-A branch begins after a message of an older branch of its tree. Where its row says something else, the message is looked
-for by its id, which says what stood before it; so a wrong parent or number costs nothing but a new branch. Only where
-that message is nowhere is what came before lost.
+A branch starts after a message of an older branch of its tree. If its row is wrong, that message is searched by its id,
+which depends on all messages before it. So a wrong parent or number costs only a new branch. The earlier messages are
+lost only if that message is missing.
 """
 
 from contextc.doctor.links import Branch
@@ -16,7 +16,7 @@ BASE = " LEFT JOIN message m ON m.place = b.parent * 4294967296 + b.base_seq AND
 
 
 def branch_table(tx: Transaction, tree: int | None = None) -> list[Branch]:
-    """All branches, or those of a tree, in the order of trees and numbers: a parent before what begins on it."""
+    """Return all branches, or those of a tree, ordered by tree and number. A parent comes before its children."""
     which, values = ("", ()) if tree is None else (" WHERE b.tree = ?", (tree,))
     rows = tx.rows(f"{COLUMNS}{BASE}{which}", *values)
     read = {row[0]: (_read(row), row[-1] is not None) for row in rows}
@@ -31,7 +31,7 @@ def _read(row: Row) -> Branch:
 
 
 def _number(value: object) -> int:
-    """-1, which is no number of anything, where a row holds something else than a number."""
+    """Return the number in a row; -1, which is never valid, if the value is not a number."""
     return value if isinstance(value, int) else -1
 
 
@@ -39,7 +39,7 @@ def _looked_at(tx: Transaction, branch: Branch, found: bool, read: dict[int, tup
     if branch.number == branch.tree:
         if branch.parent is None and branch.base == 0:
             return branch
-        return branch._replace(parent=None, base=0, wrong="It is the first of its tree, and begins on another branch.")
+        return branch._replace(parent=None, base=0, wrong="It is the first branch of its tree, but has a parent.")
     wrong = _wrong(branch, found, read)
     return _followed(tx, branch._replace(wrong=wrong)) if wrong else branch
 
@@ -47,22 +47,22 @@ def _looked_at(tx: Transaction, branch: Branch, found: bool, read: dict[int, tup
 def _wrong(branch: Branch, found: bool, read: dict[int, tuple[Branch, bool]]) -> str:
     parent, _ = read.get(branch.parent or 0, (None, False))
     if branch.parent == branch.number:
-        return "It begins on itself."
+        return "Its parent is the branch itself."
     if branch.parent is None:
-        return "It begins on no branch, and is not the first of its tree."
+        return "It has no parent, but is not the first branch of its tree."
     if parent is None:
-        return f"Branch {branch.parent}, on which it begins, is not there."
+        return f"Its parent, branch {branch.parent}, is missing."
     if parent.tree != branch.tree:
-        return f"Branch {parent.number}, on which it begins, is of another tree."
+        return f"Its parent, branch {parent.number}, belongs to another tree."
     if parent.number > branch.number:
-        return f"Branch {parent.number}, on which it begins, is younger."
+        return f"Its parent, branch {parent.number}, is newer."
     if branch.base and not found:
-        return f"Message {branch.base} of branch {parent.number}, after which it begins, is not there."
+        return f"It starts after message {branch.base} of branch {parent.number}, which is missing."
     return ""
 
 
 def _followed(tx: Transaction, branch: Branch) -> Branch:
-    """The branch with the parent and the base its messages have, as far as that can be told."""
+    """Return the branch with the parent and the base that its messages show, as far as they show them."""
     seq = int.from_bytes(branch.base_id[:DEPTH_BYTES])
     row = tx.row(
         "SELECT b.number FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ?"

@@ -1,6 +1,6 @@
-"""Damage of the files themselves, as the database's own check finds it, and what can still be read in spite of it.
+"""Damage of the database files, as the database's own check reports it, and what can still be read.
 
-Nothing is healed there: whoever writes into a damaged file may lose what is left. What can be read is said, because it
+Nothing is repaired: a write into a damaged file may destroy more. Readable conversations are listed, so that they
 can be exported.
 """
 
@@ -11,12 +11,12 @@ from contextc.errors import StoreCorrupt
 from contextc.store import Store
 
 MOST_SAID = 3
-WHY = "Nothing that stands there can be believed."
-WOULD = "cannot be healed: restore a copy, or recover the file with the database's own tools"
+WHY = "The data in the file cannot be trusted."
+WOULD = "cannot be repaired: restore a backup, or recover the file with the database's own tools"
 
 
 def damages(store: Store) -> Iterator[Finding]:
-    """What is wrong with the files; after that, each conversation that cannot be read whole for it."""
+    """Return the damage of the files, then each conversation that cannot be read completely."""
     said = _said(store)
     if not said:
         return
@@ -25,14 +25,14 @@ def damages(store: Store) -> Iterator[Finding]:
     would = WOULD
     if whole:
         listed = ", ".join(map(repr, whole))
-        would += f". What can still be read whole: {listed}. Export it, with ?mode=ro behind the address of the store"
+        would += f". Readable conversations: {listed}. Export them, with ?mode=ro appended to the store address"
     yield _fault(None, "database", " ".join(said[:MOST_SAID]) + more, would)
     for name, error in torn.items():
-        yield _fault(name, "database", f"It cannot be read whole: {error}", WOULD)
+        yield _fault(name, "database", f"It cannot be read completely: {error}", WOULD)
 
 
 def conversation_names(store: Store) -> list[str]:
-    """The conversations of a store, those too that cannot be described. Nothing, where not even that can be read."""
+    """Return the names of all conversations, also of damaged ones. Empty if the names cannot be read."""
     try:
         rows = store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY name"))
     except StoreCorrupt:
@@ -43,19 +43,19 @@ def conversation_names(store: Store) -> list[str]:
 def _said(store: Store) -> list[str]:
     try:
         rows = store.read(lambda tx: tx.rows(tx.dialect.check) if tx.dialect.check else [])
-    except StoreCorrupt as error:  # so damaged that not even the check goes through
-        return [f"Its own check ends with: {_reason(error)}"]
+    except StoreCorrupt as error:  # the check itself fails
+        return [f"The check of the database failed: {_reason(error)}"]
     lines = [line.strip().rstrip(".") for (text,) in rows if text != "ok" for line in str(text).splitlines()]
     return [f"{line}." for line in lines if line and not line.startswith("***")]
 
 
 def _reason(error: StoreCorrupt) -> str:
-    """What the database said, where it was the database."""
+    """Return the text of the database error, if there is one."""
     return f"{str(error.__cause__ or error).rstrip('.')}."
 
 
 def _read(store: Store) -> tuple[list[str], dict[str, str]]:
-    """The conversations that can be read whole, and those that cannot, with the reason."""
+    """Return the conversations that can be read completely, and the others with the reason."""
     whole, torn = list[str](), dict[str, str]()
     for name in conversation_names(store):
         try:
@@ -66,7 +66,7 @@ def _read(store: Store) -> tuple[list[str], dict[str, str]]:
         if found == length:
             whole.append(name)
         else:
-            torn[name] = f"{counted(length - found, 'message')} of {length:,} cannot be found."
+            torn[name] = f"{counted(length - found, 'message')} of {length:,} not found."
     return whole, torn
 
 

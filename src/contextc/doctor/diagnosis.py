@@ -1,6 +1,7 @@
-"""One line of a conversation, from its root to its tip: all that healing would put right, and where that begins.
+"""Check of one chain, from the root to the tip of a branch: all problems that a repair fixes, and where it starts.
 
-It is read in one transaction, so what a dry run tells is what healing does if nobody writes in between.
+The chain is read in one transaction. So a dry run reports exactly what a repair does, unless there is a write in
+between.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from contextc.store.reading import as_id
 
 
 class Diagnosis(NamedTuple):
-    """What is wrong with a line. Healing begins a branch after `base`, the last message that can stay where it is."""
+    """The problems of a chain. A repair starts a branch after `base`, the last message that can stay in place."""
 
     line: int
     end: int
@@ -30,12 +31,12 @@ class Diagnosis(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """How many messages stand behind the base."""
+        """The number of messages after the base."""
         return self.end - self.base.seq if self.base is not None else 0
 
 
 def diagnose(tx: Transaction, branches: dict[int, Branch], number: int) -> Diagnosis:
-    """What is wrong with the line that ends on a branch. What cannot be read is taken as lost: so it will be healed."""
+    """Check the chain that ends on a branch. Unreadable messages count as lost, as in a repair."""
     end = end_of(tx, branches[number])
     edges = edges_of(tx, number)
     edge = edges[-1] if edges else 0
@@ -54,44 +55,44 @@ def diagnose(tx: Transaction, branches: dict[int, Branch], number: int) -> Diagn
 
 
 def end_of(tx: Transaction, branch: Branch) -> int:
-    """The last message of a branch; where it has none of its own, the one it begins after."""
+    """Return the seq of the last message of a branch; if it has none of its own, the seq it starts after."""
     low, high = place(branch.number, 0), place(branch.number, SEQ_MASK)
     row = tx.row("SELECT max(place) FROM message WHERE place BETWEEN ? AND ?", low, high)
     return row[0] & SEQ_MASK if row is not None and row[0] is not None else branch.base
 
 
 def edges_of(tx: Transaction, branch: int, after: int = 0) -> list[int]:
-    """The messages behind which the context was cleared on a line."""
+    """Return the seqs of a branch after which the context was cleared."""
     low, high = place(branch, after), place(branch, SEQ_MASK)
     rows = tx.rows("SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return [where & SEQ_MASK for (where,) in rows]
 
 
 def line_rows(tx: Transaction, branches: dict[int, Branch], number: int, after: int, upto: int) -> Iterator[Row]:
-    """The messages of a line after one of them, held against their ids."""
+    """Return the messages of a chain after a seq, verified against their ids."""
     line = lineage_of(branches, number)
     before = _spot(tx, branches, number, after).id
     return follow(rows_between(lambda work: work(tx), line, after, upto), before, after, upto)
 
 
 def troubles_of(row: Row, pairs: Pairs, blobs: Blobs) -> list[Trouble]:
-    """What is wrong with one message, itself and among those before it."""
+    """Return the problems of one message, alone and in relation to those before it."""
     found = [row.trouble] if row.trouble is not None else []
     if row.message is None:
         return found
     for index, name, code in blobs.wrong(row.message):
-        what = "is gone" if code == "missing-blob" else "has other bytes than it was named for"
+        what = "is missing" if code == "missing-blob" else "has bytes that do not match its name"
         found.append(Trouble(code, row.seq, f"Blob {name} {what}.", index, name=name))
     return found + pairs.see(row.seq, row.message)
 
 
 def is_relevant(trouble: Trouble, edge: int) -> bool:
-    """Whether it is damage, or stands where requests are made of: behind the last reset."""
+    """Return True if it is damage, or part of the context of requests: after the last reset."""
     return trouble.code in DAMAGE or trouble.seq > edge
 
 
 def lost_base(branch: Branch) -> Trouble | None:
-    """Where a branch begins on another one, or after another message, than it can."""
+    """Return the problem of a branch whose parent or base is invalid."""
     return Trouble("lost-base", branch.base + 1, branch.wrong) if branch.wrong else None
 
 
@@ -102,5 +103,5 @@ def _spot(tx: Transaction, branches: dict[int, Branch], number: int, seq: int) -
             return Spot(branch, seq, as_id(row[0]))
     root = branches.get(branches[number].tree)
     if root is None:
-        raise StoreCorrupt(f"Branch {branches[number].tree}, with which it begins, is not there. Restore a copy.")
+        raise StoreCorrupt(f"Branch {branches[number].tree}, the root of its tree, is missing", fix="Restore a backup.")
     return Spot(root.number, 0, root.base_id)

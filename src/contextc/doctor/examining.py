@@ -1,9 +1,9 @@
-"""Looks a store over and says what is wrong with it, why that matters, and what healing would do. It changes nothing.
+"""Scan of a store: its problems, their consequences, and what a repair would do. It changes nothing.
 
-Every branch is followed link by link: the numbers have no gap, and each message's content gives its id. The lines that
-conversations go on with are also asked for what requests have to put right each time: calls without results, results
-without calls. Each message is read once, however many forks share it. The database's own check comes first, because
-nothing else can be believed where that fails; then the rows that say which conversations and branches there are.
+Every branch is verified link by link: the numbers have no gap, and each message's content matches its id. On current
+branches, calls without results and results without calls are reported too, which every request has to correct. Each
+message is read once, also if forks share it. The database's own check comes first, because nothing else can be trusted
+if it fails. The rows of conversations and branches come next.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ Progress = Callable[[int, int], None]
 
 
 def examine(store: Store, progress: Progress | None = None, *, conversation: str | None = None) -> Iterator[Finding]:
-    """Every finding, of all conversations or of one; `progress` is told how many messages were looked at, of how many.
+    """Return the findings of all conversations, or of one. `progress` gets the number of messages done and the total.
 
-    What is found on a line that was healed, and that nobody goes on with, is not told again.
+    Problems of a branch that was repaired, and is not current, are not reported again.
     """
     if damage := list(damages(store)):
         yield from damage
@@ -51,7 +51,7 @@ def examine(store: Store, progress: Progress | None = None, *, conversation: str
 
 
 def _pending(store: Store) -> Iterator[Finding]:
-    """Content that was erased from the record, and not from the files yet."""
+    """Return a finding for content that was erased from the records, but not from the files yet."""
     if count := store.pending_erasure:
         yield Finding(
             kind="note",
@@ -70,7 +70,7 @@ def _rows(tx: Transaction) -> tuple[list[Branch], dict[str, Standing]]:
 
 
 class _Counter:
-    """How far the work has come."""
+    """Progress of a scan."""
 
     def __init__(self, store: Store, table: list[Branch], whole: bool, progress: Progress | None) -> None:
         self._progress, self._done, self._total = progress, 0, 0
@@ -86,7 +86,7 @@ class _Counter:
 
 
 class _Tree:
-    """The branches that share a root: each is followed once, and what its parent knew goes on into it."""
+    """The branches that share a root. Each is read once, and continues with the state of its parent."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Tree:
     ) -> None:
         self.store, self.only, self.blobs, self.counter = store, only, blobs, counter
         self.current = {each.name: each.branch for each in known if each.branch}
-        """The branch each conversation goes on with."""
+        """The current branch of each conversation."""
         self.branches = {branch.number: branch for branch in table}
         self.children: dict[int, list[Branch]] = {}
         for branch in sorted(table, key=lambda each: each.base):
@@ -127,7 +127,7 @@ class _Tree:
         return any(trouble.code in DAMAGE for found in self.troubles.values() for trouble in found)
 
     def _follow(self, branch: Branch, is_current: bool) -> None:
-        """Read a branch, and hand on what is known where others begin on it."""
+        """Read a branch, and pass its state on where other branches start."""
         number, store = branch.number, self.store
         end, lost, edges = store.read(
             lambda tx: (end_of(tx, branch), lost_base(branch), edges_of(tx, number, branch.base))
@@ -178,13 +178,13 @@ class _Tree:
             yield from self._notes(name, current, of.get(current))
 
     def _along(self, line: int) -> Iterator[tuple[int, Trouble]]:
-        """What is wrong on the way from the root to the end of a branch, and on which branch."""
+        """Return the problems between the root and the end of a branch, each with its branch."""
         lineage = lineage_of(self.branches, line)
         for number, first, last in stretches(lineage, 0, self.ends[line]):
             for trouble in self.troubles.get(number, ()):
                 if first <= trouble.seq <= last:
                     yield number, trouble
-        for number, base in lineage:  # one that has no message of its own begins somewhere all the same
+        for number, base in lineage:  # a branch without messages of its own has a base too
             if base == self.ends[line]:
                 yield from ((number, each) for each in self.troubles.get(number, ()) if each.code == "lost-base")
 
@@ -207,12 +207,12 @@ class _Tree:
         line = current if current in through else through[0]
         known = of[line]
         if known is None or known.base is None:
-            would = "cannot be healed: the root of the conversation is gone. Restore a copy of the store"
+            would = "cannot be repaired: the root of the conversation is missing. Restore a backup of the store"
         else:
             would = _would(known.base.seq, known.behind, about.how, line, switch=line == current)
             more = [str(each) for each in through if each != line]
-            would += f"; and so for branch {', '.join(more)}" if more else ""
-            would += ", once its turn is over" if is_running else ""
+            would += f"; the same for branch {', '.join(more)}" if more else ""
+            would += ", when its turn has ended" if is_running else ""
         place = f"branch {where}" if trouble.code == "lost-base" else f"branch {where}, message {trouble.seq}"
         return Finding(
             kind=about.kind,
@@ -227,7 +227,7 @@ class _Tree:
         )
 
     def _notes(self, name: str, current: int, known: Diagnosis | None) -> Iterator[Finding]:
-        """What requests put right each time. Where the line is damaged, a branch has to be begun anyway."""
+        """Return what every request has to correct. If the branch is damaged, a repair starts a branch anyway."""
         edge = self.store.read(lambda tx: max(edges_of(tx, current), default=0))
         if known is not None:
             noted = [each for each in known.troubles if each.code not in DAMAGE]
@@ -263,7 +263,7 @@ class _Tree:
 
 
 def _clear(pairs: Pairs, edges: list[int], seq: int) -> None:
-    """Take the edges that stand before a message."""
+    """Apply the resets of the context before a message."""
     while edges and edges[0] < seq:
         pairs.clear()
         edges.pop(0)
@@ -271,12 +271,12 @@ def _clear(pairs: Pairs, edges: list[int], seq: int) -> None:
 
 def _would(base: int, behind: int, how: str, line: int, *, switch: bool) -> str:
     after = f"after message {base}" if base else "at the root"
-    turned = f"and go on there; branch {line} stays" if switch else f"beside branch {line}, which stays"
-    return f"would begin a branch {after} that holds the {counted(behind, 'message')} behind it, {how}, {turned}"
+    turned = f"and switch to it; branch {line} stays" if switch else f"beside branch {line}, which stays"
+    return f"would start a branch {after} with the {counted(behind, 'message')} after it, {how}, {turned}"
 
 
 def _standing_on(table: list[Branch], conversation: str) -> list[Branch]:
-    """The branches of one conversation, and those they stand on."""
+    """Return the branches of one conversation, and their parents."""
     by_number = {branch.number: branch for branch in table}
     own = [branch.number for branch in table if branch.conversation == conversation]
     wanted = {number for line in own for number, _ in lineage_of(by_number, line)}

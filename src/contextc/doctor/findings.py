@@ -1,9 +1,9 @@
-"""What a doctor says: a finding, why it matters, and what healing would do about it.
+"""Findings of a scan: the problem, its consequence, and the repair.
 
-A `fault` cannot be sent, read or trusted. With a `note` every request is valid as it is: calls and results are paired
-when a request is made, whatever the record holds. Healing never changes a message. It appends, or it begins a branch
-that holds the repaired messages; the old branch stays. Only where a conversation goes on with a branch that is not its
-own is the row changed that says so.
+A `fault` cannot be sent, read or trusted. With a `note`, every request is valid without a repair, because calls and
+results are paired whenever a request is compiled. A repair never changes a message. It appends messages, or it starts a
+branch with the repaired messages and keeps the old branch. If the current branch of a conversation belongs to another
+conversation, a repair changes the row that names it.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -12,11 +12,11 @@ import msgspec
 
 Kind: TypeAlias = Literal["fault", "note"]
 Healing: TypeAlias = Literal["append", "branch", "row", "none"]
-"""What healing does: it appends, begins a branch, has a conversation go on with a branch of its own; or nothing."""
+"""The repair: append messages, start a branch, change the row that names the current branch, or none."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to know about, why, and what healing would do; where that is nothing, the way out."""
+    """A problem in a store, its consequence, and what a repair would do. `would` is the fix if there is no repair."""
 
     kind: Kind
     code: str
@@ -27,27 +27,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     would: str = ""
     healing: Healing = "none"
     branches: tuple[int, ...] = ()
-    """The lines of the conversation that it stands on."""
+    """The branches of the conversation that it affects."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Something wrong with a message, a part of it, or the link to the one before it."""
+    """A problem of a message, of a part of it, or of the link to the message before it."""
 
     code: str
     seq: int
     text: str
-    index: int = 0  # the part
-    call_seq: int = 0  # the message of the call, where a result stands apart from it
-    name: str = ""  # a new id, or the blob
+    index: int = 0  # of the part
+    call_seq: int = 0  # message of the call, if the result does not follow it
+    name: str = ""  # new id, or name of the blob
 
     @property
     def changes(self) -> int:
-        """The first place on the line that is another one when this is healed."""
+        """The first position that a repair of this changes."""
         return self.call_seq + 1 if self.call_seq else self.seq
 
 
 class About(NamedTuple):
-    """What is the same for all findings of a code: how grave it is, why, and how the healed branch has it."""
+    """Facts about a code: its severity, its consequence, and the form of the repaired branch."""
 
     kind: Kind
     why: str
@@ -55,34 +55,34 @@ class About(NamedTuple):
 
 
 CODES: dict[str, About] = {
-    "lost-base": About("fault", "What stands before the branch is not what it was begun after.", "rechained"),
-    "gap": About("fault", "What was said there is lost.", "rechained, with a line that says what is missing"),
+    "lost-base": About("fault", "The messages before the branch are not those it was started after.", "rechained"),
+    "gap": About("fault", "The missing messages are lost.", "rechained, with a note that names the missing messages"),
     "unreadable": About(
         "fault",
-        "Nothing can be loaded or sent that runs through it.",
-        "rechained, with a line in its place that says so",
+        "No history that contains it can be loaded or sent.",
+        "rechained, with a note in its place",
     ),
     "broken-link": About(
-        "fault", "It was changed behind the store's back, and cannot be trusted.", "rechained as they stand now"
+        "fault", "It was changed outside of the store, and cannot be trusted.", "rechained with their current content"
     ),
-    "missing-blob": About("fault", "Its bytes cannot be read or sent.", "with a line of text in its place"),
-    "changed-blob": About("fault", "Models are sent other bytes than were stored.", "with a line of text in its place"),
+    "missing-blob": About("fault", "Its bytes cannot be read or sent.", "with a text in its place"),
+    "changed-blob": About("fault", "Models receive other bytes than were stored.", "with a text in its place"),
     "stray-result": About(
-        "note", "Requests leave it out, so no model sees it.", "with it as a text that says whose result it is"
+        "note", "Requests leave it out, so no model sees it.", "with it as a text that names its tool"
     ),
     "second-result": About(
-        "note", "Requests hold the first one alone.", "with it as a text, or without it where both say the same"
+        "note", "Requests contain only the first one.", "with it as a text, or without it if both are equal"
     ),
-    "parted-result": About("note", "Every request brings it to its call.", "with it right behind its call"),
+    "parted-result": About("note", "Every request moves it to its call.", "with it directly after its call"),
     "reused-id": About(
         "note",
-        "Requests tell the two apart by their order alone.",
+        "Requests distinguish the two by their order only.",
         "with another id for the second call and its result",
     ),
-    "blank-message": About("note", "No provider takes one, so requests leave it out.", "without it"),
+    "blank-message": About("note", "No provider accepts it, so requests leave it out.", "without it"),
 }
 DAMAGE = ("lost-base", "gap", "unreadable", "broken-link", "missing-blob", "changed-blob")
-OPEN_CALL = About("note", "Every request has a result made up for it.", "")
+OPEN_CALL = About("note", "Every request gets a placeholder result for it.", "")
 
 
 def counted(number: int, noun: str) -> str:

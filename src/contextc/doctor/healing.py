@@ -1,10 +1,9 @@
-"""Heals stored conversations: what `examine` said it would do, one transaction a conversation.
+"""Repair of stored conversations, as `examine` announced it, in one transaction per conversation.
 
-No message is changed or removed. A call without a result is given one at the end; everything else becomes a branch that
-holds the repaired messages, on which the conversation goes on, and the old branch stays. Whoever begins a turn locks
-the conversation first, and so does healing: a conversation in which a turn runs is left alone, and none begins before
-the healing is over. Each line is judged anew under that lock, so what somebody else has healed meanwhile is not healed
-twice, and whoever is killed leaves a conversation healed or untouched.
+No message is changed or removed. A call without a result gets one at the end. For all other problems, a new branch with
+the repaired messages becomes the current one, and the old branch stays. A repair locks the conversation as a turn does.
+So a conversation with a running turn is skipped, and no turn begins during a repair. Each chain is checked again under
+the lock, so a repair by another process is not repeated. A killed process leaves a conversation repaired or unchanged.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,24 +28,24 @@ from contextc.store.places import Head
 from contextc.store.redaction import HEALED
 
 STRANGE = (TypeError, ValueError, AttributeError, LookupError)
-"""What rows lead to that hold something nobody has foreseen."""
+"""Exceptions that unexpected values in rows can cause."""
 
 
 class Healed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one conversation: `healed`, `sound` where nothing was left to do, or `left` as it was, and why."""
+    """The outcome for one conversation: `healed`, `sound` (nothing to repair), or `left` (unchanged), and why."""
 
     conversation: str
     outcome: Literal["healed", "sound", "left"]
     text: str
     appended: int = 0
     branches: dict[int, int] = {}
-    """The branches that were begun, by the ones they are begun for."""
+    """The new branches, by the branches they replace."""
 
 
 def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int], None] | None = None) -> list[Healed]:
-    """Heal what was found, conversation by conversation; what happened to each. Others' findings stay as they are.
+    """Repair the findings, conversation by conversation, and return the outcome of each.
 
-    Give some of the findings to heal only those. Where a branch has to be begun, everything on that line is put right.
+    Pass some of the findings to repair only those. If a repair starts a branch, it fixes all problems of that chain.
     """
     wanted: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -59,14 +58,14 @@ def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int
         try:
             healed.append(store.write(lambda tx, name=name, group=group: _heal(tx, name, group), repeatable=True))
         except (StoreCorrupt, InvalidInput, Conflict, *STRANGE) as error:
-            healed.append(_left(name, error))  # one that cannot be helped keeps no other waiting
+            healed.append(_left(name, error))  # the others are repaired all the same
         if progress:
             progress(len(healed), len(wanted))
     return healed
 
 
 def _left(name: str, error: Exception) -> Healed:
-    why = str(error) if isinstance(error, ContextcError) else f"What is stored of it is not as it should be: {error!r}."
+    why = str(error) if isinstance(error, ContextcError) else f"Its stored rows are invalid: {error!r}."
     return Healed(conversation=name, outcome="left", text=f"{why} Nothing was changed.")
 
 
@@ -74,7 +73,7 @@ def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
     places.lock_tree(tx, name)
     tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", name)
     if name in running_in(tx):
-        text = "A turn is running in it, so nothing was changed. Heal it when the turn is over."
+        text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
         return Healed(conversation=name, outcome="left", text=text)
     stood = put_right(tx, name, branch_table(tx)) if any(each.healing == "row" for each in findings) else None
     here, branches = _here(tx, name)
@@ -87,7 +86,7 @@ def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
         if known is None or known.conversation != name or line in healed:
             continue
         found = diagnose(tx, branches, line)
-        if found.is_damaged and found.end > known.base:  # nothing was said on an empty one
+        if found.is_damaged and found.end > known.base:  # an empty branch has nothing to repair
             begun[line] = Rewriting(tx, name, branches, found).write(here).branch
     found = diagnose(tx, branches, here.branch)
     if may_branch and found.base is not None:
@@ -103,20 +102,22 @@ def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
 
 
 def _here(tx: Transaction, name: str) -> tuple[Head, dict[int, Branch]]:
-    """Where a conversation ends, and the branches of its tree. Where its branch says that it begins is not believed."""
+    """Return the head of a conversation, and the branches of its tree as `branch_table` verified them."""
     row = tx.row("SELECT number, tree, branch, revision FROM conversation WHERE name = ?", name)
     if row is None:
         raise UnknownConversation(name)
     number, tree, branch, revision = row
     branches = {each.number: each for each in branch_table(tx, tree)}
     if branch not in branches or branches[branch].conversation != name:
-        raise StoreCorrupt(f"It goes on with branch {branch}, which is not there, or not its own. Look again.")
+        raise StoreCorrupt(
+            f"Its current branch {branch} is missing, or belongs to another conversation", fix="Scan the store again."
+        )
     end, tip = places.branch_end(tx, branch)
     return Head(number, tree, branch, revision, end, tip), branches
 
 
 def _answer(asked: Asked) -> Message:
-    """The result that requests had to make up for a call, for good."""
+    """Return the placeholder result of a call, to be stored."""
     message, call = asked.message, msgspec.structs.replace(asked.call, id=asked.id)
     reason = "cancelled" if message.status == "cancelled" else "interrupted"
     return Message(
@@ -134,14 +135,14 @@ def _told(
     tx: Transaction, name: str, found: Diagnosis, begun: dict[int, int], appended: int, stood: Standing | None
 ) -> Healed:
     turned = stood is not None and stood.fault is not None
-    said = [f"It goes on with branch {found.line}, which is its own."] if turned and found.line not in begun else []
+    said = [f"Its current branch is now branch {found.line}."] if turned and found.line not in begun else []
     for old, new in begun.items():
         base = places.branch_base(tx, new)
         after = f"after message {base}" if base else "at the root"
-        said.append(f"Branch {new}, begun {after}, holds what branch {old} held, repaired; branch {old} stays.")
-        said += [f"The conversation goes on with branch {new}."] if old == found.line else []
+        said.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
+        said += [f"The current branch is now branch {new}."] if old == found.line else []
     if appended:
         said.append(f"Appended {counted(appended, 'result')}.")
     if not said:
-        return Healed(conversation=name, outcome="sound", text="Nothing was left to heal.")
+        return Healed(conversation=name, outcome="sound", text="Nothing to repair.")
     return Healed(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=begun)

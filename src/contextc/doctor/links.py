@@ -1,6 +1,6 @@
-"""The rows of a chain, read one by one and held against their ids. What cannot be read is told, never raised.
+"""Verification of the rows of a chain against their ids. An unreadable row is reported, never raised.
 
-Where one row is wrong the next is judged by the best that is known of it, so that one fault is one finding.
+After a wrong row, the next one is checked against the most plausible id of it, so that one fault is one finding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,11 +28,11 @@ class Branch(NamedTuple):
     base_id: bytes
     conversation: str | None
     wrong: str = ""
-    """What is wrong with where it begins; parent and base are then the ones it can be followed from, if there are."""
+    """The problem of its parent or base. `parent` and `base` are then the ones that its messages show, if any."""
 
 
 class Row(NamedTuple):
-    """A message of a chain, or the place where one should be, and what is wrong with it."""
+    """A message of a chain, or the place of a missing one, with its problem."""
 
     seq: int
     place: int
@@ -42,13 +42,13 @@ class Row(NamedTuple):
 
 
 class Blobs:
-    """Whether media bytes are there, and are what they are named for; each is read once."""
+    """Check of media bytes: they exist and match their name. Each blob is read once."""
 
     def __init__(self, fetch: Callable[[str], object]) -> None:
         self._fetch, self._known = fetch, dict[str, str]()
 
     def wrong(self, message: Message) -> Iterator[tuple[int, str, str]]:
-        """The parts of a message whose bytes are not right: index, blob, code."""
+        """Return the parts of a message with missing or changed bytes: index, blob, code."""
         for index, part in enumerate(message.parts):
             for media in media_in(part):
                 if media.blob and (code := self._code(media.blob)):
@@ -63,7 +63,7 @@ class Blobs:
 
 
 def fetch_blob(tx: Transaction, name: str) -> object:
-    """What is stored as a blob, whatever it is; None where nothing is."""
+    """Return the stored value of a blob, of any type; None if it does not exist."""
     row = tx.row("SELECT data FROM blob WHERE name = ?", name)
     return None if row is None else row[0]
 
@@ -77,7 +77,7 @@ def media_in(part: object) -> tuple[Media, ...]:
 
 
 def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]]:
-    """The branches a chain runs through, newest first, each with the seq after which it begins."""
+    """Return the branches of a chain, newest first, each with the seq after which it starts."""
     found: list[tuple[int, int]] = []
     at = branches.get(number)
     while at is not None:
@@ -87,7 +87,7 @@ def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]
 
 
 def rows_between(read: Reader, line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[RawRow]:
-    """The rows of a lineage after a seq, up to another, a chunk at a time."""
+    """Return the rows of a lineage after a seq, up to another, read in chunks."""
     for number, first, last in stretches(line, after, upto):
         for low in range(first, last + 1, CHUNK):
             start, stop = place(number, low), place(number, min(low + CHUNK - 1, last))
@@ -104,9 +104,9 @@ def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
 
 
 def follow(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iterator[Row]:
-    """Hold the rows of a chain after message `after`, whose id is `before`, against what their ids say.
+    """Verify the rows of a chain after message `after`, whose id is `before`, against their ids.
 
-    Messages that are missing in a row are one `Row`, as are those missing before `upto`.
+    Consecutive missing messages are one `Row`, also at the end, before `upto`.
     """
     expected, known = after + 1, True
     for where, identity, body in rows:
@@ -118,7 +118,7 @@ def follow(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iter
         if message is not None:
             made = chain_id(before, content_of(message)) if known and not message.redacted else identity
             if (message.seq, message.id) != (seq, identity.hex()) or made != identity:
-                trouble = Trouble("broken-link", seq, "Its content or its place is not what its id says.")
+                trouble = Trouble("broken-link", seq, "Its content or its position does not match its id.")
                 identity = made if message.id == made.hex() else identity
         yield Row(seq, where, identity, message, trouble)
         before, expected, known = identity, seq + 1, True

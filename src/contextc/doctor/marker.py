@@ -1,7 +1,6 @@
-"""How a healed branch says what it was made from: in the `meta` of its first message.
+"""Marker of a repaired branch: the `meta` of its first message names the branch it was made from.
 
-By that a doctor knows that what is wrong with the old branch has been seen to. It counts as long as the old branch ends
-where it ended then.
+With it, a scan skips the problems of the old branch. The marker is valid while the old branch has the same tip.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ def marker(tx: Transaction, line: int) -> JSONObject:
 
 
 def healed_lines(tx: Transaction, branches: dict[int, Branch]) -> Iterator[int]:
-    """The branches that were healed as they stand, so that another one holds what is on them."""
+    """Return the branches that were repaired in their current state: another branch holds their messages."""
     for branch in branches.values():
         row = tx.row("SELECT body FROM message WHERE place = ?", place(branch.number, branch.base + 1))
         said = _said(row[0]) if row is not None else {}

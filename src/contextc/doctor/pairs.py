@@ -1,10 +1,10 @@
-"""Calls and their results along a line, message by message: what `pairing` would put right in every request.
+"""Check of tool calls and results along a chain, message by message: what `pairing` corrects in every request.
 
-The rules are those of `pairing`: matching is by id, an id may be used again once it was answered, and of two agents
-with the same ids each is given its own results. What was redacted or cannot be read may have been a call or a result,
-so nothing is said of what it may explain.
+The rules are those of `pairing`. Matching is by id. An id may be used again once it was answered. Two agents with equal
+ids each get their own results. A redacted or unreadable message may have been a call or a result, so problems that it
+may explain are not reported.
 
-A state can be forked where a branch begins, at a cost that does not grow with the history.
+A state can be forked where a branch starts, at a cost that does not grow with the history.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from contextc.store.redaction import healed_note
 
 
 class Asked(NamedTuple):
-    """A call that waits for its result. `id` is a new one where its own was taken."""
+    """A call without a result so far. `id` is a new one if its own was taken."""
 
     seq: int
     message: Message
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class _Answered:
-    """The calls that were answered, with what was said first; a fork sees its parent's up to where it begins."""
+    """The answered calls, each with a hash of its first result. A fork sees those of its parent up to its start."""
 
     def __init__(self, below: "_Answered | None" = None, upto: int = 0) -> None:
         self._own: dict[str, tuple[int, int]] = {}
@@ -48,10 +48,10 @@ class Pairs:
     def __init__(self) -> None:
         self._waiting: dict[str, list[Asked]] = {}
         self._answered = _Answered()
-        self._spoke: dict[str | None, int] = {}  # when an agent last spoke
-        self._told = 0  # when anybody else last did
-        self._behind: set[str] = set()  # calls that waited when the context was cleared
-        self._texted = 0  # where a result last stood that becomes a text
+        self._spoke: dict[str | None, int] = {}  # seq of the last message of each agent
+        self._told = 0  # seq of the last message of another role
+        self._behind: set[str] = set()  # calls without a result when the context was cleared
+        self._texted = 0  # seq of the last result that becomes a text
         self._unsure = False
 
     def fork(self, upto: int) -> "Pairs":
@@ -65,26 +65,26 @@ class Pairs:
 
     @property
     def open(self) -> list[Asked]:
-        """The calls that have no result, in their order."""
+        """The calls without a result, in their order."""
         return sorted([asked for calls in self._waiting.values() for asked in calls], key=lambda each: each.seq)
 
     def clear(self) -> None:
-        """The context was cleared here: what still comes for calls before is sent to nobody, and is no trouble."""
+        """Note that the context was cleared. Later results for earlier calls are never sent, and are not a problem."""
         self._behind |= {name for name, calls in self._waiting.items() if calls}
         self._waiting.clear()
 
     def lose(self) -> None:
-        """A message that nobody can read any more: it may have held any call or result."""
+        """Note an unreadable message, which may have held any call or result."""
         self._unsure = True
         self._waiting.clear()
 
     def see(self, seq: int, message: Message) -> list[Trouble]:
-        """The next message of the line; what is to be said of it."""
+        """Process the next message of the chain, and return its problems."""
         if message.redacted:
             self._see_redacted(message)
             return []
         if is_blank(message):
-            return [Trouble("blank-message", seq, f"Nothing is in this message of the {message.role}.")]
+            return [Trouble("blank-message", seq, f"The message of role {message.role} is empty.")]
         found = [
             trouble
             for index, part in enumerate(message.parts)
@@ -93,7 +93,7 @@ class Pairs:
         ]
         if any(becomes_text(trouble) for trouble in found):
             self._texted = seq
-        if message.status == "sent":  # others are not shown, and part nothing
+        if message.status == "sent":  # others are not sent, and separate nothing
             if message.role == "assistant":
                 self._spoke[message.author] = seq
             elif message.role != "tool":
@@ -116,7 +116,7 @@ class Pairs:
         self._waiting.setdefault(call.id, []).append(Asked(seq, message, call, name))
         if not taken:
             return []
-        text = f"Call {call.id!r} of {call.name!r} has the id of a call that still waits for its result."
+        text = f"Call {call.id!r} of {call.name!r} has the id of a call that has no result yet."
         return [Trouble("reused-id", seq, text, index, name=name)]
 
     def _free(self, name: str) -> str:
@@ -135,7 +135,7 @@ class Pairs:
                 return []
             first = self._answered.get(result.call_id)
             if first is not None:
-                same = ", and says the same" if first == content else ""
+                same = ", and is equal to it" if first == content else ""
                 text = f"This result {whose} is not the first one{same}."
                 return [Trouble("second-result", seq, text, index, name="" if first == content else "other")]
             if self._unsure:
@@ -151,7 +151,7 @@ class Pairs:
         if _is_ours(message):
             return found
         if max(self._told, self._spoke.get(asked.message.author, 0)) > asked.seq:
-            text = f"The result {whose} is parted from it, in message {asked.seq}, by other messages."
+            text = f"The result {whose} is separated by other messages from its call in message {asked.seq}."
             found.append(Trouble("parted-result", seq, text, index, call_seq=asked.seq))
         elif self._texted > asked.seq:
             found.append(Trouble(MOVED, seq, "", index, call_seq=asked.seq))
@@ -159,9 +159,9 @@ class Pairs:
 
 
 RENAMED = "renamed-result"
-"""A result whose call is given another id. It is no finding of its own."""
+"""A result whose call gets another id. It is not a finding of its own."""
 MOVED = "moved-result"
-"""A result that a text would part from its call, which is a result now. It is no finding of its own."""
+"""A result that would be separated from its call by a result that becomes a text. It is not a finding of its own."""
 
 
 def becomes_text(trouble: Trouble) -> bool:
@@ -169,12 +169,12 @@ def becomes_text(trouble: Trouble) -> bool:
 
 
 def _is_ours(message: Message) -> bool:
-    """Whether healing has appended this result, as late as it was."""
+    """Return True if a repair appended this result."""
     return "open-call" in healed_note(message).get("because", ())
 
 
 def is_blank(message: Message) -> bool:
-    """Whether nothing in a message could be sent, and nothing explains why, as a finish reason or a failure does."""
+    """Return True if nothing in a message can be sent, and no finish reason or failure explains it."""
     if message.status != "sent" or message.finish is not None:
         return False
     for part in message.parts:

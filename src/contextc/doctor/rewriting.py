@@ -1,7 +1,7 @@
-"""A line written anew behind the last message that can stay: the same messages, repaired and rechained.
+"""Rewrite of a chain after the last message that can stay: the same messages, repaired and rechained.
 
-Every copy keeps what was said and its circumstances. Its uid is another version of the original's (`uid~2`), as an edit
-has it, so whoever knows the original finds the copy; where something was changed, `meta["contextc_healed"]` says what.
+A copy keeps the content and the fields of its message. Its uid is a new version of the original's (`uid~2`), as after
+an edit, so that the copy can be found by the original uid. `meta["contextc_healed"]` lists the changes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,22 +25,22 @@ LOST = "{what} This line stands in the place of what could not be read when the 
 
 
 class Rewriting:
-    """One line on its way to a branch of its own."""
+    """The rewrite of one chain to a new branch."""
 
     def __init__(self, tx: Transaction, conversation: str, branches: dict[int, Branch], known: Diagnosis) -> None:
-        assert known.base is not None, "a line is written anew where something is wrong with it"
+        assert known.base is not None, "only a chain with a problem is rewritten"
         self.tx, self.conversation, self.branches, self.known = tx, conversation, branches, known
         self.base, self.tree = known.base, branches[known.line].tree
         self.marker: JSONObject = {}
         self.by_seq: dict[int, list[Trouble]] = {}
-        self.brought: dict[int, list[Trouble]] = {}  # results, by the message of the call they belong to
+        self.brought: dict[int, list[Trouble]] = {}  # results, by the message of their call
         for trouble in known.troubles:
             self.by_seq.setdefault(trouble.seq, []).append(trouble)
             if trouble.code in ("parted-result", MOVED):
                 self.brought.setdefault(trouble.call_seq, []).append(trouble)
 
     def write(self, here: Head) -> Head:
-        """Write the branch; where it ends."""
+        """Write the branch and return its head."""
         tx, base, line = self.tx, self.base, self.known.line
         number = chain.new_branch(
             tx, self.conversation, tree=self.tree, parent=base.branch, base_seq=base.seq, base_id=base.id
@@ -63,7 +63,7 @@ class Rewriting:
         return at
 
     def _put(self, at: Head, messages: list[Message], old: int) -> Head:
-        """Put copies at the end of the branch; what names the original's place names the first of them from now on."""
+        """Append copies to the branch. References to the original's place are moved to the first copy."""
         for order, message in enumerate(messages):
             if self.marker:
                 message = _noting(message, **self.marker)
@@ -86,7 +86,7 @@ class Rewriting:
         tx.run("UPDATE append_key SET place = ? WHERE conversation = ? AND place = ?", new, self.conversation, old)
 
     def _copies(self, row: Row) -> Iterator[Message]:
-        """What stands on the new branch for one message of the old."""
+        """Return the messages of the new branch for one message of the old branch."""
         troubles = self.by_seq.get(row.seq, [])
         if row.message is None:
             what = row.trouble.text if row.trouble is not None else ""
@@ -110,7 +110,7 @@ class Rewriting:
         yield from texts
 
     def _brought(self, seq: int) -> Iterator[Message]:
-        """The results that are brought to the calls of a message, in the messages they came in."""
+        """Return the results that are moved to the calls of a message, in the messages they came in."""
         asked: dict[int, list[Trouble]] = {}
         for trouble in self.brought.get(seq, ()):
             asked.setdefault(trouble.seq, []).append(trouble)
@@ -123,7 +123,7 @@ class Rewriting:
 
 
 def _repairing(message: Message, codes: Iterable[str]) -> Message:
-    """The message with the one it is made from, and why."""
+    """Return the message with a note of its original and the reasons."""
     meta = {name: value for name, value in (message.meta or {}).items() if name != HEALED}
     because = sorted({*healed_note(message).get("because", ()), *codes} & {*CODES, "open-call"})
     return _noting(replace(message, meta=meta), of=message.uid, because=because)
@@ -134,7 +134,7 @@ def _noting(message: Message, **more: JSON) -> Message:
 
 
 def _repaired(message: Message, troubles: list[Trouble]) -> list[AnyPart]:
-    """The parts, with new ids where theirs were taken, and text in the place of media whose bytes are not there."""
+    """Return the parts, with new ids for reused ones, and a text in place of media without bytes."""
     parts = list(message.parts)
     for trouble in troubles:
         part = parts[trouble.index] if trouble.index < len(parts) else None
@@ -165,7 +165,7 @@ def _described(media: Media) -> str:
 
 
 def _as_text(message: Message, stray: ToolResult, *, again: bool) -> Message:
-    """A result nobody asked for, as something the user shows: in the words that requests of others are fixed with."""
+    """Return a result without a call as a text of the user, worded as in the fixes for requests."""
     content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
     words = f"[another result of {stray.name}:]" if again else f"[a result of {stray.name}, whose call is not here:]"
     return replace(message, role="user", author=None, parts=(Text(words), *content))

@@ -1,8 +1,7 @@
-"""Which branch each conversation goes on with, read from the rows themselves, and what is wrong there.
+"""Current branch of each conversation, read from the rows themselves, and the problems of these rows.
 
-A conversation stands on a branch of its own, in its tree. Where its row says something else, or is gone, it can still
-stand on the newest branch that says it is its own: healing turns it there. Messages on a branch that is not there, or
-that are in no tree, belong to nobody who could be asked.
+The current branch of a conversation belongs to it and to its tree. If its row is wrong or missing, a repair switches it
+to the newest branch that belongs to it. Messages on a missing branch belong to no conversation.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +14,11 @@ from contextc.store.base import Transaction
 from contextc.store.leases import ended
 from contextc.store.places import turned
 
-RESTORE = "cannot be healed: {why}. Restore a copy of the store"
+RESTORE = "cannot be repaired: {why}. Restore a backup of the store"
 
 
 class Standing(NamedTuple):
-    """The tree and the branch that a conversation goes on with, or can; branch 0 is none. `fault` is what is wrong."""
+    """The tree and the current branch of a conversation, or the one to switch to; 0 is none. `fault` is the problem."""
 
     name: str
     tree: int
@@ -28,7 +27,7 @@ class Standing(NamedTuple):
 
 
 def standings(tx: Transaction, table: Iterable[Branch]) -> dict[str, Standing]:
-    """Every conversation that has a row, or a branch, by name."""
+    """Return every conversation that has a row or a branch, by name."""
     branches = {branch.number: branch for branch in table}
     own: dict[str, list[Branch]] = {}
     for branch in branches.values():
@@ -39,9 +38,7 @@ def standings(tx: Transaction, table: Iterable[Branch]) -> dict[str, Standing]:
 
 
 def put_right(tx: Transaction, name: str, branches: Iterable[Branch]) -> Standing:
-    """Have a conversation go on with a branch of its own, as its standing says; where it does already, nothing is
-    changed.
-    """
+    """Switch a conversation to a branch of its own. Nothing changes if its row is valid."""
     standing = standings(tx, branches)[name]
     if standing.fault is None:
         return standing
@@ -61,13 +58,13 @@ def put_right(tx: Transaction, name: str, branches: Iterable[Branch]) -> Standin
 
 
 def running_in(tx: Transaction) -> set[str]:
-    """The conversations in which a turn is running. One whose process died is over, though nobody could end it yet."""
+    """Return the conversations with a running turn. A turn whose process died counts as ended."""
     held = {tuple(row) for row in tx.rows("SELECT conversation, agent, number FROM lease WHERE holder <> ''")}
     return {name for name, _, _ in held.difference(ended(tx))} if held else set()
 
 
 def lost_messages(tx: Transaction) -> Iterator[Finding]:
-    """Messages that no branch leads to."""
+    """Return findings for messages on missing branches."""
     rows = tx.rows(
         "SELECT place / 4294967296, count(*) FROM message WHERE place / 4294967296 NOT IN (SELECT number FROM branch)"
         " GROUP BY place / 4294967296 ORDER BY 1"
@@ -78,9 +75,9 @@ def lost_messages(tx: Transaction) -> Iterator[Finding]:
             code="lost-messages",
             conversation=None,
             where=f"branch {number}",
-            text=f"{counted(count, 'message')} stand on branch {number}, which is not there.",
-            why="No conversation leads to them.",
-            would=RESTORE.format(why="where the branch began is not known"),
+            text=f"{counted(count, 'message')} on branch {number}, which is missing.",
+            why="They belong to no conversation.",
+            would=RESTORE.format(why="the start of the branch is not known"),
         )
 
 
@@ -102,14 +99,14 @@ def _fault(
     if row is None:
         numbers = ", ".join([str(each.number) for each in own])
         code, where = "lost-conversation", f"branch {numbers}"
-        text, why = f"It is in no list, though branch {numbers} belongs to it.", "Nobody can open it."
-        how = f"would put it back, on branch {branch}, the newest it has"
+        text, why = f"Its row is missing, but branch {numbers} belongs to it.", "It cannot be opened."
+        how = f"would restore it on branch {branch}, its newest"
     else:
         code, where = "lost-branch", f"branch {row[1]}"
-        text = f"It goes on with branch {row[1]}, which is {_of(name, there)}."
+        text = f"Its current branch {row[1]} {_of(name, there)}."
         why = "Nothing of it can be loaded or sent."
-        how = f"would go on with branch {branch}, {'its own' if there and there.number == branch else 'its newest'}"
-    missing = "the root of its tree is gone" if own else "no branch belongs to it"
+        how = f"would switch to branch {branch}, {'its own' if there and there.number == branch else 'its newest'}"
+    missing = "the root of its tree is missing" if own else "no branch belongs to it"
     return Finding(
         kind="fault",
         code=code,
@@ -125,7 +122,7 @@ def _fault(
 
 def _of(name: str, there: Branch | None) -> str:
     if there is None:
-        return "not there"
+        return "is missing"
     if there.conversation != name:
-        return f"a branch of {there.conversation!r}" if there.conversation is not None else "a branch of nobody"
-    return "of another tree"
+        return f"belongs to {there.conversation!r}" if there.conversation is not None else "belongs to no conversation"
+    return "belongs to another tree"

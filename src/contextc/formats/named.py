@@ -27,7 +27,12 @@ def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
 def formatter(name: str) -> Formatter:
     """Return the formatter with this name, with default options."""
     if name not in format_names():
-        raise InvalidSetting(f"there is no format {name!r}. {_meant(name)}There are: {', '.join(format_names())}.")
+        raise InvalidSetting(
+            f"Format {name!r} not found",
+            fix=f"{_meant(name)}Known formats: {', '.join(format_names())}.",
+            case="format",
+            detail=name,
+        )
     return _class_in(name)()
 
 

@@ -146,8 +146,10 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
         )
     if not has_address(provider):
         raise InvalidSetting(
-            f"It is not known where to call {provider.name!r} in the format {provider.format!r}. Say so: "
-            f'cc.provider("{provider.name}:…", url="https://…/v1", key="THE_VARIABLE_WITH_THE_KEY").'
+            f"Provider {provider.name!r}: no address is known for the format {provider.format!r}",
+            fix=f'Pass it: cc.provider("{provider.name}:…", url="https://…/v1", key="THE_VARIABLE_WITH_THE_KEY").',
+            case="address",
+            detail=provider.name,
         )
     try:
         module = import_module(f"contextc.providers.{provider.client}")

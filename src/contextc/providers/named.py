@@ -193,7 +193,10 @@ def provider(
     except UnknownModel as error:
         if entry or format is not None or "url" in own:
             raise
-        raise UnknownModel(asks_for, close=error.close, problem=no_provider(name)) from None
+        problem, fix = no_provider(name)
+        raise UnknownModel(
+            asks_for, close=error.close, problem=problem, fix=fix, case="provider", detail=name
+        ) from None
     plain = Provider(
         name=name,
         model=found,
@@ -205,14 +208,14 @@ def provider(
     return replace(plain, **known | own)
 
 
-def no_provider(name: str) -> str:
-    """Return the text of the error for a provider that is not known."""
+def no_provider(name: str) -> tuple[str, str]:
+    """Return the problem and the fix of the error for an unknown provider."""
     close = get_close_matches(name, provider_names(), n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
     return (
-        f"There is no provider {name!r}.{meant} There are: {', '.join(provider_names())}. For an endpoint of your own: "
-        f'cc.provider("{name}:…", url="https://…/v1", window=128_000), or write its url below '
-        f"[providers.{name}] in contextc.toml."
+        f"Provider {name!r} not found.{meant} Known providers: {', '.join(provider_names())}",
+        f'For your own endpoint: cc.provider("{name}:…", url="https://…/v1", window=128_000), or set url below '
+        f"[providers.{name}] in contextc.toml.",
     )
 
 
@@ -376,8 +379,10 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
     close = get_close_matches(name, [*_book().names, *written], n=1, cutoff=0.85)
     if close and format is None:
         raise InvalidSetting(
-            f'There is no provider {before!r}. Did you mean "{close[0]}:{after}"? For an endpoint of that name, say '
-            f'what it speaks: format="{COMPATIBLE}".'
+            f"Provider {before!r} not found",
+            fix=f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass format="{COMPATIBLE}".',
+            case="provider-name",
+            detail=f"{close[0]}:{after}",
         )
     return name, after
 
@@ -400,8 +405,9 @@ def _server(name: str, told: JSONObject) -> str:
 def _spoken(name: str, format: str) -> str:
     if format not in format_names():
         raise InvalidSetting(
-            f"provider {name!r} speaks the format {format!r}, which is not there. There are: "
-            f'{", ".join(format_names())}; another one of them is chosen with format="{COMPATIBLE}".'
+            f"Provider {name!r}: format {format!r} not found, expected one of {', '.join(format_names())}",
+            fix=f'Pass another format, as in format="{COMPATIBLE}".',
+            case="provider-format",
         )
     return format
 

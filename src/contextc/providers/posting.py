@@ -216,7 +216,9 @@ class Posting(Endpoint):
 
     def _keyless(self, said: str, names: str = "") -> ProviderFailed:
         way_out = f"Set {names or self.provider.key}, or name another variable: cc.provider(…, key=…)."
-        return ProviderFailed(self.provider.name, "auth", said, way_out=way_out)
+        return ProviderFailed(
+            self.provider.name, "auth", said, way_out=way_out, case="key", detail=names or self.provider.key
+        )
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()

@@ -91,8 +91,17 @@ def with_login(error: ProviderFailed, provider: Provider) -> ProviderFailed:
     """Return the failure. If login is missing and no key is named, its fix is the login command."""
     if error.kind != "auth" or provider.key:
         return error
-    way_out = "Name the environment variable with the key for this URL: cc.provider(…, url=…, key=…)."
+    way_out, login = "Name the environment variable with the key for this URL: cc.provider(…, url=…, key=…).", ""
     if not provider.url:
         login = programs()[provider.client].login()
         way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."
-    return ProviderFailed(error.provider, error.kind, error.said, status=error.status, code=error.code, way_out=way_out)
+    return ProviderFailed(
+        error.provider,
+        error.kind,
+        error.said,
+        status=error.status,
+        code=error.code,
+        way_out=way_out,
+        case="login",
+        detail=login,
+    )

@@ -1,5 +1,5 @@
-"""Conversations out and in: as JSON Lines of our own, where nothing is lost, as requests of providers, and from the
-files that other programs keep.
+"""Export and import of conversations: as JSON Lines of contextc (lossless), as provider requests, and from the files of
+other programs.
 """
 
 from contextc.transfer.export import export_lines

@@ -1,5 +1,5 @@
-"""Which format a logged exchange is in: told by its address, by who can read its reply, by what its request has that a
-format does not know, and by its model, in this order. No format is named here: providers and formatters are asked.
+"""Detection of the format of a logged exchange: by its address, by the formats that can decode its reply, by the fields
+of its request that a format does not know, and by its model, in this order. Providers and formatters hold the facts.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ NOT_READ = 1_000_000
 
 
 class Dialects:
-    """Remembers what others of the same make were."""
+    """Format detection with a cache: exchanges with equal address, model and fields have the same candidates."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], list[tuple[str, int]]] = {}
@@ -37,7 +37,7 @@ class Dialects:
 
 
 def format_of_messages(messages: list[JSONObject]) -> str:
-    """The format of a bare list of messages: the one to which the least of it is strange; "" where none can read it."""
+    """Return the format with the fewest unknown fields for a bare list of messages; "" if none can decode it."""
     names = [name for name in format_names() if not formatter(name).lines]
     order = sorted(names, key=lambda name: (name != COMPATIBLE, name not in spoken_formats()))
     strange = {name: _strange(formatter(name), {formatter(name).messages_key: messages}, lost=True) for name in order}
@@ -46,7 +46,7 @@ def format_of_messages(messages: list[JSONObject]) -> str:
 
 
 def _fitting(address: str, body: JSONObject) -> list[tuple[str, int]]:
-    """The formats that a request may be in, the likeliest first, each with how much in it is strange to it."""
+    """Return the candidate formats of a request, best first, each with its number of unknown fields."""
     names = [name for name in spoken_formats() if formatter(name).messages_key in body]
     there = [name for name in formats_at(address) if name in names]
     order = [format_for(str(body.get("model") or "")), *there, COMPATIBLE, *names]
@@ -56,7 +56,7 @@ def _fitting(address: str, body: JSONObject) -> list[tuple[str, int]]:
 
 
 def _strange(form: Formatter, body: JSONObject, *, lost: bool = False) -> int:
-    """How much of a request a format does not know; with what it would read as a message that says nothing."""
+    """Return the number of fields that a format does not know. With `lost`, empty messages count too."""
     try:
         count = len(form.rules.read(body).misshapen)
         request = form.decode_request(readable(form, body).body)
@@ -67,7 +67,7 @@ def _strange(form: Formatter, body: JSONObject, *, lost: bool = False) -> int:
 
 
 def _strange_in(form: Formatter, reply: JSON) -> int:
-    """The same of a reply. Every format would take a stream for words where it knows none of its events."""
+    """Return the same for a reply. A stream is parsed first, because any format would decode it as plain text."""
     messages = says(form, cast(JSON, events_in(reply).events or reply) if isinstance(reply, str) else reply)
     return NOT_READ if messages is None else _natives(messages)
 

@@ -1,8 +1,8 @@
-"""Exchanges with a provider as people log them: a request, and what came back.
+"""Log entries: a request to a provider, and its reply, in the envelope of any logging tool.
 
-Every tool writes its own envelope around the two: the bodies side by side, HTTP messages, a batch and its results, the
-request with its reply inside. They are known by what is in them, never by the names of the envelope alone. A reply that
-is there and not understood is noted; calls that are no talk, as those for embeddings, are set aside.
+Envelopes differ: both bodies side by side, HTTP messages, a batch and its results, the reply inside the request. They
+are recognised by their content, never by field names alone. A reply in an unknown format is noted. Calls that are not
+chats, such as embeddings, are left out.
 """
 
 import re
@@ -17,23 +17,23 @@ from contextc.transfer.replies import events_in, is_reply
 
 REQUESTS = ("request", "req", "body", "params", "kwargs", "payload", "json", "data", "input")
 ANSWERS = ("response", "resp", "reply", "completion", "output", "answer")
-"""Names that a reply alone has: words under them are what a model said."""
+"""Field names of replies only: a text in them is the text of a model."""
 REPLIES = (*ANSWERS, "result", "body", "message", "json", "data")
 TIMES = ("timestamp", "time", "ts", "created_at", "createdAt", "date", "start_time", "startTime", "request_time")
 NAMES = ("conversation_id", "conversationId", "session_id", "sessionId", "thread_id", "chat_id")
 ADDRESSES = ("url", "path", "endpoint")
 NO_TALK = re.compile(r"[/:](batch)?(embed|moderation|rerank|count_?tokens|tokenize|audio/|images/)", re.IGNORECASE)
 EMBEDDED = ("embedding", "embeddings")
-NOT_UNDERSTOOD = "a reply that is not understood"
+NOT_UNDERSTOOD = "a reply in an unknown format"
 REFUSED = 400
 DEEPEST = 4
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """A request and its reply, as far as they were logged; `id` joins the two where they stand in different places.
+    """A request and its reply, as far as they were logged. `id` connects the two if they are in different entries.
 
-    `conversation` is the logger's own name for what it belongs to. `failed` says that an error came back, `is_talk`
-    that a model was asked to say something. `note` is what is to be told of it.
+    `conversation` is the logger's own conversation id. `failed` is True for an error reply, `is_talk` for a chat
+    request. `note` is a remark for the user.
     """
 
     body: JSONObject | None = None
@@ -48,7 +48,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class _Reply(Struct, frozen=True):
-    """A reply as far as it was found, the status it came with (0 where none is told), and whether it is understood."""
+    """A reply, its HTTP status (0 if unknown), and whether its format is unknown."""
 
     value: JSON = None
     status: int = 0
@@ -56,7 +56,7 @@ class _Reply(Struct, frozen=True):
 
 
 def exchange_in(value: JSON) -> Exchange | None:
-    """The exchange in a value of a log; None where there is none."""
+    """Return the exchange in a value of a log; None if it has none."""
     if not isinstance(value, dict):
         return None
     entry = cast(JSONObject, value)
@@ -72,7 +72,7 @@ def exchange_in(value: JSON) -> Exchange | None:
         body = {**body, "model": entry["model"]}
     answer: JSON = reply.value
     failed = reply.status >= REFUSED or _is_error(object_in(answer))
-    is_strange = reply.strange and not object_in(answer)  # an object may be a reply that says nothing
+    is_strange = reply.strange and not object_in(answer)  # an object may be an empty reply
     return Exchange(
         body=body,
         reply=None if failed or is_strange else answer,
@@ -87,7 +87,7 @@ def exchange_in(value: JSON) -> Exchange | None:
 
 
 def is_body(value: JSON) -> bool:
-    """Whether this is the body of a request to a model."""
+    """Return True if this is the body of a request to a model."""
     if not isinstance(value, dict):
         return False
     body = cast(JSONObject, value)
@@ -99,7 +99,7 @@ def is_body(value: JSON) -> bool:
 
 
 def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]:
-    """The body of the request in an envelope, and the address it went to."""
+    """Return the body of the request in an envelope, and its address."""
     address = next((str(entry[name]) for name in ADDRESSES if entry.get(name)), "")
     if is_body(entry):
         return entry, address
@@ -113,7 +113,7 @@ def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]
 
 
 def _reply(entry: JSONObject, inside: bool = False) -> _Reply:
-    """The reply in an envelope, or inside of what stands for one there."""
+    """Return the reply in an envelope, or in a nested envelope."""
     strange = _Reply()
     for name in REPLIES:
         found = _under(name, entry[name], inside) if name in entry else _Reply()
@@ -127,7 +127,7 @@ def _reply(entry: JSONObject, inside: bool = False) -> _Reply:
 
 
 def _under(name: str, given: JSON, inside: bool) -> _Reply:
-    """The reply that stands under a name; nothing where it holds something else, or a request."""
+    """Return the reply in a field; an empty one if the field holds a request or another value."""
     inner = _value(given)
     if inner in (None, "", [], {}) or (isinstance(inner, dict) and is_body(cast(JSONObject, inner))):
         return _Reply()
@@ -139,7 +139,7 @@ def _under(name: str, given: JSON, inside: bool) -> _Reply:
         is_stream = isinstance(inner, str) and events_in(inner) != ([], 0)
         found = _Reply(inner, strange=not is_stream and not (isinstance(inner, str) and name in ANSWERS))
     if found.strange and isinstance(given, str) and name in ANSWERS:
-        return _Reply(given)  # words that happen to be JSON
+        return _Reply(given)  # a text that happens to be JSON
     told = name in (*ANSWERS, "result") or (inside and name == "body")
     return found if told or not found.strange else _Reply()
 
@@ -171,7 +171,7 @@ def _is_embedding(reply: JSON) -> bool:
 
 
 def _is_shown(message: JSONObject) -> bool:
-    """Whether this is a message of a page, which no provider takes."""
+    """Return True if this is a UI message, which no provider accepts."""
     return isinstance(message.get("parts"), list) and not message.get("content")
 
 
@@ -180,7 +180,7 @@ def _is_marked(entry: JSONObject) -> bool:
 
 
 def _value(value: JSON) -> JSON:
-    """A value, or the one that a text holds as JSON."""
+    """Return the value; if it is a text with JSON, the decoded one."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:
@@ -196,6 +196,6 @@ def _named(entry: JSONObject) -> str:
 
 
 def _replied(reply: JSON) -> int:
-    """When a reply says it was made."""
+    """Return the creation time that a reply states."""
     held = object_in(reply)
     return moment(held.get("created")) or moment(held.get("created_at"))

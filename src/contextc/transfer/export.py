@@ -1,4 +1,4 @@
-"""A conversation written out: its branches, its messages, its media, its todos and pins, in order and complete."""
+"""Export of a whole conversation as JSON Lines: branches, messages, media, todos and pins."""
 
 import base64
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from contextc.transfer.lines import (
 )
 
 EVERY_BRANCH = (
-    "An export holds every branch. Heal the conversation, then export a fork of it without the damaged branch."
+    "An export contains every branch. Repair the conversation, then export a fork of it without the damaged branch."
 )
 
 
 class Reach(NamedTuple):
-    """How much of a branch belongs to a conversation: the messages after `base` up to `upto`."""
+    """The range of a branch that belongs to a conversation: the messages after `base` up to `upto`."""
 
     number: int
     parent: int | None
@@ -93,14 +93,14 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], li
 
 
 def _marked(tx: Transaction, table: str, reach: Reach) -> tuple[int, ...]:
-    """The messages of a branch that one of our tables names."""
+    """Return the seqs of a branch that a table lists."""
     low, high = places.place(reach.number, 0), places.place(reach.number, reach.upto)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & places.SEQ_MASK for row in rows)
 
 
 def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
-    """The branches of a conversation and those they stand on, oldest first."""
+    """Return the branches of a conversation and their parents, oldest first."""
     found: dict[int, Reach] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
@@ -112,7 +112,9 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
             continue
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):
-            raise StoreCorrupt(f"Branch {number}, on which others begin, is not where it should be. {LOOK}")
+            raise StoreCorrupt(
+                f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {LOOK}"
+            )
         found[number] = Reach(number, row[0], row[1], upto, False)
         below.append((row[0], row[1]))
     return sorted(found.values())
@@ -141,5 +143,5 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
 def _blob(store: Store, name: str) -> bytes:
     data = store.blob(name)
     if blob_name(data) != name:
-        raise StoreCorrupt(f"Blob {name!r} does not match its hash: the row was changed or damaged. {LOOK}")
+        raise StoreCorrupt(f"Blob {name!r} is corrupt: its bytes do not match its hash. {LOOK}")
     return data

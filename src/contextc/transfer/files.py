@@ -1,8 +1,8 @@
-"""Files of other programs taken in: what they are is seen from what is in them, and told at the end.
+"""Import of files of other programs. Their kind is recognised by their content.
 
-Each conversation is one transaction, so whatever happens in the middle there are whole conversations only, and
-importing the same file again goes on. A conversation that cannot be taken is told, and does not keep the others out.
-Where the file or the store gives out in the middle, what was stored by then is told too.
+Each conversation is one transaction. So an interrupted import leaves only complete conversations, and a second import
+of the file continues it. A conversation that cannot be imported is reported, and the others are imported. If reading or
+storing fails in the middle, the summary lists what was stored before.
 """
 
 from collections import Counter
@@ -31,16 +31,16 @@ from contextc.transfer.sources import source, source_names
 
 FIRST_WORDS = 80
 OWN_LINES = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
-SILENT = "a conversation in which nothing was said"
+SILENT = "a conversation without messages"
 ITEMS = ("message", "function_call", "function_call_output", "reasoning")
 NOTHING = " Nothing was imported."
 NO_USAGE = Usage()
 
 
 class TakenIn(Struct, frozen=True, kw_only=True):
-    """What became of one conversation of a file. `messages` are those on all of its branches, `length` those on the one
-    that is current; `new` of them were not in the store; `error` is why it was not taken. Tokens are those that models
-    reported; None where none did.
+    """The outcome for one conversation of a file. `messages` counts all branches, `length` the current one, `new` the
+    messages that were not in the store. `error` is the reason if it was not imported. Tokens are those that models
+    reported, None if they reported none.
     """
 
     name: str
@@ -57,8 +57,8 @@ class TakenIn(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What became of everything that was given. `left_out` says what, why, and how often; `stopped`, why the import
-    ended before the end of the file. What stands here by then is stored.
+    """The outcome of an import. `left_out` lists omitted content with reason and count. `stopped` is the reason if the
+    import ended early; the listed conversations are stored.
     """
 
     source: str
@@ -72,11 +72,11 @@ class Summary(Struct, frozen=True, kw_only=True):
         return sum(each.error is not None for each in self.conversations)
 
     def total(self, field: str) -> int:
-        """The sum of a figure over all conversations."""
+        """Return the sum of a field over all conversations."""
         return sum(getattr(each, field) or 0 for each in self.conversations)
 
     def in_all(self) -> TakenIn:
-        """All figures, as of one conversation."""
+        """Return the sums of all fields, in the form of one conversation."""
         known = any(each.input_tokens is not None for each in self.conversations)
         return TakenIn(
             name="in all",
@@ -92,7 +92,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def is_own(file: File) -> bool:
-    """Whether a file is one of ours: what `export_lines` wrote, or plain messages; or nothing at all."""
+    """Return True if a file is an export of `export_lines`, holds plain messages, or is empty."""
     sample = file.sample()
     first: JSON = next(iter(sample.values), None)
     if not isinstance(first, dict):
@@ -108,7 +108,7 @@ def is_own(file: File) -> bool:
 
 
 def holds_requests(file: File, format: str) -> bool:
-    """Whether a file holds requests of a format and nothing around them, nor what came back."""
+    """Return True if a file holds requests of a format without envelopes and replies."""
     first: JSON = next(iter(file.sample().values), None)
     if not isinstance(first, dict):
         return True
@@ -117,11 +117,16 @@ def holds_requests(file: File, format: str) -> bool:
 
 
 def file_source(file: File) -> str | None:
-    """The source that a file is of, by what is in it; None where it is none of those we know."""
+    """Return the source of a file, recognised by its content; None if it is unknown."""
     sample = file.sample()
     names = [name for name in source_names() if source(name).recognises(sample)]
     if len(names) > 1:
-        raise InvalidSetting(f"{file.name} may be of {' or '.join(names)}. Say which: --from {names[0]}.")
+        raise InvalidSetting(
+            f"{file.name} matches several sources: {', '.join(names)}",
+            fix=f"Pass source_name={names[0]!r}, or another of them.",
+            case="source",
+            detail=names[0],
+        )
     return names[0] if names else None
 
 
@@ -134,10 +139,10 @@ def import_files(
     into: str | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Take in every conversation in these files, which belong together: of the source of that name, or of whichever.
+    """Import every conversation of these files, which belong together. Without `source_name`, the source is recognised.
 
-    A conversation is named for its source and its id there, or for `into`. Raises what is wrong with a file; what is
-    wrong with one conversation of several is told in the summary.
+    A conversation is named after its source and its id there, or after `into`. An invalid file raises. An invalid
+    conversation among several is reported in the summary.
     """
     began = monotonic()
     files = [each if isinstance(each, File) else File(Path(each), progress=progress) for each in paths]
@@ -170,7 +175,7 @@ def import_files(
 
 
 class _Taking:
-    """Takes the conversations of one import, one by one."""
+    """An import in progress: stores the conversations one by one."""
 
     def __init__(self, store: Store, name: str, into: str | None, progress: Progress | None) -> None:
         self.store, self.name, self.into, self.progress = store, name, into, progress
@@ -186,7 +191,7 @@ class _Taking:
     def take(self, found: Found) -> None:
         self.left_out.update(found.left_out)
         lines, blank = _said(found)
-        self.left_out.update({"a message that says nothing": blank} if blank else {})
+        self.left_out.update({"a message without content": blank} if blank else {})
         if not lines and not found.error:
             self.left_out.update([SILENT] if found.id else [])
             return
@@ -205,7 +210,7 @@ class _Taking:
             self.taken.append(TakenIn(name=wish.plain, title=_title(found), error=str(error)))
 
     def _wish(self, found: Found) -> Wish:
-        """What it is to be called: the first as was asked, the others have their id behind that."""
+        """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
         is_first = self.into is not None and not self.taken
         id = as_name(found.id) or NAMELESS
         plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
@@ -213,14 +218,16 @@ class _Taking:
 
 
 def _check_database(file: File, name: str) -> None:
-    """Of a database the tables say whose it is, whatever somebody else says."""
+    """Raise InvalidInput if the tables of a database show another source than the given one."""
     sample = file.sample()
     if sample.shape != "database" or source(name).recognises(sample):
         return
     whose = file_source(file)
     tables = ", ".join(sorted(sample.tables)[:5]) or "none"
-    is_it = f"It is a file of {whose}: leave --from out." if whose else f"Its tables are of another program: {tables}."
-    raise InvalidInput(f"There is no conversation in {file.name}, read as {name}. {is_it}")
+    problem = f"{file.name} has no conversation when read as {name}"
+    if whose is None:
+        raise InvalidInput(f"{problem}: its tables are of another program ({tables}).")
+    raise InvalidInput(problem, fix=f"Pass source_name={whose!r}.", case="wrong-source", detail=whose)
 
 
 def _source_of(files: Sequence[File]) -> str:
@@ -229,28 +236,36 @@ def _source_of(files: Sequence[File]) -> str:
     strange = [name for name, kind in kinds.items() if kind is None]
     if strange:
         file = next(each for each in files if each.name == strange[0])
-        raise InvalidInput(f"{strange[0]}: what this file is cannot be seen from it. {_way_out(file)}")
+        raise _unrecognised(file)
     if len(known) > 1:
-        raise InvalidSetting(f"These files are of {' and '.join(sorted(known))}. Import them one after the other.")
+        raise InvalidSetting(
+            f"The files are of different sources: {', '.join(sorted(known))}",
+            fix="Import the files of each separately.",
+        )
     return known.pop()
 
 
-def _way_out(file: File) -> str:
-    """What to do with a file that is of no program."""
+def _unrecognised(file: File) -> InvalidInput:
+    """Return the error for a file that is of no known source."""
     objects = file.sample().objects
     first = objects[0] if objects else JSONObject()
-    if first.get("type") in ITEMS:
-        return "It holds items of OpenAI's Responses API: read them with --format openai_responses."
-    if "role" in first:
-        return "It holds messages of a provider: read them with --format openai_chat, or whichever they are in."
-    return (
-        f"If it is one of {', '.join(source_names())}, say so with --from; requests of a provider are read with "
-        "--format."
+    format = "openai_responses" if first.get("type") in ITEMS else "openai_chat" if "role" in first else ""
+    if not format:
+        names = ", ".join(source_names())
+        fix = f"Pass source_name if it is one of {names}. Read requests of a provider with import_requests()."
+        problem = f"{file.name}: the kind of file cannot be recognised"
+        return InvalidInput(problem, fix=fix, case="unknown-file", detail=names)
+    what = "items of OpenAI's Responses API" if first.get("type") in ITEMS else "messages of a provider"
+    return InvalidInput(
+        f"{file.name}: the file holds {what}, and no format is given",
+        fix=f"Read them with import_requests(), as in format={format!r}.",
+        case="unknown-format",
+        detail=format,
     )
 
 
 def _said(found: Found) -> tuple[list[list[Message]], int]:
-    """The lines without the messages that say nothing, and how many those are; usage only where some was told."""
+    """Return the lines without empty messages, and the number of those. Empty usage is removed."""
     checked: dict[int, Message | None] = {}
     for message in (message for line in found.lines for message in line):
         if id(message) not in checked:
@@ -262,7 +277,7 @@ def _said(found: Found) -> tuple[list[list[Message]], int]:
 
 
 def _marked(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
-    """The lines, with where they came from in the `meta` of their first message."""
+    """Return the lines with their origin in the `meta` of the first message."""
     firsts: dict[int, Message] = {}
     for line in lines:
         first = line[0]
@@ -294,6 +309,6 @@ def _title(found: Found) -> str:
 
 def _nothing(files: Sequence[File], name: str, left_out: Counter[str]) -> str:
     if list(left_out.items()) == [(SILENT, 1)]:
-        return f"{files[0].name}, read as {name}: nothing was said in this session."
+        return f"{files[0].name}, read as {name}: the session has no message."
     why = "; ".join(f"left out: {note}" for note in left_out)
-    return f"There is no conversation in {files[0].name}, read as {name}.{f' {why}.' if why else ''}"
+    return f"{files[0].name} has no conversation when read as {name}.{f' {why}.' if why else ''}"

@@ -1,4 +1,4 @@
-"""What a source finds: conversations, each with its messages, on one line or on several that share their beginning."""
+"""Conversations that a source returns: messages in one line, or in several lines with a common prefix."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,23 +11,23 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
 from contextc.messages import Message
 
-SECONDS = 100_000_000_000  # a number below is seconds since 1970, above milliseconds
+SECONDS = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds
 LONGEST_NAME = 80
 UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAMELESS = "session"
 IMPORTED = "imported"
-"""The name in the `meta` of a conversation's first message under which it says where it came from."""
+"""The key in the `meta` of a conversation's first message that holds its origin."""
 ODD = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
-"""How a reader stumbles over what it does not expect."""
-NEWER_UUID = "7"  # begins with the time, so that the first eight characters say little
+"""Exceptions that a reader raises for unexpected data."""
+NEWER_UUID = "7"  # version 7 begins with the time, so the first eight characters are not unique
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A conversation as its source has it. `id` is the source's own name for it, unless it `is_made_up`: then it was
-    made from what was said, or is the name of a file, and others may have the same. `title` is what people call it.
+    """A conversation of a source. `id` is the source's own id. If it `is_made_up`, it was derived from the messages or
+    from the name of a file, and may not be unique. `title` is the name shown to people.
 
-    Lines that have messages in common have the same objects; the last line is the one that goes on. `left_out` is what
-    could not be taken, and why; `error`, why nothing of it can be.
+    Lines share the objects of their common messages. The last line is the current one. `left_out` lists the content
+    that could not be imported, and why. `error` is the reason if nothing can be imported.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 class Origin(Struct, frozen=True):
-    """Where a conversation came from: a source, and its id there. `is_name` says that no other one has that id."""
+    """The origin of a conversation: a source, and the id there. `is_name` is True if that id is unique."""
 
     source: str
     id: str
@@ -55,7 +55,7 @@ def origin_of(source: str, found: Found) -> Origin:
 
 
 def origin_in(message: Message) -> Origin | None:
-    """What the first message of an imported conversation says of where it came from."""
+    """Return the origin that the first message of an imported conversation names."""
     held: object = (message.meta or {}).get(IMPORTED)
     about = object_in(cast(JSON, held))
     source, id = about.get("from"), about.get("id")
@@ -65,40 +65,44 @@ def origin_in(message: Message) -> Origin | None:
 
 
 def noted(origin: Origin, title: str) -> JSONObject:
-    """The same, as `meta` has it."""
+    """Return the origin in the form it has in `meta`."""
     more: JSONObject = {**({"title": title} if title else {}), **({} if origin.is_name else {"made_up": True})}
     return {IMPORTED: {"from": origin.source, "id": origin.id, **more}}
 
 
 def attempt(id: str, make: Callable[[], Found]) -> Found:
-    """What a source finds; where it stumbles over a conversation that is not as its program writes them, that."""
+    """Return the conversation that `make` reads; if it raises, one with that error."""
     try:
         return make()
     except ContextcError as error:
         return Found(id=id, lines=(), error=str(error))
     except ODD as error:
         why = f"{type(error).__name__}: {error}"
-        return Found(id=id, lines=(), error=f"It is not as its program writes one: {why.rstrip('.')}.")
+        return Found(
+            id=id,
+            lines=(),
+            error=f"The conversation does not have the structure that its program writes: {why.rstrip('.')}.",
+        )
 
 
 def object_in(value: JSON) -> JSONObject:
-    """The object that stands here; an empty one where there is none."""
+    """Return the value if it is an object; else an empty one."""
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
 def objects_in(value: JSON) -> list[JSONObject]:
-    """The objects in the list that stands here."""
+    """Return the objects in a list; none if the value is not a list."""
     held = cast(list[JSON], value) if isinstance(value, list) else []
     return [cast(JSONObject, each) for each in held if isinstance(each, dict)]
 
 
 def short(session: str) -> str:
-    """As much of an id as tells it from others, for people."""
+    """Return a prefix of an id that distinguishes it, for display."""
     return session[:13] if session[14:15] == NEWER_UUID else session[:8]
 
 
 def as_name(text: str) -> str:
-    """An id as a part of a conversation's name."""
+    """Return an id in the form used in the name of a conversation."""
     if UUID.fullmatch(text):
         return short(text)
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
@@ -106,7 +110,7 @@ def as_name(text: str) -> str:
 
 
 def moment(value: JSON) -> int:
-    """A time in milliseconds since 1970, from a number or a date; 0 where it is none."""
+    """Return a Unix time in milliseconds from a number or a date; 0 if it is neither."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         found = value if value >= SECONDS else value * 1000
         return int(found) if 0 < found < 1 << 53 else 0

@@ -1,8 +1,8 @@
-"""What is given to an import: files of anybody's making, looked at before they are read, and never written.
+"""Input files of an import: sampled before they are read, and never written.
 
-A log may be larger than memory, so lines come one at a time; a file that is one JSON value is read once. The last line
-may be torn, because its program died while it wrote: that is noted. A database is opened so that nothing is written
-beside it either: where a writer left a log or a journal, a copy is read.
+A log may be larger than memory, so lines are read one at a time. A file with one JSON value is read once. The last line
+may be truncated, because its program died during a write; this is noted. A database is opened without writing any file
+beside it. If it has a write-ahead log or a journal, a copy is read.
 """
 
 import os
@@ -25,10 +25,10 @@ from contextc.transfer.lines import Progress
 
 MAGIC = b"SQLite format 3\0"
 MARK = b"\xef\xbb\xbf"
-HEAD, HEAD_BYTES = 200, 16 << 20  # as much of a file as is looked at to know it
-OFTEN = 4 << 20  # bytes after which a reader says how far it is
+HEAD, HEAD_BYTES = 200, 16 << 20  # sampled part of a file: lines, bytes
+OFTEN = 4 << 20  # bytes between two progress reports
 WAL_MODE = b"\2"
-BESIDE = ("-wal", "-journal")  # what a writer keeps beside a database
+BESIDE = ("-wal", "-journal")  # files of a writer beside a database
 TRIES = 5
 FOREIGN = {
     b"\x1f\x8b": ("packed with gzip", "Unpack it first: gunzip -k {name}"),
@@ -37,15 +37,15 @@ FOREIGN = {
     b"\xff\xfe": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
     b"\xfe\xff": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
 }
-"""How files begin that hold something else first."""
+"""First bytes of files that must be unpacked or converted first."""
 T = TypeVar("T")
 
 Shape: TypeAlias = Literal["lines", "list", "object", "database", "none"]
 
 
 class Sample(NamedTuple):
-    """What a file begins with: the values of its first lines, the first items of its list, or the one object it is; of
-    a database the tables, each with its columns.
+    """The start of a file: the values of its first lines, the first items of its list, or its one object. For a
+    database, its tables with their columns.
     """
 
     shape: Shape
@@ -57,12 +57,12 @@ class Sample(NamedTuple):
         return [cast(JSONObject, value) for value in self.values if isinstance(value, dict)]
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table, with these columns at least."""
+        """Return True if there is a table with at least these columns."""
         return table in self.tables and self.tables[table] >= set(columns)
 
 
 class Placed(NamedTuple):
-    """A value, and where in its file it stands."""
+    """A value, and its position in the file."""
 
     where: str
     line: int
@@ -70,7 +70,7 @@ class Placed(NamedTuple):
 
 
 class File:
-    """One file, by its path or as bytes that came through a pipe."""
+    """One file, by its path or as bytes of standard input."""
 
     def __init__(self, path: Path | None = None, data: bytes | None = None, progress: Progress | None = None) -> None:
         self.path, self.progress = path, progress
@@ -87,7 +87,7 @@ class File:
         return self._sample
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines that are not blank, with their numbers, one at a time."""
+        """Return the non-blank lines with their numbers, one at a time."""
         size, done, told = self._size(), 0, 0
         with self._open() as file:
             for number, line in enumerate(file, 1):
@@ -99,7 +99,7 @@ class File:
                     yield number, line.removeprefix(MARK) if number == 1 else line
 
     def values(self) -> Iterator[Placed]:
-        """All values: of the lines, of the list, or the one there is. Raises `InvalidImport` where a line is none."""
+        """Return all values: of the lines, of the list, or the one value. Raise `InvalidImport` for an invalid line."""
         sample = self.sample()
         if sample.shape == "object":
             yield Placed("the file", 1, sample.values[0])
@@ -111,22 +111,22 @@ class File:
 
     @contextmanager
     def database(self) -> Generator[sqlite3.Connection]:
-        """The database, to be read."""
+        """Open the database for reading."""
         if self.path is None:
-            raise InvalidSetting("A database cannot come through a pipe: give the path of its file.")
+            raise InvalidSetting("A database cannot be read from standard input", fix="Pass the path of its file.")
         if self._first() != MAGIC:
-            raise InvalidInput(f"{self.name} is no SQLite database.")
+            raise InvalidInput(f"{self.name} is not a SQLite database.")
         try:
             with _reading(self.path) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise InvalidInput(
-                f"{self.name} cannot be read as a database: {error}. If it is damaged, "
-                f"`sqlite3 {self.path.name} .recover` may save what is left of it."
+                f"{self.name} cannot be read as a database: {error}",
+                fix=f"If it is damaged, recover its rows with `sqlite3 {self.path.name} .recover`.",
             ) from error
 
     def check_lines(self) -> None:
-        """Read all lines before the first is used, so that one that is no JSON leaves nothing behind."""
+        """Check that all lines are JSON before the first is used, so that an invalid one stores nothing."""
         if self.sample().shape == "lines":
             for _ in self._line_values():
                 pass
@@ -141,7 +141,7 @@ class File:
         for number, line in self.lines():
             if torn is not None:
                 raise InvalidImport(
-                    f"{self.name}: this is not JSON: {torn[1]}. Take the line out, or mend it", line=torn[0]
+                    f"{self.name}: not valid JSON: {torn[1]}", line=torn[0], fix="Remove or correct the line."
                 )
             try:
                 value = decoded(line)
@@ -150,7 +150,7 @@ class File:
                 continue
             yield Placed(f"line {number}", number, value)
         if torn is not None:
-            self.notes.append(f"line {torn[0]}, the last, which was cut off")
+            self.notes.append(f"line {torn[0]}, the last, which is truncated")
 
     def _first(self) -> bytes:
         with self._open() as file:
@@ -162,7 +162,7 @@ class File:
             if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):
                 short = self.path.name if self.path is not None else "FILE"
                 named = way.format(name=self.name if self.path is not None else "FILE", short=short)
-                raise InvalidInput(f"{self.name} is {what}. {named}.")
+                raise InvalidInput(f"{self.name} is {what}", fix=f"{named}.")
         if first == MAGIC:
             with self.database() as connection:
                 return Sample("database", tables=_tables(connection))
@@ -177,7 +177,7 @@ class File:
         return Sample("lines", list(self._head()))
 
     def _beginning(self) -> tuple[bytes, bool]:
-        """The first character, and whether the file may be one value: its first line is none, or is all there is."""
+        """Return the first character, and True if the file may be one value: line 1 is none, or the only one."""
         with self._open() as file:
             first = file.readline(HEAD_BYTES).removeprefix(MARK)
             while first and not first.strip():
@@ -188,7 +188,7 @@ class File:
         return first.lstrip()[:1], not second or not _is_json(first)
 
     def _head(self) -> Iterator[JSON]:
-        """The values of the first lines, as far as they are any."""
+        """Return the values of the first lines, without invalid ones."""
         seen = 0
         for _, line in islice(self.lines(), HEAD):
             seen += len(line)
@@ -200,7 +200,7 @@ class File:
                 return
 
     def _whole(self, kind: type[T]) -> T | None:
-        """The file as one value of this kind; None where it is none. Bytes that are no text are marked as such."""
+        """Return the file as one value of this type; None if it is not one. Invalid UTF-8 is replaced."""
         data = self.read().removeprefix(MARK)
         for text in (data, data.decode("utf-8", "replace")):
             try:
@@ -220,7 +220,7 @@ class File:
             yield BytesIO(self._data)
             return
         try:
-            file = open(self.path or "", "rb")  # noqa: SIM115 (closed below; only the opening is to be excused)
+            file = open(self.path or "", "rb")  # noqa: SIM115 (closed below; only errors of open() are converted)
         except OSError as error:
             raise InvalidSetting(f"{self.name} cannot be read: {error.strerror}.") from error
         with file:
@@ -228,9 +228,7 @@ class File:
 
 
 class Given(NamedTuple):
-    """The files that are imported together, the format their requests are in where somebody said so, and whom to tell
-    how far it is.
-    """
+    """The files of one import, the format of their requests if given, and the callback for progress."""
 
     files: Sequence[File]
     format: str | None = None
@@ -241,7 +239,7 @@ class Given(NamedTuple):
         return self.files[0].stem
 
     def counted(self, rows: Sequence[T]) -> Iterator[T]:
-        """The rows, told one by one."""
+        """Return the rows, and report progress after each."""
         for number, row in enumerate(rows):
             yield row
             if self.progress:
@@ -249,11 +247,11 @@ class Given(NamedTuple):
 
 
 def decoded(data: bytes) -> JSON:
-    """JSON, also where an emoji was cut in two or a byte is no text. Raises ValueError."""
+    """Decode JSON, also with a split surrogate pair or invalid UTF-8. Raise ValueError."""
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise ValueError("the value is nested too deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         found = parse_object(data.decode("utf-8", "replace"))
         if found is None:
@@ -271,9 +269,9 @@ def _is_json(line: bytes) -> bool:
 
 @contextmanager
 def _reading(path: Path) -> Generator[sqlite3.Connection]:
-    """A connection that writes nothing, neither to the database nor beside it.
+    """Open a connection that writes nothing, neither to the database nor beside it.
 
-    A log or a journal beside it is a part of it, and whoever opens it writes there: then all of it is copied first.
+    A write-ahead log or a journal is part of the database, and opening it writes there. Then a copy is opened.
     """
     with tempfile.TemporaryDirectory() as folder:
         is_copy = any(map(_size, _beside(path)))
@@ -288,7 +286,7 @@ def _reading(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def _copied(path: Path, folder: Path) -> Path:
-    """A copy of a database and what stands beside it, made while nobody wrote to either."""
+    """Return a consistent copy of a database and the files beside it."""
     copy = folder / "copy.db"
     for _ in range(TRIES):
         before = _stamps(path)
@@ -299,7 +297,7 @@ def _copied(path: Path, folder: Path) -> Path:
                 shutil.copyfile(file, target)
         if _stamps(path) == before:
             return copy
-    raise InvalidInput(f"{path} is being written all the time. Import it when its program is at rest.")
+    raise InvalidInput(f"{path} changes while it is copied", fix="Import it when its program is not running.")
 
 
 def _beside(path: Path) -> list[Path]:
@@ -323,7 +321,7 @@ def _as_text(data: bytes) -> str:
 
 
 def _writes_a_log(path: Path) -> bool:
-    """Whether a database is written to by way of a log beside it; its header says so."""
+    """Return True if the header of a database states WAL mode."""
     with path.open("rb") as file:
         return file.read(20)[19:20] == WAL_MODE
 

@@ -1,13 +1,13 @@
-"""Requests that each hold the whole history again, joined into the conversations they are of.
+"""Merge of logged requests, which each repeat the whole history, into conversations.
 
-Requests go into a tree, a message a step; what a request has in common with others is there already, and only what is
-new takes room. The system prompt stands beside it, because it may change with every request. Two requests with the same
-prompt are of one conversation where one holds all of the other, or both hold all of a third. With another prompt, what
-they share must hold a reply of the model. Where they part, a conversation has branches, and the newest is the last.
+Requests are inserted into a tree with one node per message, so only new messages take memory. The system prompt is kept
+apart, because it may change with every request. Two requests with the same prompt belong to one conversation if one
+contains the other, or both contain a third. With another prompt, their common part must contain a reply of the model.
+Where requests diverge, the conversation has branches, and the newest is the last.
 
-Messages are the same where they say the same, or make the same calls, or answer them alike: a reply and its echo in the
-next request differ in what else stands in them, and of both the reply is kept. Of a result that was shortened later the
-longer form is kept; one that differs is another branch.
+Messages are equal if they have the same text, calls or answered calls. A reply and its copy in the next request may
+differ in other parts; then the reply is kept. Of a result that was truncated later, the longer form is kept. A result
+with other content is another branch.
 """
 
 import re
@@ -26,12 +26,12 @@ from contextc.transfer.shortened import longer
 
 FIGURES = re.compile(r"\d+")
 MADE_UP = re.compile(r"call_\d+")
-"""How formats number calls that came without an id: in each request anew, so that the number says nothing."""
+"""Generated ids of calls that came without one. The numbers start again in each request, so they identify nothing."""
 OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 
 
 class Node:
-    """One message at one place. `spoken` says that the model has said something up to here."""
+    """A message at one position. `spoken` is True if the path up to here contains a reply of the model."""
 
     __slots__ = ("after", "asked", "before", "message", "path", "said", "spoken", "touched")
 
@@ -45,8 +45,8 @@ class Node:
 
 
 class Asked(Struct, kw_only=True, eq=False):
-    """The requests that ended at a node, with one prompt: its messages where no request before it was of the same
-    conversation. `replies` are the nodes of what came back; both with when that was last, by the clock and in turn.
+    """The requests that end at a node with one prompt. `system` is the prompt, if no earlier request belongs to the
+    same conversation. `replies` are the nodes of the replies. Times are pairs: Unix time in ms, and order in the log.
     """
 
     node: Node
@@ -59,14 +59,14 @@ class Asked(Struct, kw_only=True, eq=False):
 
 
 class Place(NamedTuple):
-    """Where a request ended, and with which prompt."""
+    """The end of a request in the tree, and its prompt."""
 
     node: Node
     prompt: bytes
 
 
 class Joined:
-    """A tree that grows by one request at a time."""
+    """A tree of messages, built request by request."""
 
     def __init__(self) -> None:
         self._roots: dict[str, Node] = {}
@@ -74,13 +74,13 @@ class Joined:
         self._turn = 0
 
     def root(self, apart: str = "") -> Node:
-        """Where requests begin. What is said `apart` is never joined with what is said elsewhere."""
+        """Return the root for requests. Requests of different `apart` values are never merged."""
         return self._roots.setdefault(apart, Node(None, None, _digest((apart,))))
 
     def ask(
         self, node: Node, system: Sequence[Message], messages: Iterable[Message], *, name: str = "", time: int = 0
     ) -> Place:
-        """Put in a request whose messages go on from a place; `name` is what the log calls it."""
+        """Insert a request whose messages follow a node. `name` is its name in the log."""
         self._turn += 1
         ids: dict[str, str] = {}
         for message in messages:
@@ -99,7 +99,7 @@ class Joined:
         return Place(node, prompt)
 
     def reply(self, place: Place, reply: Message, *, time: int = 0) -> Node:
-        """What the model said to a request that was put in."""
+        """Insert the reply to a request."""
         after = self._step(place.node, reply, {})
         kept = after.message if after.message is not None else reply
         after.said.setdefault(place.prompt, _with_ids_of(reply, kept))
@@ -109,7 +109,7 @@ class Joined:
         return after
 
     def conversations(self) -> Iterator[Found]:
-        """What the requests are of, in the order in which they began."""
+        """Return the conversations of the requests, in the order of their first requests."""
         group_of: dict[int, list[Asked]] = {}
         for each in self._all:
             group_of[id(each)] = [each]
@@ -129,7 +129,7 @@ class Joined:
                 yield _found(sorted(group, key=lambda asked: asked.first), names)
 
     def _step(self, node: Node, message: Message, ids: dict[str, str]) -> Node:
-        """The place of a message behind another. `ids` tells ids of the request from those that the tree has."""
+        """Return the node of a message after another. `ids` maps ids of the request to ids of the tree."""
         message = _renamed(message, ids)
         key = _key(message)
         if message.role == "tool":
@@ -147,7 +147,7 @@ class Joined:
 
 
 def _before(node: Node, prompt: bytes) -> Asked | None:
-    """The nearest request that another one goes on from: with the same prompt, else one whose reply both hold."""
+    """Return the nearest earlier request of the same conversation: with the same prompt, or with a common reply."""
     other: Asked | None = None
     below, above = node, node.before
     while above is not None and above.before is not None:
@@ -161,7 +161,7 @@ def _before(node: Node, prompt: bytes) -> Asked | None:
 
 
 def _found(group: Sequence[Asked], names: dict[int, str]) -> Found:
-    """A conversation: a line for each place at which nothing follows."""
+    """Return a conversation with one line per leaf."""
     replies = {id(node): node.said[asked.prompt] for asked in reversed(group) for node in asked.replies}
     ends = {asked.node: asked.when for asked in group}
     for asked in group:
@@ -213,7 +213,7 @@ def _key(message: Message) -> bytes:
     said = "" if message.role == "tool" else message.text.strip()
     if message.role == "system":
         said = FIGURES.sub("0", said)
-    speaks = bool(calls) or (message.role == "assistant" and bool(said))  # then what else is in it is often left out
+    speaks = bool(calls) or (message.role == "assistant" and bool(said))  # logs often omit its other parts
     shown = [] if speaks else [_shown(part) for part in message.parts if isinstance(part, Media | Native)]
     return _digest((message.role, message.author, said, calls, shown))
 
@@ -236,7 +236,7 @@ def _digest(value: object) -> bytes:
 
 
 def _alike(node: Node, key: bytes, results: Message) -> bytes:
-    """The key of the results behind a node that are these, whole or shortened: the last seen, else a new one."""
+    """Return the key of equal results after a node, complete or truncated: the last used, else a new one."""
     found: list[tuple[int, bytes]] = []
     for number in count():
         each = key + number.to_bytes(4, "big")
@@ -249,7 +249,7 @@ def _alike(node: Node, key: bytes, results: Message) -> bytes:
 
 
 def _made_up(message: Message, other: Message) -> Iterator[tuple[ToolCall, ToolCall]]:
-    """The calls of two messages that are the same, where their ids say nothing."""
+    """Return the pairs of equal calls of two messages with generated ids."""
     pairs = zip(message.tool_calls, other.tool_calls, strict=False)
     return ((ours, theirs) for ours, theirs in pairs if MADE_UP.fullmatch(ours.id))
 
@@ -259,7 +259,7 @@ def _with_ids_of(message: Message, other: Message) -> Message:
 
 
 def _numbered(message: Message, node: Node, ids: dict[str, str]) -> Message:
-    """The message with numbers for its calls that none before it has, where they have no ids of their own."""
+    """Return the message with new unique ids for its calls that have generated ids."""
     made = [call.id for call in message.tool_calls if MADE_UP.fullmatch(call.id)]
     if not made:
         return message

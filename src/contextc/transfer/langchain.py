@@ -1,7 +1,7 @@
-"""LangChain's messages, read as data: as `model_dump` wrote them, or in the older form of its serializer.
+"""Messages of LangChain, read as data: as `model_dump` wrote them, or in the older form of its serializer.
 
-Content comes in three dialects: text, LangChain's own blocks, and whatever blocks the provider answered with. Calls
-stand in `tool_calls`, and mostly in the content once more. What has no part of ours is kept whole for its provider.
+Content has three forms: text, LangChain's own blocks, and the blocks of the provider. Calls are in `tool_calls`, and
+mostly in the content again. A block without a matching part type is kept unchanged for its provider.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,12 +46,12 @@ def is_message(value: JSON) -> bool:
 
 
 def kind_of(value: JSONObject) -> str:
-    """`human`, `ai` …, also where a part of one is named: chunks of a stream are stored as well."""
+    """Return the type of a message: `human`, `ai` …, also for a stored chunk of a stream."""
     return str(value.get("type") or "").removesuffix("MessageChunk").removesuffix("Message").lower()
 
 
 def message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Message:
-    """One message. `names` collects which call is to which tool, because a result may not say."""
+    """Return one message. `names` collects the tool of each call, because a result may not name it."""
     role = ROLES[kind_of(value)]
     if kind_of(value) == "chat":
         role = ROLES.get(str(value.get("role")), "user")
@@ -110,7 +110,7 @@ def _result(value: JSONObject, names: Mapping[str, str], provider: str) -> ToolR
 
 
 def _thought(value: JSONObject, parts: list[AnyPart]) -> Iterator[Reasoning]:
-    """Reasoning that stands beside the content, as endpoints that speak OpenAI's dialect have it."""
+    """Return reasoning that is stored beside the content, as OpenAI-compatible endpoints do."""
     text: JSON = object_in(value.get("additional_kwargs")).get("reasoning_content")
     if isinstance(text, str) and text and not any(isinstance(part, Reasoning) for part in parts):
         yield Reasoning(text=text)

@@ -1,8 +1,8 @@
-"""Conversations as JSON Lines: what the lines of a file are.
+"""JSON Lines format of conversations: the types of the lines of a file.
 
-The first line is a header: the conversation, its root, its branches. Then come the todo lists of its agents, one a
-line, and its messages, one a line, in the order of their branches, and before the first message that uses a blob, that
-blob. Version 2 has todos and pins; a file without any says version 1, and whoever reads that can read it.
+The first line is a header: the conversation, its root, its branches. Todo lists follow, one line per agent. Then come
+the messages, one per line, in the order of their branches. A blob precedes the first message that uses it. Version 2
+has todos and pins. A file without them has version 1, so that older readers accept it.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ from contextc.todos import Todo
 VERSION, PLAIN = 2, 1
 CHUNK = 1000
 Progress = Callable[[int, int], None]
-"""Called now and then with how many messages are done, of how many."""
+"""A callback with the number of messages done, and the total."""
 
 
 class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A branch, or as much of another conversation's branch as ours stand on."""
+    """A branch of the conversation, or the part of another conversation's branch that it is based on."""
 
     number: int
     parent: int | None = None
@@ -31,9 +31,7 @@ class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contextc"):
-    """The first line. `branch` is the current one; a branch of another conversation is here as far as ours stands on
-    it.
-    """
+    """The first line. `branch` is the current branch."""
 
     version: int
     conversation: str
@@ -57,14 +55,14 @@ class BlobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TodosLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="todos"):
-    """The whole list of one agent."""
+    """The whole todo list of one agent."""
 
     agent: str
     todos: tuple[Todo, ...]
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a header as every version has."""
+    """The part of a header that every version has."""
 
     version: int = 0
 

@@ -1,7 +1,7 @@
-"""What Python prints of a list of messages, as JSON: people copy it from a terminal, with single quotes and None.
+"""Python's printed form of a list of messages, converted to JSON: text copied from a terminal, with single quotes.
 
-It is read as a literal and never run. What is read is bounded before a parser sees it: in length, in depth, and to what
-a print of plain values can hold, because a parser may be brought to its knees by nesting and by long chains of signs.
+It is parsed as a literal and never run. Its length, depth and characters are limited first, because deep nesting
+and long chains of operators can exhaust a parser.
 """
 
 import ast
@@ -13,14 +13,14 @@ from contextc._json import JSON, encode
 LONGEST = 4_000_000
 DEEPEST = 60
 STRING = re.compile(r"""'(?:\\.|[^'\\\n])*+'|"(?:\\.|[^"\\\n])*+"|['"]""", re.DOTALL)
-"""A string, or a quote that begins none."""
+"""A string, or a single quote that starts none."""
 PLAIN = re.compile(r"(?:[\[\]{}(),:\s]|True\b|False\b|None\b|-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)*+")
 CHAIN = re.compile(r"[\w\])}]\s*[-\[({]")
-"""Something that is called, taken from or subtracted from: of no printed value."""
+"""A call, a subscript or a subtraction, which no printed value contains."""
 
 
 def as_json(text: str) -> str | None:
-    """The JSON of a list or an object that Python printed; None where it is something else."""
+    """Return the JSON of a list or an object that Python printed; None for any other text."""
     text = text.strip()
     if text[:1] not in ("[", "{") or len(text) > LONGEST:
         return None
@@ -34,7 +34,7 @@ def as_json(text: str) -> str | None:
 
 
 def _around(text: str) -> str | None:
-    """The text with a 0 for each string; None where a quote is left."""
+    """Return the text with a 0 in place of each string; None if a quote is left."""
     pieces: list[str] = []
     at = 0
     for found in STRING.finditer(text):
@@ -54,14 +54,14 @@ def _depth(around: str) -> int:
 
 
 def _plain(value: object) -> JSON:
-    """A value as JSON has it. Raises ValueError where JSON has none."""
+    """Return the JSON form of a value. Raise ValueError if it has none."""
     if isinstance(value, dict):
         held = cast(dict[object, object], value)
         if not all(isinstance(name, str) for name in held):
-            raise ValueError("a name that is no text")
+            raise ValueError("a key must be text")
         return {str(name): _plain(each) for name, each in held.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in cast(list[object], value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise ValueError(f"{type(value).__name__} is nothing that JSON has")
+    raise ValueError(f"{type(value).__name__} has no JSON equivalent")

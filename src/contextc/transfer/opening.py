@@ -1,8 +1,8 @@
-"""What somebody pastes or opens to look at: a request of any provider, messages, a log, a session of a program.
+"""Input of any kind, opened for inspection: a request of any provider, messages, a log, a session of a program.
 
-What it is, is seen from what is in it. Nothing is stored; nothing that it names is opened, run or fetched: a command
-with `curl` is taken apart as text. Of several requests one is looked at: the last, since it holds those before it, or
-the one that somebody asks for.
+The kind is recognised by the content. Nothing is stored. Nothing that the input names is opened, run or fetched; a
+`curl` command is parsed as text. Of several requests, the last one is opened, since it contains the history before it,
+or the one with the requested number.
 """
 
 import re
@@ -34,20 +34,20 @@ from contextc.wire.reading import readable
 Kind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN = "contextc"
 NOT_SEEN = (
-    "what this is cannot be seen from it. Give the body of a request, a list of messages, a log of requests, a HAR "
-    "recording, a command with curl, a session of Claude Code or Codex, or what contextc exports."
+    "the kind of input cannot be recognised. Pass the body of a request, a list of messages, a log of requests, a HAR "
+    "recording, a curl command, a session of Claude Code or Codex, or a file that contextc exported."
 )
 LONGEST_COMMAND = 1_000_000
 COMMANDS = ("curl ", "printf ")
 WORD = re.compile(r"""(?:[^ \t\r\n'"\\]+|'[^']*'|"[^"\\]*(?:\\.[^"\\]*)*"|\\.)+|[^ \t\r\n]""", re.DOTALL)
-"""A word of a shell command; where none begins, the quote or backslash that is never closed."""
+"""A word of a shell command, or a quote or backslash that is never closed."""
 PIECE = re.compile(r"""'([^']*)'|"([^"\\]*(?:\\.[^"\\]*)*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 """A part of a word: in single quotes, in double quotes, one escaped character, or plain text."""
 
 
 class Listed(Struct, frozen=True, kw_only=True):
-    """One of several requests in a file: its number from 1, where it went, for whom, how many messages it has, and
-    whether an error came back.
+    """One of several requests in a file: its number from 1, its address and model, its number of messages, and whether
+    it failed.
     """
 
     number: int
@@ -58,9 +58,8 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True):
-    """What was recognised: the format of `body` ("contextc" is our own), and the same in our terms. `notes` say what
-    else there was; `requests` are all that are in it, of which `chosen` is this one, by its number: 0 where it is in
-    no log.
+    """An opened input: the format of `body` ("contextc" is our own), and the decoded request. `notes` describe other
+    content. `requests` lists all requests of a log; `chosen` is the number of this one, 0 if there is no log.
     """
 
     format: str
@@ -68,18 +67,19 @@ class Opened(Struct, frozen=True, kw_only=True):
     body: JSON
     request: Request
     model: str = ""
-    """Of a session: the model that answered last, where it says so."""
+    """The last model of a session, if it is recorded."""
     notes: tuple[str, ...] = ()
     requests: tuple[Listed, ...] = ()
     chosen: int = 0
 
 
 def opened(text: str, format: str | None = None, *, request: int | None = None) -> Opened:
-    """What a text holds. `format` is the one it is in, where somebody says so; `request` is the number of the one that
-    is wanted, where there are several. Raises `InvalidRequest`.
+    """Open a text. `format` overrides the recognised format. `request` is the number of one of several requests.
+
+    Raise `InvalidRequest` if the text cannot be recognised.
     """
     if not text.strip():
-        raise InvalidRequest("there is nothing in it.")
+        raise InvalidRequest("the input is empty.")
     try:
         found = _recognised(text, format, request)
         if (problem := check(found.body)) is not None:
@@ -88,11 +88,11 @@ def opened(text: str, format: str | None = None, *, request: int | None = None) 
     except ContextcError:
         raise
     except (*ODD, msgspec.MsgspecError) as error:
-        raise InvalidRequest(f"it cannot be read: {type(error).__name__}: {error}.") from error
+        raise InvalidRequest(f"the input cannot be read: {type(error).__name__}: {error}.") from error
 
 
 def format_of(body: JSON) -> str:
-    """The format of a request, or of a bare list of messages. Raises `InvalidRequest` where it is none."""
+    """Return the format of a request, or of a bare list of messages. Raise `InvalidRequest` if there is none."""
     if (problem := check(body)) is not None:
         raise InvalidRequest(problem[1], path=problem[0])
     found = ""
@@ -103,13 +103,14 @@ def format_of(body: JSON) -> str:
         messages = objects_in(held.get("messages", [held] if "role" in held else []) if held else body)
         found = format_of_messages(messages) if messages else ""
     if not found:
-        raise InvalidRequest("which format this is in cannot be seen from it. Say so: " + ", ".join(format_names()))
+        raise InvalidRequest("the format cannot be recognised", fix=f"Pass format, one of {', '.join(format_names())}.")
     return found
 
 
 def recorded(data: bytes, format: str | None = None) -> list[tuple[str, JSONObject, str]] | None:
-    """The requests in a recording of a browser or a proxy: where each stands, it, and its format. None where these
-    bytes are something else.
+    """Return the requests in a recording of a browser or a proxy: label, body and format of each.
+
+    Return None if the bytes are not such a recording.
     """
     if b'"entries"' not in data:
         return None
@@ -148,7 +149,7 @@ def _recognised(text: str, format: str | None, request: int | None) -> Opened:
         return _of_source(kind, file, format, request)
     if sample.objects and all("role" in each for each in sample.objects):
         return _messages([placed.value for placed in file.values()], format)
-    with suppress(InvalidSetting):  # what a program said while it ran
+    with suppress(InvalidSetting):  # the output of a program
         return _session(session_format(file.read()), file, is_chat=False)
     raise InvalidRequest(NOT_SEEN)
 
@@ -161,7 +162,7 @@ def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()
 
 
 def _messages(values: list[JSON], format: str | None) -> Opened:
-    """A bare list of messages, whoever's they are."""
+    """Open a bare list of messages of any format."""
     name = format or format_of_messages(objects_in(values))
     if not name or not objects_in(values):
         raise InvalidRequest(NOT_SEEN)
@@ -169,7 +170,7 @@ def _messages(values: list[JSON], format: str | None) -> Opened:
 
 
 def _session(format: str, file: File, *, is_chat: bool) -> Opened:
-    """The session of a program, or a chat that is kept as lines."""
+    """Open the session of a program, or a chat in lines."""
     lines, broken = parsed(file.read())
     notes = (f"{broken} lines cannot be read",) if broken else ()
     kind: Kind = "messages" if is_chat else "transcript"
@@ -178,13 +179,13 @@ def _session(format: str, file: File, *, is_chat: bool) -> Opened:
 
 
 def _model_in(line: JSONObject) -> str:
-    """The model that a line of a session names, or something in it."""
+    """Return the model that a line of a session names; "" if none."""
     named = (object_in(each).get("model") for each in (line, *line.values()))
     return next((each for each in named if isinstance(each, str) and not each.startswith("<")), "")
 
 
 def _of_source(kind: str, file: File, format: str | None, request: int | None) -> Opened:
-    """What another program keeps: the request in it that is wanted, else the conversation that goes on last."""
+    """Open a file of another program: one of its requests, or else its last conversation."""
     read = source(kind)
     held = read.exchanges if isinstance(read, Recorded) else _exchanges
     if asked := _asked([exchange for placed in file.values() for exchange in held(placed.value)]):
@@ -205,20 +206,20 @@ def _exchanges(value: JSON) -> list[Exchange]:
 
 
 def _asked(exchanges: list[Exchange]) -> list[Exchange]:
-    """Those in which a model was asked to say something."""
+    """Return the exchanges that are chat requests."""
     return [each for each in exchanges if each.body is not None and each.is_talk]
 
 
 def _one_of(asked: list[Exchange], format: str | None, request: int | None) -> Opened:
-    """The last request, or the one that is wanted."""
+    """Open the last request, or the one with the requested number."""
     number = len(asked) if request is None else request
     if not 1 <= number <= len(asked):
-        raise InvalidRequest(f"there is no request {number} in it: it has {len(asked):,}.")
+        raise InvalidRequest(f"request {number} not found", fix=f"Pass a number from 1 to {len(asked):,}.")
     chosen = asked[number - 1]
     which = "the last" if request is None else f"number {number:,}"
     notes = [f"{which} of {len(asked):,} requests"] if len(asked) > 1 else []
     if chosen.failed:
-        notes.append("an error came back for it")
+        notes.append("the provider returned an error")
     listed = [_listed(each, index) for index, each in enumerate(asked, 1)]
     return replace(_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
 
@@ -237,7 +238,7 @@ def _listed(exchange: Exchange, number: int) -> Listed:
 
 
 def _own(file: File) -> Opened:
-    """What we export, or plain messages of ours; their line is checked link by link."""
+    """Open an export of contextc, whose chain is verified, or plain messages in our format."""
     values = [encode(placed.value) for placed in file.values()]
     if file.sample().shape == "list":
         return _ours([from_json(value) for value in values])
@@ -256,20 +257,20 @@ def _read(format: str, body: JSON) -> Request:
 
 
 def _exchange_of(command: str) -> Exchange:
-    """The request that a command with curl would send: the first of its words that is one."""
+    """Return the request that a `curl` command sends: the first argument that is one."""
     if len(command) > LONGEST_COMMAND:
-        raise InvalidRequest("this command is too long to be taken apart. Give what it sends alone.")
+        raise InvalidRequest("the command is too long", fix="Pass only the body that it sends.")
     words = words_of(command.replace("\\\n", " "))
     url = next((word for word in words if word.startswith(("http://", "https://"))), "")
     for word in words:
         body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
         if body is not None and is_body(body):
             return Exchange(body=body, address=url)
-    raise InvalidRequest("this command sends no request of a provider, or reads it from elsewhere.")
+    raise InvalidRequest("the command does not contain the body of a provider request.")
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a shell command without their quotes, as `shlex.split` finds them.
+    """Return the words of a shell command without their quotes, as `shlex.split` does.
 
     A body is one word of up to a megabyte. `shlex` takes a step for each character, and copies the word at each.
     """
@@ -277,8 +278,8 @@ def words_of(command: str) -> list[str]:
     for match in WORD.finditer(command):
         if match[0] in ("'", '"', "\\"):
             raise InvalidRequest(
-                "this command cannot be read: a quote is not closed, or a backslash is at its end. "
-                "Complete the command, or give only the body that it sends."
+                "the command cannot be parsed: a quote is not closed, or it ends with a backslash",
+                fix="Complete the command, or pass only the body that it sends.",
             )
         words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
     return words

@@ -1,9 +1,8 @@
-"""A found conversation put into a store: in one transaction, and only what the store does not have.
+"""Writes an imported conversation to a store: in one transaction, and only the messages that the store does not have.
 
-Which conversation of the store it is, its source and its id there say; where the source has no id for it, what was said
-does. Lines that part become branches, and so does a reply that says something else than it did before. Where the
-conversation has gone on by itself in the meantime, or a turn of it is running, nothing is mixed: that is refused, and
-another name is the way out.
+The conversation of the store is found by the source and its id there; if the source has no id, by its messages. Lines
+that diverge become branches, and so does a reply whose content changed. If the conversation was continued in the store
+in the meantime, or has a running turn, the import is refused. Another name for the conversation solves that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,8 +23,8 @@ from contextc.transfer.lines import CHUNK, Progress
 from contextc.transfer.similar import Similar
 from contextc.transfer.stored import Node, Stored, has_other_version, named
 
-RANDOM = 10  # characters from which on an id is no counter
-LONG = 5 * CHUNK  # messages of one conversation that are told one by one
+RANDOM = 10  # characters; a shorter id may be a counter
+LONG = 5 * CHUNK  # messages; progress within a longer conversation is reported
 Line = list[Entry]
 
 
@@ -36,14 +35,14 @@ class Placed(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What a conversation may be called: as somebody asked, or else `plain`. Names that are `taken` are others'."""
+    """The names that a conversation may get. `asked`: the caller chose `plain`. Names in `taken` are excluded."""
 
     plain: str
     asked: bool = False
     taken: frozenset[str] = frozenset()
 
     def names(self, id: str) -> Iterator[str]:
-        """Names for an id, the same every time."""
+        """Return the candidate names for an id, in a stable order."""
         if self.plain not in self.taken:
             yield self.plain
         plain = f"{self.plain}-{blake2b(id.encode(errors='replace'), digest_size=4).hexdigest()}"
@@ -56,7 +55,7 @@ class Wish(NamedTuple):
 
 
 class _Way:
-    """How far the lines of a source go through what is stored: the nodes that may be a message, and what follows it."""
+    """A position in the stored tree that imported lines reach: the candidate nodes, and the positions after it."""
 
     __slots__ = ("after", "at")
 
@@ -74,7 +73,7 @@ def place(
     similar: Similar | None = None,
     progress: Progress | None = None,
 ) -> Placed:
-    """Store what is new in these lines, in the conversation they are of or in a new one: all of it, or nothing."""
+    """Store the new messages of these lines, in their conversation or in a new one: completely, or not at all."""
     entries = _entries(lines)
     alike = similar.names(entries) if similar is not None and not wish.asked and not origin.is_name else []
 
@@ -88,7 +87,7 @@ def place(
 
 
 def _entries(lines: Sequence[Sequence[Message]]) -> list[Line]:
-    """The messages admitted, each once: what several lines share stays the same object. A uid is given out once."""
+    """Validate each message once. Messages that lines share stay the same object. A uid is used once."""
     made: dict[int, Entry] = {}
     uids: set[str] = set()
     for message in (message for line in lines for message in line):
@@ -116,11 +115,11 @@ def _chosen(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line], 
     for name in wish.names(origin.id):
         if _is_free(tx, name) or _is_of(tx, name, origin):
             return _Placing(tx, name, lines)
-    raise AssertionError("names go on for ever")
+    raise AssertionError("there are always more names")
 
 
 def _asked(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line]) -> "_Placing":
-    """The conversation of the name that was asked for; where that is another one, the one beside it that is this."""
+    """Return the conversation of the chosen name; if that is another one, an earlier import beside it."""
     whatever = origin if origin.is_name else replace(origin, id="")
     if _is_free(tx, wish.plain) or _is_of(tx, wish.plain, whatever):
         return _Placing(tx, wish.plain, lines)
@@ -135,7 +134,7 @@ def _is_free(tx: Transaction, name: str) -> bool:
 
 
 def _is_of(tx: Transaction, name: str, origin: Origin) -> bool:
-    """Whether a conversation may be the one of this origin: it says so, or says nothing, and is compared."""
+    """Return True if a conversation may have this origin: it names the same one, or none."""
     row = tx.row(
         "SELECT m.body FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE c.name = ?", name
     )
@@ -150,7 +149,7 @@ def _is_of(tx: Transaction, name: str, origin: Origin) -> bool:
 
 
 class _Placing:
-    """The lines of a source beside what is stored under a name."""
+    """The lines of a source, compared with the stored conversation of a name."""
 
     def __init__(self, tx: Transaction, name: str, lines: Sequence[Line]) -> None:
         self.name, self.lines = name, lines
@@ -162,8 +161,9 @@ class _Placing:
             self._walk(line)
 
     def is_continued(self) -> bool:
-        """Whether a line holds all of a stored one, or the other way round; sharing a beginning is not enough, unless
-        a message of it has an id that nobody has twice.
+        """Return True if a line contains a whole stored chain, or a stored chain the whole line.
+
+        A common prefix alone is not enough, unless one of its messages has a unique id.
         """
         if self.stored.is_new:
             return False
@@ -176,7 +176,7 @@ class _Placing:
         return False
 
     def write(self, tx: Transaction, progress: Progress | None) -> int:
-        """Add what is new. The branch that was the current one stays it, unless its last reply is another now."""
+        """Add the new messages. The current branch stays current, unless its last reply was replaced."""
         current, fresh = self.stored.branch, self.stored.is_new
         total = sum(map(len, self.lines))
         for line in self.lines:
@@ -196,11 +196,11 @@ class _Placing:
         return self.added
 
     def _walk(self, line: Line) -> tuple[_Way, int]:
-        """How far a line is stored."""
+        """Return the last stored position of a line, and the number of its messages up to there."""
         way = self.top
         for place, entry in enumerate(line):
             after = way.after.get(id(entry))
-            if after is None:  # of a new one, only what is the same object has been stored
+            if after is None:  # in a new conversation, only the same objects are stored
                 nodes = [] if self.stored.is_new else way.at
                 found = [each for node in nodes for each in self.stored.steps(node, entry.admitted.message)]
                 if not found:
@@ -211,12 +211,12 @@ class _Placing:
         return way, len(line)
 
     def _ends(self, way: _Way, first: Message) -> list[tuple[int, Node]]:
-        """The branches a message may follow on; where the source itself goes several ways, those that end here."""
+        """Return the branches that a message may continue; if the source diverges here, those that end here."""
         found = [each for node in way.at for each in self.stored.ends(node, None if way.after else first)]
         return sorted(found, key=lambda each: (each[0] == self.stored.branch, each[0]), reverse=True)
 
     def _turn(self, tx: Transaction, way: _Way, line: Line, matched: int, *, fresh: bool) -> bool:
-        """Go to where the rest of a line belongs; whether that takes the place of what is there."""
+        """Switch to where the rest of a line belongs. Return True if it replaces the existing messages."""
         if fresh and not self.added:
             return False
         first = line[matched].admitted.message
@@ -233,8 +233,9 @@ class _Placing:
         is_changed = has_other_version(node, first)
         if not fresh and not way.after and not is_changed:
             raise InvalidInput(
-                f"Conversation {self.name!r} and this session went on differently after message {node.seq}. "
-                "Import the session under another name."
+                f"Conversation {self.name!r} and this session differ after message {node.seq}",
+                fix="Import the session under another name.",
+                case="diverged",
             )
         is_newer = is_changed and not fresh and self._is_followed(node, line)
         branches.switch(tx, self.name, self.stored.any_branch(node))
@@ -243,7 +244,7 @@ class _Placing:
         return is_newer
 
     def _refuse_where_left(self, branch: int, end: Node) -> None:
-        """Nothing is added to a line that somebody left here: by an edit, or by going back."""
+        """Raise InvalidInput if a branch was left in the store: by an edit or a rewind."""
         parted, after = self.stored.left_at(end)
         if (after is None and parted is end) or branch == self.stored.branch:
             return
@@ -251,13 +252,15 @@ class _Placing:
         versions = parted.named.get(uid, ()) if uid else ()
         if after is None or not (id(after) in self.covered or any(id(each) in self.covered for each in versions)):
             raise InvalidInput(
-                f"Conversation {self.name!r} went on here by itself after message {parted.seq}, and what is new in its "
-                f"source belongs to branch {branch}, which was left. Switch to branch {branch} first, or import the "
-                "session under another name."
+                f"Conversation {self.name!r} was continued after message {parted.seq}, but the new messages of its "
+                f"source belong to branch {branch}, which is not the current one",
+                fix=f"Switch to branch {branch} first, or import the session under another name.",
+                case="left-branch",
+                detail=str(branch),
             )
 
     def _is_followed(self, node: Node, line: Line) -> bool:
-        """Whether everything that stands behind a node on the current branch is the source's, in another version."""
+        """Return True if all messages after a node on the current branch are older versions of the source's."""
         if not self.stored.is_current(node):
             return False
         theirs = {entry.admitted.message.uid or named(entry.admitted.message) for entry in line}
@@ -283,13 +286,13 @@ class _Placing:
         return branches.renamed(tx, places.head(tx, self.name).tree, entry)
 
     def _may_write(self, tx: Transaction) -> None:
-        """Whoever runs a turn has the conversation to itself."""
+        """Raise Conflict if a turn is running: it has exclusive access to the conversation."""
         left = f"expires - {tx.dialect.now}"
         for agent, number, holder, seconds in tx.rows(
             f"SELECT agent, number, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
         ):
             if not is_over((self.name, agent, number), holder, seconds, holds_none, wanted=False):
                 raise Conflict(
-                    f"A turn of {agent!r} is running in conversation {self.name!r}, so nothing was added to it. Import "
-                    "it again when the turn is over."
+                    f"A turn of agent {agent!r} is running in conversation {self.name!r}. Nothing was imported",
+                    fix="Import it again when the turn has ended.",
                 )

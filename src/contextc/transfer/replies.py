@@ -1,7 +1,7 @@
-"""Replies as people log them, read in a format: whole, as the events of a stream, as a message, or as bare words.
+"""Logged replies, decoded in a format: whole, as the events of a stream, as a message, or as plain text.
 
-A stream is its text as it came, in events or in lines of JSON, or a list of either. Where a provider was asked for
-several answers, each of them is read. Words are a reply only where nothing else is in them.
+A stream is its raw text, as events or as lines of JSON, or a list of either. If a reply has several answers, each of
+them is decoded. A text is a plain reply only if it is nothing else.
 """
 
 import re
@@ -21,23 +21,23 @@ from contextc.transfer.found import object_in, objects_in
 from contextc.transfer.given import decoded
 
 ODD = (KeyError, TypeError, AttributeError, ValueError, IndexError)
-"""How a decoder stumbles over what is no reply of its format."""
-ANSWERS = ("choices", "candidates")  # where a reply has several
+"""Exceptions that a decoder raises for a value that is not a reply of its format."""
+ANSWERS = ("choices", "candidates")  # fields with several answers
 SPEAKERS = ("assistant", "model")
-ENDS = re.compile(r"\r\n|\n|\r")  # of a line in a stream: other breaks may stand in a text
+ENDS = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks may be part of a text
 OBJECT = re.compile(r"data:\s*\{")
 LAST = "[DONE]"
 
 
 class Events(NamedTuple):
-    """The events of a stream, and how many there are besides that cannot be read."""
+    """The events of a stream, and the number of unreadable ones."""
 
     events: list[JSONObject]
     unread: int = 0
 
 
 class Replies(NamedTuple):
-    """What came back: the answers, the first of them first, and how many events of a stream could not be read."""
+    """The answers of a reply, in order, and the number of unreadable events."""
 
     messages: list[Message]
     unread: int = 0
@@ -45,12 +45,12 @@ class Replies(NamedTuple):
 
 @cache
 def spoken_formats() -> tuple[str, ...]:
-    """The formats in which providers are asked."""
+    """Return the formats of requests that have a client."""
     return tuple(name for name in format_names() if client_of(name) and not formatter(name).lines)
 
 
 def events_in(text: str) -> Events:
-    """The events of a stream, as its text was logged; none where it is no stream."""
+    """Return the events in the logged text of a stream; none if it is not a stream."""
     found, unread = list[JSONObject](), 0
     lines = ENDS.split(text)
     if not any(OBJECT.match(line) for line in lines):
@@ -66,7 +66,7 @@ def events_in(text: str) -> Events:
 
 
 def read(form: Formatter, reply: JSON) -> Replies:
-    """What a reply says in a format. Raises `InvalidReply`, or stumbles, where it is none."""
+    """Decode a reply in a format. Raise `InvalidReply` or one of `ODD` if it is not one."""
     if isinstance(reply, str):
         return _text(form, reply)
     if isinstance(reply, list):
@@ -83,18 +83,18 @@ def read(form: Formatter, reply: JSON) -> Replies:
 
 
 def is_message(value: JSONObject) -> bool:
-    """Whether this is a message of the model, with nothing around it."""
+    """Return True if this is a bare message of the model."""
     says = value.get("content") or value.get("parts") or value.get("tool_calls")
     return value.get("role") in SPEAKERS and bool(says)
 
 
 def is_reply(value: JSONObject) -> bool:
-    """Whether any format reads something in this."""
+    """Return True if any format decodes content from this."""
     return is_message(value) or any(says(formatter(name), value) is not None for name in spoken_formats())
 
 
 def says(form: Formatter, reply: JSON) -> Sequence[Message] | None:
-    """The answers in a reply; None where the format finds no word in it."""
+    """Return the answers in a reply; None if the format decodes no content."""
     try:
         messages = read(form, reply).messages
     except (ContextcError, *ODD):
@@ -103,7 +103,7 @@ def says(form: Formatter, reply: JSON) -> Sequence[Message] | None:
 
 
 def _json_lines(lines: list[str]) -> Events:
-    """Lines that are each an object; the last may be cut off."""
+    """Return the events in lines with one object each; the last line may be truncated."""
     if len(lines) < 2 or not all(line.lstrip().startswith("{") for line in lines):
         return Events([])
     values, strange = _block(lines)
@@ -111,7 +111,7 @@ def _json_lines(lines: list[str]) -> Events:
 
 
 def _block(lines: list[str]) -> tuple[list[JSONObject], int]:
-    """The events in lines that stand together: one each, or one in all."""
+    """Return the events in consecutive lines: one per line, or one in all lines."""
     values = [_value(line) for line in lines]
     if None in values and (whole := _value("\n".join(lines))) is not None:
         return [whole], 0
@@ -162,7 +162,7 @@ def _streamed(form: Formatter, events: list[JSONObject]) -> list[Message]:
 
 
 def _only(event: JSONObject, number: int) -> JSONObject:
-    """An event of a stream with one of the answers, as if it were the only one."""
+    """Return an event of a stream with only one of its answers."""
     kept: JSONObject = {
         name: [{**each, "index": 0} for each in objects_in(event.get(name)) if _index(each) == number]
         for name in ANSWERS
@@ -172,7 +172,7 @@ def _only(event: JSONObject, number: int) -> JSONObject:
 
 
 def _answers(reply: JSONObject) -> Iterator[JSONObject]:
-    """The reply with one of its answers at a time, in their order."""
+    """Return the reply once per answer, in their order."""
     name = next((name for name in ANSWERS if len(objects_in(reply.get(name))) > 1), None)
     if name is None:
         yield reply
@@ -187,7 +187,7 @@ def _index(answer: JSONObject) -> int:
 
 
 def _told_once(answers: list[Message]) -> list[Message]:
-    """Answers with what was used for all of them in the first, and with no usage where none was told."""
+    """Keep the usage, which covers all answers, only in the first. Remove empty usage."""
     return [
         replace(message, usage=None) if number or message.usage == Usage() else message
         for number, message in enumerate(answers)

@@ -1,7 +1,7 @@
-"""Logged exchanges as conversations: each decoded in its format, and all of them joined.
+"""Import of logged exchanges: each is decoded in its format, and all are merged into conversations.
 
-A request that goes on from what the provider keeps (`previous_response_id`, a `conversation`) is put behind it; where
-that comes later in the log, it waits. What is not taken along is told once, with the place where it stands first.
+A request that continues a stored response (`previous_response_id`, a `conversation`) is inserted after it. If that
+response comes later in the log, the request waits. Content that is left out is reported once, with its first position.
 """
 
 from collections import Counter, deque
@@ -23,16 +23,16 @@ from contextc.transfer.replies import ODD, read
 from contextc.wire.reading import readable
 
 Logged = Iterable[tuple[str, Exchange | None]]
-"""Exchanges with where each stands; None where there is none at that place."""
+"""Exchanges with their positions; None for an entry without one."""
 BEFORE, WITHIN = "previous_response_id", "conversation"
 UNTOLD = ("model", "modelId", "stream", "stream_options", BEFORE, WITHIN)
-"""Settings that nobody misses: a reply says its model, and how it came does not matter."""
+"""Settings whose omission is not reported: a reply names its model, and streaming does not matter."""
 SETTINGS = "the tools and settings of the requests"
-NO_TALK = "a call that is no talk, such as one for embeddings"
+NO_TALK = "a call that is not a chat, such as embeddings"
 
 
 def conversations(logged: Logged, *, format: str | None = None, apart: bool = False) -> Iterator[Found]:
-    """The conversations in a log. `apart` says that each exchange with an id is one of its own, as in a batch."""
+    """Return the conversations in a log. With `apart`, each exchange with an id is a conversation, as in a batch."""
     log = _Log(format, apart)
     for where, exchange in logged:
         log.take(where, exchange)
@@ -61,7 +61,7 @@ class _Log:
         self.released: deque[tuple[str, Exchange]] = deque()
 
     def told(self) -> list[str]:
-        """What was left out, each as often as it was."""
+        """Return the notes of what was left out, each as often as it occurred."""
         notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
         found = [notes[note] for note in self.left_out.elements()]
         return [*found, SETTINGS] if self.has_settings else found
@@ -73,7 +73,7 @@ class _Log:
 
     def take(self, where: str, exchange: Exchange | None) -> None:
         if exchange is None:
-            self.leave("a line that holds no request")
+            self.leave("a line without a request")
             return
         if not exchange.is_talk:
             self.leave(NO_TALK)
@@ -92,21 +92,22 @@ class _Log:
 
     def close(self) -> None:
         here = {_named(object_in(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
-        for before in sorted(self.later, key=lambda each: each in here):  # first those that wait for nobody here
+        for before in sorted(self.later, key=lambda each: each in here):  # first those whose response is not in the log
             for where, exchange in self.later.pop(before, ()):
-                self.leave("what the provider kept before a request, and is not in the log", where)
+                self.leave("the history of a request that only the provider stored", where)
                 self.released.append((where, exchange))
             self._release()
         if self.waiting and not self.requests:
             raise InvalidInput(
-                f"{len(self.waiting)} results are here, and none of the requests they answer. Give both files: "
-                "contextc import requests.jsonl results.jsonl."
+                f"The input has {len(self.waiting)} results, and none of the requests they answer",
+                fix="Import the file of requests together with the file of results.",
+                case="no-requests",
             )
         if self.waiting:
-            self.leave("a result whose request is not here", times=len(self.waiting))
+            self.leave("a result without its request", times=len(self.waiting))
 
     def _release(self) -> None:
-        """Put in the requests whose wait is over; each may end that of others."""
+        """Insert the requests that no longer wait. Each may release others."""
         while self.released:
             where, exchange = self.released.popleft()
             self._request(where, exchange, exchange.body or {})
@@ -129,7 +130,7 @@ class _Log:
                 self._answer(*self.waiting.pop(exchange.id))
 
     def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> Place | None:
-        """Put in a request; of one that goes on from another, only what is new is decoded."""
+        """Insert a request. If it continues another one, only the new messages are decoded."""
         name = exchange.conversation or exchange.id
         root = self.joined.root(name if exchange.conversation or self.apart else "")
         for field in (BEFORE, WITHIN):
@@ -146,7 +147,7 @@ class _Log:
         return place
 
     def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
-        """The system prompt, and the messages."""
+        """Return the system prompt, and the messages."""
         request = form.decode_request(readable(form, body).body)
         self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNTOLD})
         said = [*([request.system] if request.system is not None else []), *request.messages]
@@ -155,7 +156,7 @@ class _Log:
         return said[:leads], said[leads:]
 
     def _answer(self, where: str, exchange: Exchange) -> None:
-        """A reply that stands elsewhere than its request."""
+        """Process a reply that is logged apart from its request."""
         if exchange.id not in self.requests:
             self.waiting[exchange.id] = where, exchange
             return
@@ -163,7 +164,7 @@ class _Log:
         self._reply(place, form, exchange, body, where)
 
     def _reply(self, place: Place, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
-        """Put in what came back; where there are several answers, the first of them last: it is the one to go on."""
+        """Insert a reply. Of several answers, the first is inserted last, because it becomes the current branch."""
         if exchange.reply is None:
             return
         try:
@@ -179,7 +180,7 @@ class _Log:
             self._keep(node, message, _named(body, WITHIN))
 
     def _keep(self, node: Node, message: Message, conversation: str) -> None:
-        """Remember where a reply stands, under the names by which a request may go on from it."""
+        """Remember the node of a reply, by the ids that a later request may refer to."""
         if conversation:
             self.said[WITHIN, conversation] = node
         for facts in (message.extra or {}).values():
@@ -189,9 +190,9 @@ class _Log:
 
 
 class _Wire:
-    """The messages of a request as they were sent, with a mark for each place: equal marks, equal messages before it.
+    """The encoded messages of a request, with a hash for each position: equal hashes mean equal messages up to there.
 
-    A system prompt at their head is left aside, because it may tell the time. `path` is where they begin.
+    A leading system prompt is not included, because it may contain the time. `path` identifies the start.
     """
 
     def __init__(self, form: Formatter, body: JSONObject, path: bytes) -> None:
@@ -207,7 +208,7 @@ class _Wire:
             self.marks.append(mark)
 
     def ends(self, known: Mapping[bytes, object]) -> Iterator[int]:
-        """The last place at which another request ended and from which this one goes on with what the model said."""
+        """Return the last position at which another request ended, if a reply of the model follows it."""
         for place in range(len(self.marks) - 2, -1, -1):
             if self.marks[place] in known:
                 before, after = self.messages[self.first + place], self.messages[self.first + place + 1]
@@ -216,18 +217,18 @@ class _Wire:
                 return
 
     def tail(self, place: int) -> JSONObject:
-        """The request without the messages up to a place."""
+        """Return the request without the messages up to a position."""
         kept = [*self.messages[: self.first], *self.messages[self.first + place + 1 :]]
         return {**self.body, self.form.messages_key: kept}
 
 
 def _is_said(message: JSONObject) -> bool:
-    """Whether a model said this, or called for it."""
+    """Return True if this is output of a model."""
     return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
 
 
 def _named(holder: JSONObject, field: str) -> str:
-    """The id that stands in a field, by itself or in an object; "" where there is none."""
+    """Return the id in a field, plain or in an object; "" if there is none."""
     value: JSON = holder.get(field)
     found: JSON = object_in(value).get("id") if isinstance(value, dict) else value
     return found if isinstance(found, str) else ""

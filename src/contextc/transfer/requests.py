@@ -1,8 +1,7 @@
-"""Conversations from and to the requests of providers.
+"""Import of provider requests as conversations, and export of conversations as provider requests.
 
-What comes in is stored as it was said, part by part, with what only its provider understands kept beside it; what is
-blank says nothing, and is not stored. What goes out is the current branch since its last reset, as the provider takes
-it. All of a request is stored, or nothing.
+An import stores all parts unchanged, with the provider's own fields. Blank messages are not stored. A request is stored
+completely or not at all. An export contains the current branch since its last reset, in the provider's format.
 """
 
 from collections.abc import Mapping
@@ -33,7 +32,7 @@ class Exported(NamedTuple):
 def import_requests(
     store: Store, bodies: Mapping[str, JSON], *, format: str, progress: Progress | None = None
 ) -> list[Imported]:
-    """Begin a conversation, of the name given, with the messages of each request or bare list: all of them, or none.
+    """Create one conversation per request or bare list of messages, named by its key: all of them, or none.
 
     A system prompt becomes the first message.
     """
@@ -60,19 +59,19 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry
     said = [*([request.system] if request.system is not None else []), *request.messages]
     kept = [message for message in said if says_something(message)]
     if not kept:
-        raise InvalidRequest(f"there is no message in {name!r}.")
+        raise InvalidRequest(f"{name!r} has no message.")
     notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
         notes.append(Note("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
     if len(kept) < len(said):
         notes.append(Note("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
     if shaped.reshaped:
-        notes.append(Note("described", f"what had no sound shape, in {_count(shaped.reshaped, 'place')}"))
+        notes.append(Note("described", f"content with an invalid structure, in {_count(shaped.reshaped, 'place')}"))
     return name, [chain.entry(admit(message)) for message in kept], [str(note) for note in notes]
 
 
 def export_request(store: Store, conversation: str, *, format: str) -> Exported:
-    """The conversation as the body of a request: its messages, and its system prompt if it begins with one."""
+    """Return the conversation as the body of a request, with its system prompt if it begins with one."""
     form = formatter(format)
     history = store.load(conversation, after=store.conversation(conversation).edge)
     sent = [message for message in history if message.status == "sent"]
@@ -92,7 +91,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def says_something(message: Message) -> bool:
-    """Whether there is anything in a message to store; what is wrong with it otherwise is said when it is stored."""
+    """Return True if a message has content to store. An invalid message is reported when it is stored."""
     try:
         admit(message)
     except InvalidMessage:

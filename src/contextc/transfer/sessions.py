@@ -1,8 +1,8 @@
-"""Sessions of other programs, taken in as conversations: Claude Code's, Codex'.
+"""Import of sessions of other programs, such as Claude Code and Codex, as conversations.
 
-What was said is ours afterwards, calls and results included, and may go on with any provider. The program's own files
-are read and never written. A transcript that is imported again adds what is new in it; where the conversation has gone
-on by itself in the meantime, nothing is mixed: it is refused, and another name is the way out.
+All messages are stored, calls and results included, and the conversation can continue with any provider. The program's
+own files are never written. A second import adds the new messages. If the conversation was continued here in the
+meantime, the import is refused. Another name for the conversation solves that.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,7 @@ SHOWN = 20
 
 
 class ListedSession(Struct, frozen=True, kw_only=True):
-    """A session as it is listed: `time` is when it was last written, in milliseconds; `title` its first words where it
-    has no name.
-    """
+    """A session in a list. `time` is its last change in Unix milliseconds. `title` is its name or first text."""
 
     source: str
     id: str
@@ -37,7 +35,7 @@ class ListedSession(Struct, frozen=True, kw_only=True):
 
 
 class ImportedSession(NamedTuple):
-    """The conversation as it is now, how many messages were new, and what could not be taken."""
+    """The conversation after an import, the number of new messages, and the content that was left out."""
 
     conversation: Conversation
     added: int
@@ -47,9 +45,9 @@ class ImportedSession(NamedTuple):
 def list_sessions(
     name: str, *, directory: str | None = ".", limit: int | None = SHOWN
 ) -> tuple[list[ListedSession], int]:
-    """The sessions of a program in a directory (None: in all), newest first; and how many more there are.
+    """Return the sessions of a program in a directory (None: in all), newest first, and the number of further ones.
 
-    Those in which nothing was said are left out.
+    Sessions without messages are left out.
     """
     listed: list[ListedSession] = []
     ordered = _newest(name, directory)
@@ -69,15 +67,16 @@ def list_sessions(
 
 
 def session_file(name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
-    """The file of a session, by its id or the beginning of it; without one, the last of a directory (None: of all)."""
+    """Return the file of a session, by its id or a prefix; without one, the last of a directory (None: of all)."""
     return (_last(name, directory) if session is None else _by_id(name, session)).path
 
 
 def import_session(
     store: Store, name: str, session: str | None = None, *, directory: str | None = ".", into: str | None = None
 ) -> ImportedSession:
-    """Take in a session of a program by its id, or the beginning of it; without one, the last of a directory (None: of
-    all). The conversation is named for it, unless `into` says another name.
+    """Import a session of a program by its id or a prefix; without one, the last of a directory (None: of all).
+
+    `into` is the name of the conversation. By default, it is derived from the session.
     """
     return _import(store, File(session_file(name, session, directory=directory)), name, into)
 
@@ -85,11 +84,11 @@ def import_session(
 def import_transcript(
     store: Store, data: bytes, *, path: Path | None = None, name: str | None = None, into: str | None = None
 ) -> ImportedSession:
-    """Take in the bytes of a transcript: of the program `name`, or of whichever it is. All of it, or nothing."""
+    """Import the bytes of a transcript completely or not at all. Without `name`, the program is recognised."""
     file = File(path, data)
     name = name or file_source(file)
     if name not in kept_names():
-        raise InvalidInput(f"This is no transcript of {' or '.join(kept_names())}.")
+        raise InvalidInput(f"The data is not a transcript of {' or '.join(kept_names())}.")
     return _import(store, file, name, into)
 
 
@@ -114,7 +113,7 @@ def _listed(name: str, found: Transcript, messages: int, title: str) -> ListedSe
 
 
 def _read_file(name: str, found: Transcript) -> Found | None:
-    """What is in a transcript on this machine; None where the file holds none."""
+    """Return the content of a transcript on this machine; None if the file is not one."""
     if not found.path.is_file():
         return None
     file = File(found.path)
@@ -136,7 +135,11 @@ def _last(name: str, directory: str | None) -> Transcript:
         if read is not None and any(map(says_something, read.lines[0])):
             return each
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
-    raise InvalidInput(f"There is no session of {name} {where}. Look elsewhere with --directory or --all.")
+    raise InvalidInput(
+        f"No session of {name} found {where}",
+        fix="Pass another directory, or None to search in all directories.",
+        case="no-session",
+    )
 
 
 def _by_id(name: str, session: str) -> Transcript:
@@ -147,7 +150,12 @@ def _by_id(name: str, session: str) -> Transcript:
         return (exact or found)[0]
     if not found:
         raise InvalidInput(
-            f"{name} has no session {session!r} on this machine. List them: contextc import --from {name} --all."
+            f"{name} has no session {session!r} on this machine",
+            fix="Call `list_sessions(directory=None)` to list its sessions.",
+            case="unknown-session",
+            detail=name,
         )
     which = ", ".join(each.id for each in found[:5])
-    raise InvalidInput(f"{session!r} may be {len(found)} sessions of {name}: {which}. Give more of the id.")
+    raise InvalidInput(
+        f"{session!r} matches {len(found)} sessions of {name}: {which}", fix="Pass more characters of the id."
+    )

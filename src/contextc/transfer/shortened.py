@@ -1,7 +1,7 @@
-"""Results of tools that a client has shortened since: cleared, cut off, or with the middle left out.
+"""Tool results that a client truncated later: cleared, cut off, or without the middle.
 
-A text is a shortened form of another only where it says so: it is a note in brackets, or it has the other's words with
-a mark where some are missing. One that merely differs is what another run of the tool returned.
+A text is a truncated form of another only if it shows that: it is a note in brackets, or it has the other's text with a
+mark for the missing part. A text that merely differs is the result of another run of the tool.
 """
 
 import re
@@ -14,11 +14,11 @@ WORDS = r"clear|omit|remov|truncat|elid|elis|prun|compact|trimm|shorten|redact|d
 NOTE = re.compile(rf"\s*[\[(<{{][^\n]*({WORDS})[^\n]*[\])>}}]\s*", re.IGNORECASE)
 MARK = re.compile(rf"\.\.\.|…|{WORDS}|chars|more|too long", re.IGNORECASE)
 LONGEST_NOTE = 200
-LONG = 100  # as many characters of a text are no coincidence
+LONG = 100  # characters; an equal prefix of this length is not a coincidence
 
 
 def longer(one: Message, other: Message) -> Message | None:
-    """Results for the same calls, each in the longer form; None where they are not the same results."""
+    """Return the results of equal calls, each in the longer form; None if the results differ."""
     ours, theirs = one.tool_results, other.tool_results
     if len(ours) != len(theirs):
         return None
@@ -33,7 +33,7 @@ def longer(one: Message, other: Message) -> Message | None:
 
 
 def is_shortened(short: str, long: str) -> bool:
-    """Whether a text is what is left of another."""
+    """Return True if a text is a truncated form of another."""
     if _is_note(short):
         return not _is_note(long)
     if len(short) >= len(long):
@@ -47,12 +47,12 @@ def is_shortened(short: str, long: str) -> bool:
 
 
 def _is_note(text: str) -> bool:
-    """Whether this says nothing but that something was here."""
+    """Return True if a text is only a note that content was removed."""
     return len(text) <= LONGEST_NOTE and NOTE.fullmatch(text) is not None
 
 
 def _shows_all(one: ToolResult, other: ToolResult) -> bool:
-    """Whether one result shows everything that the other does."""
+    """Return True if one result has all media of the other."""
     return all(part in _media(one) for part in _media(other))
 
 
@@ -61,7 +61,7 @@ def _media(result: ToolResult) -> list[Media]:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Return the length of the common prefix of two texts."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,6 +1,6 @@
-"""Conversations of a store that begin as one does that has no name: a log may have been cut, turned over, or grown.
+"""Stored conversations with the same prefix as an imported one without an id: a log may be cut, rotated or extended.
 
-Only those that begin with the same first words are read, each once in an import.
+Only conversations with the same first message are read, each once per import.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from contextc.transfer.stored import Stored, follow
 
 
 class Similar:
-    """The conversations of one source that have no name there."""
+    """The stored conversations of one source that have no id there."""
 
     def __init__(self, store: Store, source: str) -> None:
         self.store, self.source = store, source
@@ -26,7 +26,7 @@ class Similar:
         self._ways: dict[bytes, dict[str, bool]] = {}
 
     def names(self, lines: Sequence[Sequence[Entry]]) -> list[str]:
-        """The conversations that hold all of a line, or of which a line holds all; those with most of it first."""
+        """Return the conversations that contain a line or are contained in one, the longest match first."""
         if self._begin is None:
             self._begin = self.store.read(self._beginnings)
         found: dict[str, int] = {}
@@ -40,7 +40,7 @@ class Similar:
         return sorted(found, key=lambda name: -found[name])
 
     def _load(self, names: set[str]) -> None:
-        """Read conversations, unless they have been read."""
+        """Read the conversations that were not read yet."""
         for name in sorted(names - self._read):
             self._read.add(name)
             for way, is_end in self.store.read(lambda tx, name=name: list(Stored(tx, name, lock=False).paths())):
@@ -48,7 +48,7 @@ class Similar:
                 known[name] = known.get(name, False) or is_end
 
     def _beginnings(self, tx: Transaction) -> dict[bytes, list[str]]:
-        """The conversations by their first words; where a system prompt leads, by that and the next."""
+        """Return the conversations by their first message; after a system prompt, by the first two."""
         first: dict[str, Message] = {}
         found: dict[bytes, list[str]] = {}
         for name, place, body in tx.rows(

@@ -1,9 +1,9 @@
-"""What a store has of a conversation, as a tree, and how far a line of somebody else's goes through it.
+"""Tree of the stored messages of a conversation, and the match of an imported line with it.
 
-Every message is read once, however many branches there are, and each step looks at what may follow, so that a match
-costs as much as the line is long. A message is the same where its uid is, or where it says the same, calls the same or
-answers the same calls; one that was redacted, or cannot be read any more, is known by its id. Where a line was healed,
-what stands in its place is followed.
+Every message is read once, also with many branches. Each step considers only the following messages, so that a match
+takes time proportional to the line. Messages are equal if their uid, their text, their calls or their answered calls
+are. A redacted or unreadable message is identified by its id. If a branch was repaired, the match continues on the
+repaired branch.
 """
 
 import re
@@ -25,13 +25,13 @@ from contextc.transfer.shortened import longer
 
 FIGURES = re.compile(r"\d+")
 MADE_UP = re.compile(r"call_\d+")
-"""How formats number calls that came without an id: in each request anew, so that the number says nothing."""
+"""Generated ids of calls that came without one. The numbers start again in each request, so they identify nothing."""
 Name: TypeAlias = str | bytes
-"""A uid, or what a message says as a hash."""
+"""A uid, or a hash of the content of a message."""
 
 
 class Node:
-    """One message at its place; None where it cannot be read. `ends` are the branches that end with it."""
+    """A message at its position; None if it is unreadable. `ends` are the branches that end with it."""
 
     __slots__ = ("branch", "children", "ends", "id", "message", "named", "odd", "parent", "seq")
 
@@ -44,7 +44,7 @@ class Node:
 
 
 class Stored:
-    """The branches of one conversation, or of none yet."""
+    """The branches of one conversation, which may not exist yet."""
 
     def __init__(self, tx: Transaction, name: str, *, lock: bool = True) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class Stored:
             self._load(tx, head.tree)
 
     def steps(self, node: Node, message: Message) -> list[Node]:
-        """The nodes that may be this message, as the next one after a node; others may stand between."""
+        """Return the nodes that may be this message, after a node; others may be in between."""
         wanted = message.uid or named(message)
         found = [each for each in node.named.get(wanted, ()) if _fits(each, message)]
         found += [each for each in node.odd if each not in found and _was(each, node, message)]
@@ -75,7 +75,7 @@ class Stored:
         return list({id(each): each for each in [*instead, *kept]}.values())
 
     def ends(self, node: Node, first: Message | None) -> list[tuple[int, Node]]:
-        """The branches that end with a node; or go on with nothing that a new message would take the place of."""
+        """Return the branches that end with a node, or continue only with messages that a new one would not replace."""
         found: list[tuple[int, Node]] = []
         waiting = [node]
         while waiting:
@@ -86,7 +86,7 @@ class Stored:
         return found
 
     def left_at(self, node: Node) -> tuple[Node, Node | None]:
-        """Where the current branch parts from the line of a node, and what it goes on with there."""
+        """Return the last common node of the current branch and a node's chain, and the branch's next node."""
         while id(node) not in self._places and node.parent is not None:
             node = node.parent
         place = self._places.get(id(node), 0) + 1
@@ -103,13 +103,13 @@ class Stored:
         return made
 
     def any_branch(self, node: Node) -> int:
-        """A branch of this conversation that runs through a node."""
+        """Return a branch of this conversation that contains a node."""
         while not node.ends:
             node = node.children[-1]
         return node.ends[-1]
 
     def paths(self) -> Iterator[tuple[bytes, bool]]:
-        """A hash for the way to each message, and whether a branch ends there."""
+        """Return a hash of the path to each message, and whether a branch ends there."""
         waiting = [(self.root, b"")]
         while waiting:
             node, path = waiting.pop()
@@ -144,7 +144,7 @@ class Stored:
         self._places = {id(each): place for place, each in enumerate(self.current)}
 
     def _base(self, table: dict[int, tuple[int | None, int, str | None]], nodes: dict[int, Node], number: int) -> Node:
-        """The message after which a branch begins; where it is gone, the last one before."""
+        """Return the message after which a branch starts; if it is missing, the last one before."""
         parent, seq, _ = table[number]
         while parent is not None and seq > 0:
             if (found := nodes.get(places.place(parent, seq))) is not None:
@@ -165,7 +165,7 @@ class Stored:
 
     def _put(self, parent: Node, node: Node) -> Node:
         parent.children.append(node)
-        if self.is_new:  # nobody looks for anything in it
+        if self.is_new:  # no lookups in a new conversation
             return node
         message = node.message
         if message is None or message.redacted:
@@ -180,7 +180,7 @@ class Stored:
         return node
 
     def _follow_healed(self, last: dict[int, Node]) -> None:
-        """Where a line was healed, the end of what stands for it."""
+        """Map the end of each repaired branch to the end of its replacement."""
         for number, end in list(last.items()):
             line: list[Node] = []
             while end.parent is not None and end.branch == number:
@@ -203,7 +203,7 @@ class Stored:
 
 
 def named(message: Message) -> bytes:
-    """What a message says, as a hash. System prompts that differ in figures alone (a date, a clock) are the same."""
+    """Return a hash of the content of a message. System prompts that differ only in digits (a date) are equal."""
     calls: list[object] = [_called(call) for call in message.tool_calls]
     calls += ["" if MADE_UP.fullmatch(result.call_id) else result.call_id for result in message.tool_results]
     said = "" if message.role == "tool" else message.text.strip()
@@ -214,13 +214,13 @@ def named(message: Message) -> bytes:
 
 
 def follow(path: bytes, message: Message) -> bytes:
-    """The way to a message, as a hash, from the way to the one before it."""
+    """Return the hash of the path to a message, from the hash of the path before it."""
     return blake2b(path + named(message), digest_size=16).digest()
 
 
 def has_other_version(node: Node, message: Message) -> bool:
-    """Whether something else stands here under this uid, a reply that was stored before it was whole; or a result that
-    was made up because none had come.
+    """Return True if the tree has another version of this message: a reply that was stored incomplete, or a placeholder
+    result.
     """
     if message.role == "tool":
         alike = (each.message for each in node.named.get(named(message), ()))
@@ -242,7 +242,7 @@ def _shown(message: Message) -> list[object]:
 
 
 def _fits(node: Node, theirs: Message) -> bool:
-    """Whether a message of the same name is the same message."""
+    """Return True if a node with the same uid or hash is the same message."""
     ours = node.message
     if ours is None or ours.role != theirs.role or not _by_the_same(ours, theirs):
         return False
@@ -264,9 +264,9 @@ def _called(call: ToolCall) -> object:
 
 
 def _was(node: Node, parent: Node, theirs: Message) -> bool:
-    """Whether a message whose words are gone said this: its id is not gone. It must not come back as a new one.
+    """Return True if a redacted or unreadable message was this one, by its id. It must not be imported again.
 
-    A client that leaves the author out is given the benefit of the doubt.
+    A message without an author matches any author.
     """
     authors = {theirs.author, node.message.author if node.message is not None else None}
     versions = (replace(theirs, author=author) for author in authors)
@@ -274,7 +274,7 @@ def _was(node: Node, parent: Node, theirs: Message) -> bool:
 
 
 def _leads(node: Node, found: Node, theirs: Message) -> bool:
-    """Whether only messages stand between two nodes that a person's own history may lack."""
+    """Return True if the messages between two nodes may be missing in a client's history."""
     each = found.parent
     while each is not None and each.seq > node.seq:
         if each.message is not None and each.message.role == "user" and _by_the_same(each.message, theirs):
@@ -284,12 +284,12 @@ def _leads(node: Node, found: Node, theirs: Message) -> bool:
 
 
 def _by_the_same(one: Message, other: Message) -> bool:
-    """Whether two messages may be one person's; who gives no author may be anybody."""
+    """Return True if two messages may have the same author. A missing author matches any."""
     return one.author is None or other.author is None or one.author == other.author
 
 
 def _is_replaced(passed: Message | None, first: Message) -> bool:
-    """Whether a new message would take the place of this one, instead of following it."""
+    """Return True if a new message would replace this one, instead of following it."""
     if passed is None or passed.role == "user":
         return passed is None or _by_the_same(passed, first)
     return passed.role == first.role == "assistant" or (passed.role == "tool" and named(passed) == named(first))

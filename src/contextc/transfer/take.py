@@ -1,8 +1,8 @@
-"""A file read back in, link by link.
+"""Import of JSON Lines that contextc exported, verified link by link.
 
-Everything is parsed and checked before the first row is written, and all rows are written in one transaction: a file
-that was cut off or changed leaves nothing behind. What comes back has the ids, uids, keys, branches, todos and pins it
-had. A file without a header may hold plain messages, one a line; these are appended as new ones.
+Everything is parsed and checked before the first row is written, and all rows are written in one transaction. So a
+truncated or changed file stores nothing. Ids, uids, keys, branches, todos and pins are restored. A file without a
+header may hold plain messages, one per line. They are appended as new messages.
 """
 
 import base64
@@ -36,10 +36,10 @@ from contextc.transfer.lines import (
 def import_lines(
     store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
 ) -> Conversation:
-    """Read a conversation from lines of JSON, under its own name or another. All of it is stored, or nothing."""
+    """Import a conversation from JSON Lines, under its own or another name: completely, or not at all."""
     numbered = [(number, _clean(line)) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
-        raise InvalidImport("there is nothing to import: the file is empty.", line=1)
+        raise InvalidImport("the file is empty", line=1)
     if _is_plain(numbered[0][1]):
         return _append_plain(store, numbered, name)
     return _Import(numbered, name, progress).into(store)
@@ -49,12 +49,12 @@ EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
 
 
 def _clean(line: bytes | str) -> bytes | str:
-    """Without the mark some editors put before the first line of a file."""
+    """Remove the byte order mark that some editors write."""
     return line.removeprefix(b"\xef\xbb\xbf") if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
 def _is_plain(line: bytes | str) -> bool:
-    """Whether a file begins with a message, and not with a header."""
+    """Return True if a file begins with a message, and not with a header."""
     try:
         return "role" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -63,13 +63,19 @@ def _is_plain(line: bytes | str) -> bool:
 
 def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
     if name is None:
-        raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
+        raise InvalidImport(
+            "the messages do not name their conversation",
+            line=1,
+            fix="Pass the name of the conversation.",
+            case="no-name",
+        )
     messages: list[Message] = []
     for number, line in lines:
         try:
             messages.append(admit(from_json(line)).message)
         except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
-            raise InvalidImport(f"{error}. A plain message is a line like {EXAMPLE}", line=number) from error
+            problem = str(error).rstrip(".")
+            raise InvalidImport(problem, line=number, fix=f"Write a message as in {EXAMPLE}.") from error
     store.extend(name, messages)
     return store.conversation(name)
 
@@ -78,13 +84,13 @@ HEX = "0123456789abcdef"
 
 
 class _Import:
-    """One file on its way in: parsed and checked first, then written in one transaction."""
+    """An import of one file: parsed and checked first, then written in one transaction."""
 
     def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
         _check_version(lines[0][1])
         first, *rest = [(number, self._parse(number, line)) for number, line in lines]
         if not isinstance(first[1], Header):
-            raise InvalidImport("a contextc file begins with its header.", line=first[0])
+            raise InvalidImport("a contextc file must begin with its header", line=first[0])
         self.header, self.rest = first[1], rest
         self.name = name or self.header.conversation
         self.progress = progress
@@ -101,7 +107,7 @@ class _Import:
             raise InvalidImport(f"{error}.", line=number) from error
 
     def _check(self) -> None:
-        """Every message follows the one before it, and has the id that its content gives it there."""
+        """Check that every message follows the one before it, and that its content matches its id."""
         branches = self._check_header()
         ends: dict[int, int] = {}
         ids: dict[tuple[int, int], str] = {}
@@ -110,15 +116,13 @@ class _Import:
         for number, line in self.rest:
             if isinstance(line, BlobLine):
                 if blob_name(_decoded(number, line)) != line.name:
-                    raise InvalidImport(
-                        f"the bytes of blob {line.name} are not the ones it was named for.", line=number
-                    )
+                    raise InvalidImport(f"blob {line.name} is corrupt: its bytes do not match its name", line=number)
                 continue
             if isinstance(line, TodosLine):
                 _check_todos(number, line, agents)
                 continue
             if isinstance(line, Header):
-                raise InvalidImport("a second header. Import one conversation at a time.", line=number)
+                raise InvalidImport("a second header", line=number, fix="Import one conversation at a time.")
             branch = branches.get(line.branch)
             if branch is None:
                 raise InvalidImport(f"the header has no branch {line.branch}.", line=number)
@@ -129,36 +133,38 @@ class _Import:
             parent = self.header.root if seq == 1 else ids.get(before)
             if message.seq != seq or parent is None:
                 raise InvalidImport(
-                    f"message {message.seq} of branch {line.branch} does not follow the one before.", line=number
+                    f"message {message.seq} of branch {line.branch} does not follow the message before it", line=number
                 )
             if not message.redacted and chain_id(bytes.fromhex(parent), content_of(message)).hex() != message.id:
                 raise InvalidImport(
-                    f"message {message.seq} was changed: its content does not give its id.", line=number
+                    f"message {message.seq} was changed: its content does not match its id", line=number
                 )
             ends[line.branch], ids[line.branch, seq] = seq, message.id
             count += 1
         if count != self.header.messages:
             raise InvalidImport(
-                f"the header announces {self.header.messages} messages and {count} are here: the file was cut off.",
+                f"the file is truncated: the header states {self.header.messages} messages, got {count}",
                 line=self.rest[-1][0] if self.rest else 1,
             )
         for branch in branches.values():
             if any(not branch.base < pin <= ends.get(branch.number, branch.base) for pin in branch.pins):
-                raise InvalidImport(f"a message of branch {branch.number} is pinned that is not there.", line=1)
+                raise InvalidImport(f"branch {branch.number} has a pin on a missing message", line=1)
 
     def _check_header(self) -> dict[int, BranchLine]:
-        """The branches by number: one that begins at the root, and others that each begin on an earlier one."""
+        """Check the header, and return its branches by number: one starts at the root, the others on an earlier one."""
         header = self.header
         branches: dict[int, BranchLine] = {}
         for branch in sorted(header.branches, key=lambda each: each.number):
             fits = branch.parent in branches if branches else branch.parent is None and branch.base == 0
             if not fits or branch.number in branches:
-                raise InvalidImport(f"branch {branch.number} begins nowhere, or is there twice.", line=1)
+                raise InvalidImport(f"branch {branch.number} has no valid parent, or is duplicated", line=1)
             branches[branch.number] = branch
         if header.branch not in branches:
             raise InvalidImport(f"the current branch {header.branch} is not among the branches.", line=1)
         if len(header.root) != 40 or not header.root.startswith("00000000") or not set(header.root) <= set(HEX):
-            raise InvalidImport(f"{header.root!r} is no root of a conversation.", line=1)
+            raise InvalidImport(
+                f"root must be 40 hexadecimal digits that start with 00000000, got {header.root!r}", line=1
+            )
         return branches
 
     def _write(self, tx: Transaction) -> Conversation:
@@ -166,7 +172,7 @@ class _Import:
             raise ConversationExists(self.name)
         numbers = self._write_branches(tx)
         tree = tx.row("SELECT tree FROM conversation WHERE name = ?", self.name)
-        assert tree is not None, "it was made a moment ago"
+        assert tree is not None, "it was created above"
         blobs: dict[str, bytes] = {}
         batch: list[tuple[int, Message]] = []
         done = 0
@@ -195,7 +201,7 @@ class _Import:
         return describe(tx, self.name)
 
     def _write_branches(self, tx: Transaction) -> dict[int, int]:
-        """Make the branches, each with the id of the message it begins after; which number each was given."""
+        """Create the branches, and return their new numbers by their old ones."""
         ids = {
             (line.branch, line.message.seq): line.message.id for _, line in self.rest if isinstance(line, MessageLine)
         }
@@ -223,7 +229,7 @@ class _Import:
             for pin in branch.pins:
                 tx.run("INSERT INTO pin (place) VALUES (?)", places.place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
-        if any(branch.pins for branch in self.header.branches):  # at revision 0 nobody would look for any
+        if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
             tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
         return numbers
 
@@ -246,31 +252,31 @@ class _Import:
 
 
 def _check_version(line: bytes | str) -> None:
-    """Before anything else is read: a later version may have lines of which nothing is known here."""
+    """Raise InvalidImport for a newer version, before unknown kinds of lines are parsed."""
     try:
         version = decode_version(line).version
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return  # what is wrong with it is said where the line is parsed
+        return  # reported when the line is parsed
     if version > VERSION:
         raise InvalidImport(
-            f"this file has version {version}, this contextc reads up to {VERSION}. Upgrade contextc.", line=1
+            f"the file has version {version}, this contextc reads up to {VERSION}", line=1, fix="Upgrade contextc."
         )
 
 
 def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
     if line.agent in agents:
-        raise InvalidImport(f"a second list of todos for {line.agent!r}.", line=number)
+        raise InvalidImport(f"a second todo list for agent {line.agent!r}", line=number)
     agents.add(line.agent)
     try:
         places.check_name(line.agent, "agent")
         if numbered(line.todos) != list(line.todos):
-            raise InvalidImport("the todos are not numbered from 1, or their texts are not lines.", line=number)
+            raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
     except InvalidInput as error:
         raise InvalidImport(f"{error}", line=number) from error
 
 
 def _holder(branches: dict[int, BranchLine], number: int, seq: int) -> int:
-    """The branch that holds message `seq` of the chain that ends on a branch."""
+    """Return the branch that holds message `seq` of the chain that ends on a branch."""
     while branches[number].base >= seq and (parent := branches[number].parent) is not None:
         number = parent
     return number
@@ -280,4 +286,4 @@ def _decoded(number: int, line: BlobLine) -> bytes:
     try:
         return base64.b64decode(line.data, validate=True)
     except ValueError as error:
-        raise InvalidImport(f"blob {line.name} is not base64.", line=number) from error
+        raise InvalidImport(f"blob {line.name} is not valid base64", line=number) from error

@@ -1,7 +1,7 @@
-"""A transcript, which a program keeps of one session: its lines are one conversation.
+"""Transcripts: a program's record of one session, whose lines are one conversation.
 
-A program may have died while it wrote, and writes more kinds of lines with every version: what cannot be read is left
-out, and counted.
+A program may have died during a write, and newer versions write more kinds of lines. So unreadable lines are left out
+and counted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from contextc.transfer.given import File, Given
 
 
 class Reading(NamedTuple):
-    """How the transcripts of one program are read; what each function does, `sources` says."""
+    """The functions that read the transcripts of one program. `sources` documents them."""
 
     format: str
     whole: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
@@ -40,14 +40,14 @@ def transcript(file: File, reading: Reading) -> Found:
 
 
 def parsed(data: bytes) -> tuple[list[JSONObject], int]:
-    """The objects in the lines of a file, and how many lines hold none: a program may have died while it wrote."""
+    """Return the objects in the lines of a file, and the number of unreadable lines."""
     lines = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
     found = [parse_object(line.decode("utf-8", "replace")) for line in lines]
     return [each for each in found if each is not None], sum(each is None for each in found)
 
 
 def first_lines(path: Path, count: int) -> list[JSONObject]:
-    """The first lines of a file, as far as they can be read."""
+    """Return the readable ones of the first lines of a file."""
     try:
         with path.open("rb") as file:
             return parsed(b"".join([file.readline() for _ in range(count)]))[0]
@@ -56,7 +56,7 @@ def first_lines(path: Path, count: int) -> list[JSONObject]:
 
 
 def modified(path: Path) -> int:
-    """When a file was last written, in milliseconds; 0 where it is gone."""
+    """Return the time of the last change of a file in Unix milliseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError:

@@ -23,32 +23,32 @@ from contextc.store.base import DEFAULT_AGENT
 
 def run(
     question: Annotated[
-        str | None, typer.Argument(help="Ask this and leave; - reads it from standard input (default: a conversation).")
+        str | None, typer.Argument(help="Ask this and exit; - reads it from standard input (default: interactive).")
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The same, as an option.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The question, as an option.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="Provider and model: anthropic:claude-opus-5-5 (default: configured, or local)"
+            "--model", "-m", help="Provider and model, as in anthropic:claude-opus-5-5 (default: configured, or local)."
         ),
     ] = None,
     conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="A conversation to go on with, or the name of a new one.")
+        str | None, typer.Option("--conversation", "-c", help="The conversation to continue, or the name of a new one.")
     ] = None,
-    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the last conversation.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Continue the last conversation.")] = False,
     agent: AgentOption = DEFAULT_AGENT,
     system: SystemOption = None,
     tools: ToolsOption = None,
     root: RootOption = Path("."),
-    yes: Annotated[bool, typer.Option("--yes", help="Approve everything. Commands run without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve all tool calls. Commands run without confirmation.")
+    ] = False,
     steps: StepsOption = None,
     budget: BudgetOption = None,
     output: OutputOption = None,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Where the model of --model is served, if somewhere of your own.")
-    ] = None,
+    url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None,
     window: Annotated[
-        int | None, typer.Option("--window", help="The window of that model in tokens, if it is not known.")
+        int | None, typer.Option("--window", help="The context window of that model in tokens, if it is not known.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="The environment variable that holds the key for that model.")
@@ -56,18 +56,18 @@ def run(
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Talk with a model that may use tools. Type /help in the conversation for what else there is.
+    """Chat with a model that may use tools. Type /help for the commands.
 
-    Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 where
-    a turn failed, was stopped, or was ended by a limit. --json prints the events, one a line.
+    Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 if a
+    turn failed, was stopped, or reached a limit. --json prints the events, one per line.
     """
     from contextc.cli.chat.session import chat
     from contextc.cli.chat.wish import Wish
 
     if question is not None and prompt is not None:
-        raise InvalidSetting("There is a question and a --prompt. One of the two is enough.")
+        raise InvalidSetting("A question and --prompt are given", fix="Pass one of the two.")
     if conversation is not None and go_on:
-        raise InvalidSetting("Both --conversation and --continue are given. One of the two is enough.")
+        raise InvalidSetting("Both --conversation and --continue are given", fix="Pass one of the two.")
     check_numbers(steps=steps, budget=budget, output=output, window=window)
     wish = Wish(
         question=question if prompt is None else prompt,

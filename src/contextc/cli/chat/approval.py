@@ -1,8 +1,8 @@
-"""Asking a person before a tool runs: exactly what would be done is shown, and then the question.
+"""Approval of tool calls in the terminal: a preview of the exact action, and then the question.
 
-Everything shown stands behind a bar at the left, broken to the width of the terminal, with what cannot be seen spelled
-out: nothing a model writes can look like the question, or hide a part of the command. A yes counts for what was shown:
-where a file has changed meanwhile, what would be done now is shown, and asked about again.
+The preview has a bar at the left, is wrapped to the width of the terminal, and shows invisible characters escaped. So
+text of a model cannot imitate the question, or hide a part of a command. A yes applies to the preview only: if a file
+changed in the meantime, the new preview is shown, and the question is asked again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Approval:
-    """Asks in the terminal. True is yes; a text is the reason of a no, which the model is told."""
+    """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets."""
 
     def __init__(self, screen: Screen, keyboard: Keyboard, root: Path) -> None:
         self.screen, self.keyboard, self.root = screen, keyboard, root
@@ -34,12 +34,12 @@ class Approval:
         while True:
             if (now := await durable(described, call, self.root)) != shown:
                 if shown is not None:
-                    self.screen.warn("What it would do has changed since it was shown. It is now:")
+                    self.screen.warn("The action changed since it was shown. It is now:")
                 shown, rows = now, self._rows(now[1])
                 self._show(now[0], rows[:MOST])
                 rows = rows[MOST:]
             rest = f"   a shows the other {len(rows):,} lines" if rows else ""
-            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or why not{rest}: ")
+            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or the reason for no{rest}: ")
             self.keyboard.forget()
             self.screen.around.print(question, end="", soft_wrap=True)
             try:
@@ -57,7 +57,7 @@ class Approval:
                 return False if answer.lower() in NO else answer
 
     def _rows(self, lines: list[str]) -> list[Text]:
-        """The lines as they are printed, broken to the width of the terminal."""
+        """Return the lines for printing, wrapped to the width of the terminal."""
         width = self.screen.around.width - 3
         return [
             Text.assemble(("│ ", "yellow"), (piece, STYLES.get(line[:1], "")))

@@ -1,4 +1,4 @@
-"""What can be said to the chat itself: a line that begins with a slash. One function a command."""
+"""Commands of the chat: lines that begin with a slash. One function per command."""
 
 import re
 from collections.abc import Callable, Coroutine
@@ -21,12 +21,12 @@ from contextc.todos import list_todos
 if TYPE_CHECKING:
     from contextc.cli.chat.session import Session
 
-Work: TypeAlias = Coroutine[Any, Any, None]  # as every coroutine is typed
+Work: TypeAlias = Coroutine[Any, Any, None]  # the type of every coroutine
 WORD = re.compile(r"/([a-z]*)(?:\s+(.*))?", re.DOTALL)
 
 
 class Command(NamedTuple):
-    """A command that was typed, with what stands behind it."""
+    """A command that was typed, with its argument."""
 
     run: Callable[["Session", str], Work]
     given: str
@@ -39,7 +39,7 @@ class Known(NamedTuple):
 
 
 def parse(line: str) -> Command | None:
-    """The command of a line; None where it is none: `/etc/hosts` is not. One that does not exist is refused."""
+    """Return the command of a line; None if it is not one, as `/etc/hosts`. An unknown one raises when it is run."""
     found = WORD.fullmatch(line.strip())
     if found is None:
         return None
@@ -57,14 +57,14 @@ def _unknown(name: str) -> Callable[["Session", str], Work]:
         close = get_close_matches(name, COMMANDS, n=1)
         meant = f" Did you mean /{close[0]}?" if close else ""
         there = ", ".join(f"/{each}" for each in COMMANDS)
-        raise InvalidInput(f"There is no command /{name}.{meant} There are: {there}.")
+        raise InvalidInput(f"Command /{name} not found.{meant} Commands: {there}.")
 
     return refuse
 
 
 def _lacking(name: str, known: Known) -> Callable[["Session", str], Work]:
     async def refuse(session: "Session", given: str) -> None:
-        raise InvalidInput(f"/{name} needs something behind it: /{name} {known.takes} {known.does}.")
+        raise InvalidInput(f"/{name} needs an argument: /{name} {known.takes} {known.does}.")
 
     return refuse
 
@@ -75,7 +75,7 @@ async def _help(session: "Session", given: str) -> None:
         table.add_row(f"[bold]/{name}[/] {plain(known.takes)}", known.does)
     out.print(table)
     out.print(
-        "A line you type while a turn runs is given to the model with its next step. A line that ends with \\ goes on. "
+        "A line typed during a turn is sent to the model with its next step. A line that ends with \\ continues. "
         "Ctrl-C stops a turn.",
         soft_wrap=True,
     )
@@ -97,7 +97,7 @@ async def _models(session: "Session", given: str) -> None:
                 asked = count(each.requests, "request")
                 out.print(f"[bold]{plain(channel.provider)}:{plain(channel.model)}[/], {asked} here", soft_wrap=True)
     out.print(f"providers: {', '.join(provider_names())}", soft_wrap=True)
-    out.print("/model provider:model switches, as in /model anthropic:claude-opus-5-5", soft_wrap=True)
+    out.print("Switch with /model provider:model, as in /model anthropic:claude-opus-5-5", soft_wrap=True)
 
 
 async def _context(session: "Session", given: str) -> None:
@@ -118,7 +118,9 @@ async def _context(session: "Session", given: str) -> None:
 
 async def _explain(session: "Session", given: str) -> None:
     if given and not given.isdecimal():
-        raise InvalidInput(f"{given!r} is not the number of a request. Without one, the last is explained.")
+        raise InvalidInput(
+            "/explain needs the number of a request", got=given, fix="Leave it out for the last request."
+        )
     if session.is_empty():
         return
     request = int(given) if given else None
@@ -129,21 +131,21 @@ async def _todos(session: "Session", given: str) -> None:
     told = ""
     with suppress(UnknownConversation):
         told = list_todos(session.store.todos(session.conversation, session.agent))
-    out.print(plain(told) or "There is nothing on the list.", soft_wrap=True)
+    out.print(plain(told) or "The todo list is empty.", soft_wrap=True)
 
 
 async def _compact(session: "Session", given: str) -> None:
-    """As the executor does it when room is short; the model that is asked now writes the summary."""
+    """Compact the context as the executor does near its limit. The current model writes the summary."""
     if session.is_empty():
         return
-    with session.working("summing up"):
+    with session.working("summarizing"):
         done = await session.executor.compact(session.conversation)
     if done is None:
-        out.print("There is nothing old enough to sum up.")
+        out.print("There is nothing old enough to summarize.")
         return
     digest = f" (without the model: {plain(done.fallback)})" if done.fallback else ""
     out.print(
-        f"summed up what came before message {done.upto + 1}: {done.before:,} tokens became {done.after:,}{digest}",
+        f"summarized messages 1 to {done.upto}: {done.before:,} tokens became {done.after:,}{digest}",
         soft_wrap=True,
     )
 
@@ -154,13 +156,13 @@ async def _fork(session: "Session", given: str) -> None:
     found = session.store.fork(session.conversation, given)
     before, session.conversation = session.conversation, found.name
     out.print(
-        f"[bold]{plain(found.name)}[/] shares {count(found.length, 'message')} with {plain(before)}; you are in it now",
+        f"[bold]{plain(found.name)}[/] shares {count(found.length, 'message')} with {plain(before)} and is now current",
         soft_wrap=True,
     )
 
 
 async def _list(session: "Session", given: str) -> None:
-    table = Table("", "conversation", "messages", "begun", box=None, header_style="bold")
+    table = Table("", "conversation", "messages", "created", box=None, header_style="bold")
     for each in session.store.conversations():
         begun = datetime.fromtimestamp(each.created / 1000, UTC).strftime("%Y-%m-%d %H:%M")
         here = "[green]>[/]" if each.name == session.conversation else ""
@@ -180,7 +182,7 @@ async def _clear(session: "Session", given: str) -> None:
     if session.is_empty():
         return
     found = session.store.reset(session.conversation)
-    out.print(f"The model no longer sees the {count(found.edge, 'message')} before this. They stay in the record.")
+    out.print(f"The model no longer sees the {count(found.edge, 'message')} before this. They stay in the store.")
 
 
 async def _cost(session: "Session", given: str) -> None:
@@ -199,18 +201,18 @@ async def _quit(session: "Session", given: str) -> None:
 
 
 COMMANDS = {
-    "help": Known(_help, "", "this"),
-    "model": Known(_model, "[provider:model]", "goes on with another model; alone, says which it is"),
-    "models": Known(_models, "", "whom there is to ask"),
-    "context": Known(_context, "", "what the model would see now, and how full that is"),
-    "explain": Known(_explain, "[request]", "what it was shown with the last request, and why"),
-    "todos": Known(_todos, "", "what the agent means to do"),
-    "compact": Known(_compact, "", "sums up what is old"),
-    "clear": Known(_clear, "", "begins anew: what was said stays, but is not shown to the model"),
-    "fork": Known(_fork, "NAME", "goes on in a new conversation that shares this one's past"),
-    "list": Known(_list, "", "the conversations there are"),
-    "resume": Known(_resume, "NAME", "goes on with another conversation"),
-    "continue": Known(_continue, "", "asks again after a stop, goes on after a crash"),
-    "cost": Known(_cost, "", "what this conversation has taken"),
-    "quit": Known(_quit, "", "leaves"),
+    "help": Known(_help, "", "shows this list"),
+    "model": Known(_model, "[provider:model]", "switches to another model; alone, shows the current one"),
+    "models": Known(_models, "", "lists the used models and the providers"),
+    "context": Known(_context, "", "shows the next request, and how full the context is"),
+    "explain": Known(_explain, "[request]", "shows the content of a request (default: the last), and why"),
+    "todos": Known(_todos, "", "shows the todo list of the agent"),
+    "compact": Known(_compact, "", "summarizes old messages"),
+    "clear": Known(_clear, "", "clears the context: messages stay stored, but are no longer sent"),
+    "fork": Known(_fork, "NAME", "continues in a new conversation that shares this history"),
+    "list": Known(_list, "", "lists the conversations"),
+    "resume": Known(_resume, "NAME", "continues another conversation"),
+    "continue": Known(_continue, "", "continues after a stop or a crash"),
+    "cost": Known(_cost, "", "shows tokens and cost of this conversation"),
+    "quit": Known(_quit, "", "exits"),
 }

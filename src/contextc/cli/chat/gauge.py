@@ -1,4 +1,4 @@
-"""How full the context is, as a line: a bar, used of available, tokens, cost."""
+"""Context meter: a bar with used and available tokens, usage and cost, in one line."""
 
 from rich.text import Text
 
@@ -9,7 +9,7 @@ FULL, HIGH = 0.9, 0.7
 
 
 def gauge(used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, more: str = "") -> Text:
-    """The line. It reads without colours too."""
+    """Return the meter. It is readable without colours too."""
     share = used / available if available else 1.0
     filled = min(BAR, max(1 if used else 0, round(share * BAR)))
     style = "red" if share >= FULL else "yellow" if share >= HIGH else "green"

@@ -1,8 +1,7 @@
-"""What a person types: a line at the prompt, a line while a turn runs, an answer to a question, Ctrl-C.
+"""Terminal input: a line at the prompt, a line during a turn, an answer to a question, Ctrl-C.
 
-At the prompt nothing else runs, so the line is read right there, with the editing and the history that Python's `input`
-has. While a turn runs, the terminal itself collects a line, and the event loop is told when there is one; whoever asks
-a question gets the next line, and otherwise it goes to the turn.
+At the prompt nothing else runs, so `input` reads the line, with its editing and history. During a turn, the terminal
+collects a line, and the event loop reads it. A pending question gets the next line; otherwise it goes to the turn.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ PROMPT, MORE = "> ", "… "
 
 
 class Keyboard:
-    """A terminal that somebody sits at."""
+    """Input of an interactive terminal."""
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[str] | None = None
@@ -26,7 +25,7 @@ class Keyboard:
             import readline  # pyright: ignore[reportUnusedImport]  # noqa: F401  # `input` then edits lines
 
     def ask(self) -> str:
-        """A line at the prompt; one that ends with a backslash goes on. Raises KeyboardInterrupt and EOFError."""
+        """Read a line at the prompt. A backslash at its end continues it. Raise KeyboardInterrupt and EOFError."""
         with _python_interrupts():
             line = input(PROMPT)
             while line.endswith("\\"):
@@ -35,7 +34,7 @@ class Keyboard:
 
     @contextmanager
     def listening(self, heard: Callable[[str], None]) -> Generator[None]:
-        """Give what is typed from now on to `heard`, line by line."""
+        """Pass each typed line to `heard`, until the context ends."""
         loop, place = asyncio.get_running_loop(), sys.stdin.fileno()
         self._ended = False
 
@@ -44,7 +43,7 @@ class Keyboard:
                 piece = os.read(place, 1 << 14)
             except OSError:
                 piece = b""
-            if not piece:  # Ctrl-D: nothing more is said in this turn
+            if not piece:  # Ctrl-D: no more input in this turn
                 loop.remove_reader(place)
                 self._ended = True
                 self._take("", heard)
@@ -55,7 +54,7 @@ class Keyboard:
 
         try:
             loop.add_reader(place, readable)
-        except (NotImplementedError, OSError):  # this system cannot wait for a terminal so
+        except (NotImplementedError, OSError):  # not supported on this system
             yield
             return
         try:
@@ -64,7 +63,7 @@ class Keyboard:
             loop.remove_reader(place)
 
     def forget(self) -> None:
-        """Drop what was typed and not read yet: it is no answer to a question that is asked now."""
+        """Drop unread input, which is not an answer to a new question."""
         with suppress(ImportError, OSError):
             import termios
 
@@ -72,7 +71,7 @@ class Keyboard:
         self._rest = b""
 
     async def answer(self) -> str:
-        """The next line, while a turn runs. Whoever has typed Ctrl-D answers with an empty one."""
+        """Return the next line during a turn; "" after Ctrl-D."""
         if self._ended:
             return ""
         self._answer = asyncio.get_running_loop().create_future()
@@ -90,11 +89,15 @@ class Keyboard:
 
 @contextmanager
 def interrupts(stop: Callable[[], object]) -> Generator[None]:
-    """Have Ctrl-C call this."""
+    """Call `stop` on Ctrl-C, until the context ends."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, stop)
-    except (NotImplementedError, RuntimeError, ValueError):  # then it ends the program, and the store knows the rest
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ):  # then Ctrl-C ends the program, and the store recovers the turn
         yield
         return
     try:
@@ -104,7 +107,7 @@ def interrupts(stop: Callable[[], object]) -> Generator[None]:
 
 
 def read_line() -> str | None:
-    """A line of standard input that is no terminal; None at its end."""
+    """Read a line of standard input that is not a terminal; None at its end."""
     with _python_interrupts():
         line = sys.stdin.readline()
     return line.rstrip("\r\n") if line else None
@@ -112,7 +115,7 @@ def read_line() -> str | None:
 
 @contextmanager
 def _python_interrupts() -> Generator[None]:
-    """Ctrl-C raises KeyboardInterrupt here, as it does without an event loop."""
+    """Raise KeyboardInterrupt on Ctrl-C, as without an event loop."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,7 +1,7 @@
-"""What happens, drawn as it happens: words as they come, thoughts dimmed, a line for each call and each result.
+"""Rendering of events in the terminal: streamed text, dimmed reasoning, a line for each call and each result.
 
-The model's words go to standard output. Everything around them goes there too where somebody looks at a terminal, and
-to standard error in a pipe, so that what is piped on is the answer alone. Words are printed as text, never as markup.
+The model's text goes to standard output. Other output goes there too in a terminal, and to standard error in a pipe, so
+that a pipe contains only the answer. Text is printed literally, never as markup.
 """
 
 import sys
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from contextc._json import parse_object
 from contextc.agents.words import clean
-from contextc.cli.advice import spoken
 from contextc.cli.chat.gauge import gauge
 from contextc.cli.chat.words import call_line, short
 from contextc.cli.terminal import count
@@ -43,17 +42,17 @@ from contextc.events import (
     event_to_json,
 )
 
-SHORT = 2_000  # characters of a result that an event carries along
+SHORT = 2_000  # characters of a result in an event
 LEAST = 40
 PROGRESS_EVERY = 2_000  # milliseconds
 QUIET = {"stop", "tool_calls", "end_turn"}
 
 
 class Shows(Protocol):
-    """Where events and our own words go."""
+    """An output for events and for notices of the chat."""
 
     failed: bool
-    """Whether what ended the last turn was shown."""
+    """True if the error that ended the last turn was shown."""
 
     def show(self, event: AnyEvent) -> None: ...
 
@@ -65,20 +64,20 @@ class Shows(Protocol):
 
 
 class Screen:
-    """Draws events for a person."""
+    """Output for a terminal."""
 
     def __init__(self, words: Console, around: Console) -> None:
         self.words, self.around = words, around
         self.failed = False
-        self._block = ""  # what is being written
+        self._block = ""  # kind of the current block
         self._line_is_over = True
         self._progress_shown = 0
         self._calls: dict[str, tuple[str, str]] = {}
         self._used = self._available = 0
         self.calls_itself = False
-        """Whether the one we talk to runs tools by itself: then a call is shown as soon as it is whole."""
+        """True if the provider runs tools itself. Then a call is shown as soon as it is complete."""
 
-    # ── our own words ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── notices ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def note(self, text: str) -> None:
         self.line(text, "dim")
@@ -90,7 +89,7 @@ class Screen:
         self.line(text, "bold red", "error: ")
 
     def line(self, text: str, style: str = "", lead: str = "") -> None:
-        """A line of its own; the style is of the lead, where there is one."""
+        """Print a line. The style applies to the lead, if there is one."""
         self.end_line()
         parts = [(lead, style), clean(text)] if lead else [(clean(text), style)]
         self.around.print(Text.assemble(*parts), soft_wrap=True)
@@ -124,17 +123,17 @@ class Screen:
                 self.line(event.error, "red", f"! trigger {clean(event.trigger)} failed: ")
             case QueuedInput():
                 self.note(
-                    f"… waits for the {'next step' if event.kind == 'steer' else 'next turn'}: {short(event.text)}"
+                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: {short(event.text)}"
                 )
             case InputTaken():
-                self.note("… is taken in")
+                self.note("… queued input is sent")
             case ApprovalRequest():
-                pass  # it is shown whole where it is asked
+                pass  # the approval itself shows it
             case _:
                 assert_never(event)
 
     def _flow(self, block: str, text: str) -> None:
-        """The next piece of a text."""
+        """Print the next piece of a streamed text."""
         if block != self._block:
             text = text.lstrip("\n")
             if not text:
@@ -146,8 +145,9 @@ class Screen:
         where.print(Text(clean(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
 
     def _take(self, event: ToolCallDelta) -> None:
-        """The next piece of a call. One that runs elsewhere is shown when its arguments are there: nobody says that it
-        starts."""
+        """Collect the next piece of a call. A call that the provider runs has no start event, so it is shown when it is
+        complete.
+        """
         name, written = self._calls.get(event.id, (event.name, ""))
         name, written = name or event.name, written + event.arguments
         self._calls[event.id] = name, written
@@ -173,23 +173,23 @@ class Screen:
 
     def _show_step(self, event: StepStart | StepFinish | UsageReport | Retry | Compaction) -> None:
         if isinstance(event, StepStart | UsageReport) and (event.used or not self._used):
-            self._used, self._available = event.used, event.available  # nothing, where something was: not known
+            self._used, self._available = event.used, event.available  # 0 after another value: not known
         match event:
             case StepStart():
-                why = f": a new epoch, {short(event.why)}" if event.why and event.request > 1 else ""
+                why = f": new epoch, {short(event.why)}" if event.why and event.request > 1 else ""
                 cut = ", old messages are left out" if event.cut else ""
                 if event.step > 1 or why or cut:
                     self.note(f"── step {event.step}{why}{cut}")
             case UsageReport():
-                pass  # the gauge has it
+                pass  # shown in the meter
             case StepFinish():
                 self.end_line()
             case Retry():
-                self.warn(f"{event.error} Try {event.attempt + 1} in {event.seconds:.1f} s …")
+                self.warn(f"{event.error} Attempt {event.attempt + 1} in {event.seconds:.1f} s …")
             case Compaction():
                 digest = f" (without the model: {event.fallback})" if event.fallback else ""
                 figures = f"{event.before:,} tokens became {event.after:,}"
-                self.warn(f"summed up what came before message {event.upto + 1}: {figures}{digest}")
+                self.warn(f"summarized messages 1 to {event.upto}: {figures}{digest}")
 
     def _show_turn(self, event: TurnStart | TurnFinish | Interrupted | Failure) -> None:
         match event:
@@ -197,18 +197,18 @@ class Screen:
                 self.failed = False
                 self._calls = {}
                 if event.resumed:
-                    self.note("going on with the turn that was interrupted")
+                    self.note("continuing the interrupted turn")
             case Interrupted():
-                self.warn("the turn was interrupted; what it had written is kept")
+                self.warn("the turn was interrupted; its partial answer is kept")
             case Failure():
                 self.failed = True
-                self.problem(spoken(event.error.partition(": ")[2] or event.error))
+                self.problem(event.error.partition(": ")[2] or event.error)
             case TurnFinish():
                 self._show_finish(event)
 
     def _show_finish(self, event: TurnFinish) -> None:
         if event.finish == "cancelled":
-            self.warn("stopped. What was said so far is kept; /continue asks again.")
+            self.warn("stopped. The partial answer is kept; /continue asks again.")
         elif event.finish not in QUIET and event.finish != "error":
             self.warn(f"the turn ended: {event.finish}")
         work = [count(event.steps, "step")] if event.steps > 1 else []
@@ -220,12 +220,12 @@ class Screen:
             return
         self.end_line()
         usage, cost = (event.usage, event.cost) if event is not None else (None, None)
-        usage = usage if usage is not None and (usage.input or usage.output) else None  # nothing was told of it
+        usage = usage if usage is not None and (usage.input or usage.output) else None  # not reported
         self.around.print(gauge(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
 
 
 class Lines:
-    """Writes events as JSON, one a line. Our own words go to standard error."""
+    """Output of events as JSON Lines. Notices go to standard error."""
 
     def __init__(self, around: Console) -> None:
         self._words = Screen(around, around)
@@ -248,7 +248,7 @@ class Lines:
 
 
 def _told(event: ToolResult | ToolError, width: int) -> str:
-    """How a result begins, and how much there is."""
+    """Return the first line of a result, and its size."""
     lines = event.text.strip().split("\n")
     beyond = " and more" if len(event.text) >= SHORT else ""
     figures = [f"{len(lines):,} lines{beyond}"] if len(lines) > 1 else []

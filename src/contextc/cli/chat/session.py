@@ -1,7 +1,7 @@
-"""A chat session: one store, one conversation at a time, one event loop, and a line to one model after the other.
+"""Chat session: one store, one current conversation, one event loop, and one client at a time.
 
-Nothing is kept here that the store does not have: what is on the screen was stored before it was shown, so a session
-may end anywhere, by Ctrl-C or by a power cut, and another goes on.
+All state is in the store, and output is stored before it is shown. So a session may end at any time, by Ctrl-C or by a
+power failure, and another one continues it.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from contextc.cli.chat.words import short
 from contextc.cli.terminal import count, err, out
 from contextc.config import masked
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
+from contextc.events import AnyEvent, Failure
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.tools import Approve
 from contextc.providers import Endpoint
@@ -37,7 +38,7 @@ ANSWERED = ("stop", "refusal", "nothing to do")
 
 
 def chat(store: Store, wish: Wish) -> int:
-    """Run a session to its end; the exit code."""
+    """Run a session, and return the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -58,7 +59,7 @@ class Session:
         self.screen = Lines(err) if wish.json else Screen(out, out if self.at_terminal else err)
         self.leaving = False
         self.code = 0
-        """What a pipe or a question ends with: 1 once a turn was not answered whole."""
+        """The exit code of a pipe or a question: 1 if a turn had no complete answer."""
         self._told_to_leave = False
         self._typed: list[str] = []
         self._queueing: set[asyncio.Task[None]] = set()
@@ -87,7 +88,7 @@ class Session:
     async def run(self) -> int:
         provider = self.executor.provider
         if self.wish.yes and (provider.runs_tools or choice(provider, self.wish.tools) == "all"):
-            self.screen.warn(f"--yes: commands and changes to files in {self.root} are not asked for.")
+            self.screen.warn(f"--yes: commands and file changes in {self.root} run without confirmation.")
         if self.wish.question is not None:
             await self._once(self.wish.question)
             return self.code
@@ -101,17 +102,17 @@ class Session:
         return 0
 
     async def _once(self, question: str) -> None:
-        """One question, or one command. What is read from standard input is a question, whatever it begins with."""
+        """Run one question or one command. Text from standard input is always a question."""
         command = commands.parse(question) if question != "-" and not self.wish.json else None
         question = sys.stdin.read() if question == "-" else question
         if not question.strip():
-            raise InvalidSetting("The question is blank.")
+            raise InvalidSetting("The question must not be blank.")
         self._announce()
         await (self.turn(question) if command is None else self.interruptible(command.run(self, command.given)))
         self._forget_unanswered()
 
     async def _piped(self) -> None:
-        """A turn for each line. The first one that fails is the last."""
+        """Run a turn for each line, up to the first one that fails."""
         self._announce()
         while not self.leaving and (line := read_line()) is not None:
             if not line.strip():
@@ -123,9 +124,9 @@ class Session:
                 return
 
     def _forget_unanswered(self) -> None:
-        """A conversation that was begun here, without a name, and in which nothing was answered is of no use.
+        """Delete an unnamed conversation of this session without an answer.
 
-        Whoever asked still has the question: in the shell's history, or in what was piped.
+        The question is still in the history of the shell, or in the piped input.
         """
         if self._unnamed != self.conversation:
             return
@@ -134,11 +135,11 @@ class Session:
             if not said or (self._unsolved == "error" and "assistant" not in said):
                 self.store.delete(self.conversation)
                 if said:
-                    self.screen.note("Nothing was answered, so no conversation is kept.")
+                    self.screen.note("There was no answer, so the conversation is not kept.")
 
     def _ask(self) -> str | None:
-        """A line at the prompt; None where there is none."""
-        assert self.keyboard is not None, "somebody is there"
+        """Read a line at the prompt; None if there is none."""
+        assert self.keyboard is not None, "there is a terminal"
         try:
             line = self.keyboard.ask()
         except EOFError:
@@ -149,24 +150,24 @@ class Session:
             out.print()
             self.leaving = self._told_to_leave
             if not self.leaving:
-                self.screen.note("Ctrl-C again leaves, and so do Ctrl-D and /quit.")
+                self.screen.note("Press Ctrl-C again to exit. Ctrl-D and /quit exit too.")
             self._told_to_leave = True
             return None
         self._told_to_leave = False
         return line if line.strip() else None
 
     async def _take(self, line: str) -> None:
-        """Do what a line asks for. What is wrong is said, and the conversation goes on."""
+        """Run a line as a command or a turn. An error is printed, and the chat continues."""
         try:
             if (command := commands.parse(line)) is not None:
                 await self.interruptible(command.run(self, command.given))
             else:
                 await self.turn(line)
         except ContextcError as error:
-            self.screen.problem(spoken(str(error)))
+            self.screen.problem(spoken(error))
 
     async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
-        """Something that Ctrl-C stops."""
+        """Run work that Ctrl-C stops."""
         task = asyncio.ensure_future(work)
         with interrupts(task.cancel):
             await asyncio.wait({task})
@@ -179,14 +180,14 @@ class Session:
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def turn(self, given: str | None, *, resume: bool = False) -> None:
-        """Run a turn, and those whose input was typed meanwhile."""
+        """Run a turn, and further turns for input that was typed during it."""
         result = await self._run(self._started(given, resume))
         while result.finish not in UNSOLVED and self._waiting():
             result = await self._run(self._started(None, False))
         if result.finish == "nothing to do":
             self.screen.note("There is nothing to answer.")
         if result.finish in UNSOLVED and (waiting := self._waiting()):
-            self.screen.note(f"{count(waiting, 'line')} that you typed still waits; /continue sends it.")
+            self.screen.note(f"{count(waiting, 'line')} of your input queued; /continue sends it.")
         self._told_to_leave = result.finish == "cancelled"
         self._unsolved = result.finish if result.finish in UNSOLVED else ""
 
@@ -200,9 +201,13 @@ class Session:
             if self.keyboard is not None:
                 stack.enter_context(self.keyboard.listening(self._heard))
             failure = None
+            ending: list[AnyEvent] = []  # from a failure on, until its exception is known
             try:
                 async for event in turn.events():
-                    self.screen.show(event)
+                    if ending or (isinstance(event, Failure) and isinstance(self.screen, Screen)):
+                        ending.append(event)
+                    else:
+                        self.screen.show(event)
             except Exception as error:
                 failure = error
                 turn.cancel()
@@ -210,16 +215,22 @@ class Session:
             result = turn.results[-1]
             if self._queueing:
                 await asyncio.gather(*self._queueing)
+        for event in ending:
+            if isinstance(event, Failure) and isinstance(result.error, ContextcError):
+                self.screen.failed = True
+                self.screen.problem(spoken(result.error))
+            else:
+                self.screen.show(event)
         if failure is not None and failure is not result.error:
             raise failure
         if result.error is not None and not self.screen.failed:
-            self.screen.problem(spoken(str(result.error)))
+            self.screen.problem(spoken(result.error))
         if result.finish not in ANSWERED:
             self.code = 1
         return result
 
     def _heard(self, line: str) -> None:
-        """A line that was typed while a turn runs: it steers, unless it is a command, which waits."""
+        """Handle a line typed during a turn: a command waits, other input goes to the next step."""
         if commands.parse(line) is not None:
             self._later(line)
             return
@@ -232,13 +243,13 @@ class Session:
         task.add_done_callback(self._queueing.discard)
 
     def _later(self, line: str) -> None:
-        """A line that is taken when what runs now is over."""
+        """Queue a line until the current work ends."""
         self._typed.append(line)
-        self.screen.note(f"… waits until this is over: {short(line)}")
+        self.screen.note(f"… queued: {short(line)}")
 
     @contextmanager
     def working(self, what: str) -> Generator[None]:
-        """Show that something takes its time, and for how long it has; a line that is typed meanwhile waits."""
+        """Show a spinner with the elapsed time. Lines typed in the meantime are queued."""
         if self.keyboard is None:
             self.screen.note(f"{what} …")
             yield
@@ -254,46 +265,46 @@ class Session:
         except UnknownConversation:
             return 0
 
-    # ── what it talks about, and with whom ────────────────────────────────────────────────────────────────────────────
+    # ── conversation and model ────────────────────────────────────────────────────────────────────────────────────────
 
     async def switch(self, named: str) -> None:
-        """Go on with another model, on the same conversation."""
+        """Switch to another model, in the same conversation."""
         before = self._line
         self.executor, self._line = self._made(find(named))
         await before.close()
 
     def open(self, conversation: str) -> None:
-        """Go on with another conversation."""
-        self.store.conversation(conversation)  # that there is one
+        """Switch to another conversation."""
+        self.store.conversation(conversation)  # raises if it does not exist
         self.conversation = conversation
         self.resumed()
 
     def is_empty(self) -> bool:
-        """Whether nothing was said here yet, which a command then says in place of an answer."""
+        """Return True if the conversation has no message, and print that."""
         with suppress(UnknownConversation):
             if self.store.conversation(self.conversation).length:
                 return False
-        self.screen.note(f"Nothing has been said in {self.conversation} yet.")
+        self.screen.note(f"{self.conversation} has no messages yet.")
         return True
 
     def resumed(self) -> None:
-        """Say where the conversation stands, and what became of its last turn."""
+        """Print the length of the conversation, and the state of its last turn."""
         try:
             found = self.store.conversation(self.conversation)
         except UnknownConversation:
             return
         if not found.length:
             return
-        self.screen.note(f"going on with {self.conversation}: {count(found.length, 'message')}")
+        self.screen.note(f"continuing {self.conversation}: {count(found.length, 'message')}")
         last = [turn for turn in self.store.turns(self.conversation, last=8) if turn.agent == self.agent][-1:]
         if last and last[0].state == "interrupted":
-            self.screen.warn("The last turn was interrupted: its program ended. What it wrote is kept.")
-            self.screen.warn("/continue goes on with it; anything else you say leaves it as it is.")
+            self.screen.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
+            self.screen.warn("/continue resumes it. Any other input leaves it as it is.")
         elif waiting := self._waiting():
-            self.screen.warn(f"{count(waiting, 'line')} waits to be sent: /continue sends it.")
+            self.screen.warn(f"{count(waiting, 'line')} queued: /continue sends it.")
 
     def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
-        """An agent on this store, and the line it speaks on."""
+        """Return an agent on this store, and its client."""
         wish = self.wish
         if isinstance(self.screen, Screen):
             self.screen.calls_itself = whom.provider.runs_tools
@@ -328,18 +339,18 @@ class Session:
 
     def _greet(self) -> None:
         self.screen.note(f"contextc chat · {self.describe()}")
-        self.screen.note("/help says what there is. Ctrl-C stops a turn; Ctrl-D leaves.")
+        self.screen.note("/help lists the commands. Ctrl-C stops a turn, Ctrl-D exits.")
         self.resumed()
 
     def _announce(self) -> None:
-        """Which conversation this is, for whoever wants to go on with it."""
+        """Print the name of the conversation, so that it can be continued."""
         self.screen.note(f"contextc chat · {self.describe()}")
         if self.wish.conversation is not None or self.wish.go_on:
             self.resumed()
 
 
 class _Notes(logging.Handler):
-    """What the library logs, in a place where it cannot write over anything, and as plain text."""
+    """Log handler that prints records as notices, without control characters."""
 
     def __init__(self, screen: Screen | Lines) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Which conversation a chat begins in: the one that is named, the last one, or a new one named for the time."""
+"""Selection of the first conversation of a chat: the named one, the last one, or a new one named after the time."""
 
 from contextc.agents.naming import names_by_time
 from contextc.errors import InvalidSetting
@@ -11,13 +11,13 @@ def first_conversation(store: Store, named: str | None, *, go_on: bool) -> str:
     found = store.conversations()
     if go_on:
         if not found:
-            raise InvalidSetting("--continue: there is no conversation in this store yet.")
+            raise InvalidSetting("--continue: the store has no conversation.")
         return max([each.name for each in found], key=lambda name: _spoken(store, name))
     names = {each.name for each in found}
     return next(name for name in names_by_time() if name not in names)
 
 
 def _spoken(store: Store, conversation: str) -> int:
-    """When something was last said."""
+    """Return the time of the last message."""
     last = store.load(conversation, last=1)
     return last[0].time if last else store.conversation(conversation).created

@@ -1,4 +1,4 @@
-"""What was asked for on the command line."""
+"""Options of `contextc chat`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from contextc.errors import InvalidSetting
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line."""
+    """The options of one chat."""
 
     question: str | None = None
     model: str | None = None
@@ -20,8 +20,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     agent: str
     system: str | None = None
     tools: Choice | None = None
-    """None: all, but none for the local model, which is too small to use them well and slow to read about them, and
-    none for a program that has its own.
+    """None is the default: all tools; no tools for the local model, which is too small and slow for them, and for a
+    program with tools of its own.
     """
     root: Path = Path(".")
     yes: bool = False
@@ -35,7 +35,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 def system_of(given: str | None) -> str | None:
-    """A text, or the content of a file."""
+    """Return the text, or the content of the file that @ names."""
     if given is None or not given.startswith("@"):
         return given
     try:

@@ -1,4 +1,4 @@
-"""What a model or a tool said, in lines of a terminal: printed as they are given here, never as markup."""
+"""Shortening and wrapping of model and tool texts for the terminal. The results are printed literally."""
 
 from rich.cells import cell_len, chop_cells
 
@@ -9,18 +9,18 @@ SHORT = 160
 
 
 def short(text: str, width: int = SHORT) -> str:
-    """One line of it."""
+    """Return the text in one line, cut to `width`."""
     line = clean(" ".join(text.split()))
     return line if cell_len(line) <= width else chop_cells(line, max(1, width - 1))[0] + "…"
 
 
 def folded(text: str, width: int) -> list[str]:
-    """The lines of a text, broken so that none is wider: a long one cannot look like two."""
+    """Return the lines of a text, wrapped to `width`."""
     return [piece for line in text.split("\n") for piece in (chop_cells(line, max(8, width)) or [""])]
 
 
 def call_line(name: str, written: str, width: int = SHORT) -> str:
-    """A call as one line: `read_file(path="a.py")`."""
+    """Return a call in one line: `read_file(path="a.py")`."""
     arguments: JSONObject | None = parse_object(written) if written.strip() else {}
     if arguments is None:
         told = written

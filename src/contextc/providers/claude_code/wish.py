@@ -152,5 +152,5 @@ def key_of(provider: Provider, env: Mapping[str, str]) -> str:
     if not key:
         way_out = f"Set {provider.key}, or name another variable: cc.provider(…, key=…)."
         said = f"the environment variable {provider.key} is not set"
-        raise ProviderFailed(provider.name, "auth", said, way_out=way_out)
+        raise ProviderFailed(provider.name, "auth", said, way_out=way_out, case="key", detail=provider.key)
     return key

@@ -52,6 +52,8 @@ class Launch(Struct, frozen=True):
                 "auth",
                 f"the environment variable {provider.key} is not set",
                 way_out=f"Set {provider.key}, or name another variable: cc.provider(…, key=…).",
+                case="key",
+                detail=provider.key,
             )
         written = [part for name, value in settings.items() for part in ("-c", f"{name}={_toml(value)}")]
         found = program or _bundled(environment)

@@ -42,7 +42,11 @@ class LocalEndpoint(Endpoint):
         if provider.format not in LINES:
             raise InvalidSetting(f"format: the local model supports {', '.join(LINES)}", got=provider.format)
         if provider.url:
-            raise InvalidSetting('`local` has a server of its own. For another: cc.provider("myserver:…", url="…").')
+            raise InvalidSetting(
+                "Provider `local` starts its own server and takes no url",
+                fix='For another server: cc.provider("myserver:…", url="…").',
+                case="local-url",
+            )
         check_runner()
         found = settings if isinstance(settings, Settings) else read_settings()
         self.provider, self.file, self.idle = provider, model_file(found), found.local_idle_seconds()

@@ -1,21 +1,21 @@
-"""What other programs keep, one file each: how it is known, how it is read, and where it lies.
+"""Sources of an import: the files of other programs, one module each.
 
-A source is a module found by its name: one more is one more file, and no line elsewhere. It has
+A source is a module that is found by its name; a new source needs only a new file. It has
 
-    ABOUT                             what it reads, for the list of sources
-    recognises(sample)                whether a file is of this kind, by what it begins with
-    conversations(given)              what is in the files that are given, one conversation after the other
+    ABOUT                             the description in the list of sources
+    recognises(sample)                return True if a file is of this kind, by its start
+    conversations(given)              return the conversations in the given files
 
-and, where a program keeps a session a file at a place of its own,
+and, if the program stores each session in a file at a known place,
 
-    found(directory)                  the sessions on this machine, of one directory or (None) of all
+    found(directory)                  return the sessions on this machine, of one directory or (None) of all
 
-and, where it records what went to providers in an envelope of its own,
+and, if it records provider requests in an envelope of its own,
 
-    exchanges(value)                  the requests in a value of a file, each with its reply
+    exchanges(value)                  return the requests in a value of a file, each with its reply
 
-Nothing here writes anything, and nothing that a file names is run or opened. Where one conversation of several is not
-as its program writes them, `attempt` makes that the conversation's own error, and the others are found.
+A source writes nothing, and runs or opens nothing that a file names. If one of several conversations is invalid,
+`attempt` records the error for that conversation, and the others are returned.
 """
 
 import pkgutil
@@ -35,7 +35,7 @@ from contextc.transfer.given import Given, Sample
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
-    """A transcript on this machine. `directory` is where its program ran, `time` when it was last written (ms)."""
+    """A transcript on this machine. `directory` is where its program ran, `time` its last change in Unix ms."""
 
     id: str
     path: Path
@@ -53,25 +53,25 @@ class Source(Protocol):
 
 @runtime_checkable
 class Kept(Protocol):
-    """A source that keeps its sessions at a place of its own."""
+    """A source that stores its sessions at a known place."""
 
     def found(self, directory: str | None) -> Iterator[Transcript]: ...
 
 
 @runtime_checkable
 class Recorded(Protocol):
-    """A source that records requests as they went out, wrapped in something of its own."""
+    """A source that records requests in an envelope of its own."""
 
     def exchanges(self, value: JSON) -> list[Exchange]: ...
 
 
 def source_names() -> list[str]:
-    """What may stand behind `--from`."""
+    """Return the names of all sources."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
 def kept_names() -> list[str]:
-    """The sources whose sessions can be listed."""
+    """Return the names of the sources whose sessions can be listed."""
     return [name for name in source_names() if isinstance(source(name), Kept)]
 
 
@@ -80,12 +80,14 @@ def source(name: str) -> Source:
     if name.replace("_", "-") not in known:
         close = get_close_matches(name, known, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
-        raise InvalidSetting(f"{name!r} is no source.{meant} There are {', '.join(known)}.")
+        raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
     return cast(Source, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
 def kept(name: str) -> Kept:
     found = source(name)
     if not isinstance(found, Kept):
-        raise InvalidSetting(f"Say which file: contextc import --from {name} FILE.")
+        raise InvalidSetting(
+            f"Sessions of {name} cannot be listed", fix="Import one of its files.", case="source-file", detail=name
+        )
     return found

@@ -1,8 +1,8 @@
-"""Claude Code's transcripts: `projects/<directory>/<session>.jsonl` in its folder, a session a file.
+"""Transcripts of Claude Code: `projects/<directory>/<session>.jsonl` in its folder, one file per session.
 
-The name of a directory's folder is its path with everything but letters and digits as a dash, so two directories may
-share one; then the directory that a transcript itself names decides. Transcripts of subagents lie beneath a session,
-and are not sessions of their own.
+The folder of a directory is named after its path, with a dash for all but letters and digits. Two directories may
+share a folder; then the directory that a transcript names decides. Transcripts of subagents are in a subfolder of a
+session, and are not sessions of their own.
 """
 
 import os
@@ -17,9 +17,9 @@ from contextc.transfer.given import Given, Sample
 from contextc.transfer.sources import Transcript
 from contextc.transfer.transcripts import Reading, first_lines, modified, transcripts
 
-ABOUT = "Claude Code's transcripts, a session a file"
-LONGEST = 200  # of a folder's name; a longer one is cut, and has a hash behind it
-HEAD = 40  # lines in which a transcript says where its program ran
+ABOUT = "transcripts of Claude Code, one file per session"
+LONGEST = 200  # characters of a folder name; a longer one is cut and gets a hash
+HEAD = 40  # first lines, of which one names the working directory
 
 
 def recognises(sample: Sample) -> bool:
@@ -36,7 +36,7 @@ def session_of(lines: Sequence[JSONObject]) -> str:
 
 
 def title_of(lines: Sequence[JSONObject]) -> str:
-    """The name a person gave it, or Claude Code's own; where a summary stands at its beginning, the last prompt."""
+    """Return the title of the user, or of Claude Code; for a session that begins with a summary, the last prompt."""
     shortened = any(line.get("isCompactSummary") for line in lines)
     return _last(lines, "customTitle") or _last(lines, "aiTitle") or (_last(lines, "lastPrompt") if shortened else "")
 
@@ -68,6 +68,6 @@ def _real(directory: str) -> str:
 
 
 def _may_be(folder: str, directory: str) -> bool:
-    """Whether a folder is the one of a directory, or of another whose name comes out the same."""
+    """Return True if a folder may belong to a directory. Other directories may have the same folder name."""
     name = re.sub("[^a-zA-Z0-9]", "-", directory)
     return folder == name if len(name) <= LONGEST else folder.startswith(f"{name[:LONGEST]}-")

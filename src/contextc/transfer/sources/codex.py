@@ -1,8 +1,7 @@
-"""Codex' transcripts: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl` in its folder.
+"""Transcripts of Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl` in its folder.
 
-Where a thread was taken back, or forked off another, a further file begins: its first line says behind which line of
-which other file it goes on. The newest file of a thread is where it stands; the lines before it are read from the
-files it stands on.
+After a rollback or a fork, a thread continues in a new file. Its first line names the file and the line that it
+continues. The newest file of a thread is the current one. Earlier lines are read from the files it is based on.
 """
 
 import os
@@ -18,11 +17,11 @@ from contextc.transfer.given import Given, Sample
 from contextc.transfer.sources import Transcript
 from contextc.transfer.transcripts import Reading, first_lines, modified, parsed, transcripts
 
-ABOUT = "Codex' transcripts, a session a file"
+ABOUT = "transcripts of Codex, one file per session"
 NAME = re.compile(rf"rollout-.+?-({UUID.pattern})(?:_({UUID.pattern}))?\.jsonl", re.IGNORECASE)
-DEEPEST = 1000  # files that may stand on one another
+DEEPEST = 1000  # files in a chain of continuations
 SAID = ("session_meta", "response_item", "event_msg", "compacted", "turn_context")
-"""The lines that say anything of what was said; of others there are more with every version."""
+"""The types of lines that hold content. New versions add other types."""
 
 
 def recognises(sample: Sample) -> bool:
@@ -52,13 +51,13 @@ def found(directory: str | None) -> Iterator[Transcript]:
     for thread, (_, path) in newest.items():
         meta = _meta(first_lines(path, 1))
         ran = str(meta.get("cwd") or "")
-        is_of_an_agent = isinstance(meta.get("source"), dict)  # begun by another thread, for a part of its work
+        is_of_an_agent = isinstance(meta.get("source"), dict)  # a subagent of another thread
         if not is_of_an_agent and (directory is None or os.path.realpath(ran) == os.path.realpath(directory)):
             yield Transcript(id=thread, path=path, directory=ran, time=modified(path))
 
 
 def whole(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
-    """The lines of a thread from its first, through all files it stands on."""
+    """Return all lines of a thread, from all files that it is based on."""
     found = list(lines)
     for _ in range(DEEPEST):
         base: JSON = _meta(found).get("history_base")
@@ -68,17 +67,17 @@ def whole(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
         before = _file(path, str(asked.get("thread_id")))
         if before is None:
             raise InvalidInput(
-                f"This transcript goes on from another, {asked.get('thread_id')}, whose file is not there. "
-                "Import it from the folder it was written in: contextc import --from codex."
+                f"The transcript continues another one, {asked.get('thread_id')}, whose file is missing",
+                fix="Import it from the `sessions` folder of Codex, where it was written.",
             )
         earlier, _ = parsed(before.read_bytes())
         end: JSON = asked.get("end_ordinal_exclusive")
         found = [*[line for line in earlier if _ordinal(line) < int(end or 0)], *found]
-    raise InvalidInput(f"This transcript stands on more than {DEEPEST} others, or on itself.")
+    raise InvalidInput(f"The transcript continues more than {DEEPEST} others, or itself.")
 
 
 def _meta(lines: Sequence[JSONObject]) -> JSONObject:
-    """What the first line says of a thread."""
+    """Return the metadata of a thread from its first line."""
     for line in lines:
         if line.get("type") == "session_meta" and isinstance(payload := line.get("payload"), dict):
             return cast(JSONObject, payload)
@@ -91,7 +90,7 @@ def _ordinal(line: JSONObject) -> int:
 
 
 def _file(path: Path | None, name: str) -> Path | None:
-    """The file of a thread, or of a segment of one, in the folder that holds this one."""
+    """Return the file of a thread, or of a segment of one, in the same `sessions` folder."""
     if path is None or not UUID.fullmatch(name):
         return None
     root = next((folder for folder in path.absolute().parents if folder.name == "sessions"), path.absolute().parent)

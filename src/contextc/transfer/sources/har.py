@@ -1,4 +1,4 @@
-"""HAR files: what a browser or a proxy recorded. The calls of models in it become conversations, the rest is left."""
+"""HAR recordings of a browser or a proxy. Model calls become conversations, other requests are ignored."""
 
 import base64
 import binascii
@@ -32,14 +32,14 @@ def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
 
 
 def exchanges(value: JSON) -> list[Exchange]:
-    """The calls of models in a recording, each with its address and whether it was refused."""
+    """Return the model calls in a recording, each with its address and whether it failed."""
     return [found for entry in _entries(value) if (found := _exchange(entry)) is not None]
 
 
 def _exchange(entry: JSONObject) -> Exchange | None:
     found = exchange_in(_plain(entry))
     is_broken = found is not None and _text(_content(entry)) is None
-    return replace(found, reply=None, note="a reply whose base64 is broken") if found and is_broken else found
+    return replace(found, reply=None, note="a reply with invalid base64") if found and is_broken else found
 
 
 def _entries(value: JSON) -> list[JSONObject]:
@@ -47,7 +47,7 @@ def _entries(value: JSON) -> list[JSONObject]:
 
 
 def _plain(entry: JSONObject) -> JSONObject:
-    """An entry as any other log would have it."""
+    """Return an entry in the form of a request log."""
     request, response = object_in(entry.get("request")), object_in(entry.get("response"))
     return {
         "timestamp": entry.get("startedDateTime"),
@@ -61,7 +61,7 @@ def _content(entry: JSONObject) -> JSONObject:
 
 
 def _text(content: JSONObject) -> str | None:
-    """What came back; None where it cannot be unpacked."""
+    """Return the body of the reply; None if its base64 is invalid."""
     text = str(content.get("text") or "")
     if content.get("encoding") != "base64":
         return text

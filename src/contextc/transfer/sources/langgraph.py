@@ -1,8 +1,7 @@
-"""Checkpoints of LangGraph in SQLite: what the newest one of each thread holds, and of each way it was left on.
+"""Checkpoints of LangGraph in SQLite: the newest checkpoint of each thread, and of each abandoned branch.
 
-A checkpoint is msgpack with extensions that name a Python class and what to give it. They are read as that: the names
-decide whether it is a message, and nothing is imported, made or called. Older files hold JSON of the same; pickles are
-left alone. A checkpoint knows one time, its own.
+A checkpoint is msgpack with extensions that name a Python class and its arguments. They are read as data: nothing is
+imported or called. Older files hold the same as JSON. Pickles are not read. All messages of a checkpoint get its time.
 """
 
 import sqlite3
@@ -27,15 +26,15 @@ ENDS = (
     " AND checkpoint_id NOT IN (SELECT parent_checkpoint_id FROM checkpoints WHERE thread_id = ?"
     " AND checkpoint_ns = '' AND parent_checkpoint_id IS NOT NULL) ORDER BY checkpoint_id"
 )
-"""The checkpoints of a thread that no other goes on from; which those are is asked once, and not for each."""
+"""The checkpoints of a thread without a successor, in one query."""
 
 
 class _Delta(NamedTuple):
-    """A part of a channel's value; the rest of it is in the checkpoints before."""
+    """A part of a channel's value; the rest is in earlier checkpoints."""
 
 
 class _Left(NamedTuple):
-    """What is in the last checkpoint of a way: its messages, or why there are none."""
+    """The content of the last checkpoint of a branch: its messages, or the reason why there are none."""
 
     id: str
     messages: Sequence[JSONObject]
@@ -59,7 +58,7 @@ def conversations(given: Given) -> Iterator[Found]:
 
 
 def _thread(connection: sqlite3.Connection, thread: object) -> Found:
-    """The checkpoints that no other goes on from; the newest is where the thread stands."""
+    """Read a thread: one line per checkpoint without a successor; the newest is the current one."""
     ends = connection.execute(ENDS, (thread, thread))
     read = _Read()
     left = [_left(str(id), str(kind or ""), data) for id, kind, data in ends]
@@ -71,7 +70,7 @@ def _thread(connection: sqlite3.Connection, thread: object) -> Found:
 
 
 class _Read:
-    """Reads the ways of one thread; what they share becomes the same messages."""
+    """Decoder for the branches of one thread. Common messages become the same objects."""
 
     def __init__(self) -> None:
         self.made: dict[bytes, Message] = {}
@@ -89,7 +88,7 @@ class _Read:
 
 def _left(id: str, kind: str, data: object) -> _Left:
     if not isinstance(data, bytes | str) or kind not in ("msgpack", "json"):
-        return _Left(id, (), 0, f"a checkpoint is of the type {kind!r}, which is not read")
+        return _Left(id, (), 0, f"a checkpoint has the type {kind!r}, which is not supported")
     written = data.encode() if isinstance(data, str) else data
     try:
         value: JSON = _unpacked(written) if kind == "msgpack" else _revived(decoded(written))
@@ -99,12 +98,12 @@ def _left(id: str, kind: str, data: object) -> _Left:
     held = object_in(checkpoint.get("channel_values"))
     is_apart = MESSAGES not in held and MESSAGES in object_in(checkpoint.get("channel_versions"))
     if is_apart or isinstance(held.get(MESSAGES), _Delta):
-        return _Left(id, (), 0, "its messages are stored as differences, which are not read")
+        return _Left(id, (), 0, "its messages are stored as differences, which is not supported")
     return _Left(id, _messages(held), moment(checkpoint.get("ts")))
 
 
 def _messages(channels: JSONObject) -> list[JSONObject]:
-    """The messages of the channel that has any: the one called so, else the one with most."""
+    """Return the messages of the channel `messages`, or else of the channel with the most messages."""
     lists = [[each for each in objects_in(value) if langchain.is_message(each)] for value in channels.values()]
     named = [each for each in objects_in(channels.get(MESSAGES)) if langchain.is_message(each)]
     return named or max([[], *lists], key=len)
@@ -115,7 +114,7 @@ def _unpacked(data: bytes | memoryview) -> JSON:
 
 
 def _extension(code: int, data: memoryview) -> JSON:
-    """What an object was made of, as data: `[module, class, arguments, method]`; only the arguments are kept."""
+    """Return the arguments of a serialized object `[module, class, arguments, method]`, as data."""
     if code == DELTA:
         return _Delta()
     value = _unpacked(data)
@@ -128,7 +127,7 @@ def _json(value: JSON) -> JSON:
 
 
 def _revived(value: JSON) -> JSON:
-    """What LangChain's older serializer wrote, `{"lc": …, "kwargs": …}`, as `model_dump` would have written it."""
+    """Convert `{"lc": …, "kwargs": …}` of LangChain's older serializer to the form of `model_dump`."""
     if isinstance(value, list):
         return [_revived(each) for each in cast(list[JSON], value)]
     if not isinstance(value, dict):

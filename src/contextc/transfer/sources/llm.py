@@ -1,9 +1,8 @@
-"""The database in which simonw/llm logs what was said, `logs.db`: of today's versions, and of those before.
+"""Log database `logs.db` of simonw/llm, in its current and its older schema.
 
-Since 0.36 it holds a tree of messages, and threads that end somewhere in it; before, a row a response with its prompt,
-and calls, results, fragments and attachments in tables of their own. A file may hold both. A conversation that llm has
-gone on with has all of its messages in the tree. What an attachment only names the path of is left out: what lies there
-now may be something else.
+Since 0.36, it has a tree of messages, and threads that end in it. Before, it had one row per response with its prompt,
+and tables for calls, results, fragments and attachments. A file may have both. A conversation that llm continued has
+all of its messages in the tree. An attachment with only a path is left out, because the file may have changed.
 """
 
 import sqlite3
@@ -40,7 +39,7 @@ class _Log:
         self.left_out: list[str] = []
 
     def listed(self) -> list[tuple[str, sqlite3.Row]]:
-        """What there is, oldest first: ids begin with the time."""
+        """Return the conversations and threads, oldest first: ids begin with the time."""
         found: dict[str, tuple[str, sqlite3.Row]] = {}
         for row in self.rows("SELECT id, name FROM conversations"):
             found[str(row["id"])] = "conversation", row
@@ -50,10 +49,10 @@ class _Log:
         return [found[id] for id in sorted(found)]
 
     def alone(self) -> list[str]:
-        """What is in no conversation."""
+        """Return notes for responses without a conversation."""
         sql = "SELECT count(*) FROM responses WHERE conversation_id IS NULL OR conversation_id NOT IN (SELECT id FROM"
         ((count,),) = self.rows(f"{sql} conversations WHERE id IS NOT NULL)")
-        return ["a response that is of no conversation"] * int(count)
+        return ["a response without a conversation"] * int(count)
 
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         return self.connection.execute(sql, values).fetchall()
@@ -63,7 +62,7 @@ class _Log:
         return Found(id=str(row["id"]), title=str(row["name"] or ""), lines=lines, left_out=left_out)
 
     def media(self, row: sqlite3.Row) -> AnyPart | None:
-        """An attachment. Its type is in the table; of a file elsewhere only the path would be."""
+        """Return an attachment; None if the table has only the path of a file."""
         kind = str(row["type"] or "application/octet-stream")
         if isinstance(row["content"], bytes) and row["content"]:
             return Media(mime_type=kind, data=row["content"])
@@ -73,14 +72,14 @@ class _Log:
         return None
 
     def thread(self, row: sqlite3.Row) -> Found:
-        """A thread of the tree: the messages up to where it ends, and those of turns that ended elsewhere."""
+        """Read a thread of the tree: the messages up to its tip, and the lines of turns that ended elsewhere."""
         tree = _Tree(self, str(row["id"]))
         tip = str(row["tip_message_hash"])
         lines = [tree.line(each) for each in [*tree.other_ends(tip), tip]]
         return self.found(row, [line for line in lines if line])
 
     def conversation(self, row: sqlite3.Row) -> Found:
-        """A conversation of the older tables: its responses in their order, each with what it was asked."""
+        """Read a conversation of the older tables: its responses in order, each with its prompt."""
         said: list[Message] = []
         prompt = ""
         for response in self.rows("SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", row["id"]):
@@ -169,7 +168,7 @@ class _Asked(NamedTuple):
 
 
 class _Tree:
-    """The tree of messages, as far as one thread goes."""
+    """The part of the tree of messages that one thread uses."""
 
     def __init__(self, log: _Log, thread: str) -> None:
         self.log = log
@@ -183,12 +182,12 @@ class _Tree:
         if name not in self.before:
             rows = self.log.rows("SELECT parent_hash FROM messages WHERE hash = ?", name)
             if not rows:
-                raise InvalidInput(f"Its message {name!r} is not in the database.")
+                raise InvalidInput(f"Message {name!r} not found in the database.")
             self.before[name] = rows[0]["parent_hash"]
         return self.before[name]
 
     def other_ends(self, tip: str) -> list[str]:
-        """Where turns ended that nothing goes on from."""
+        """Return the tips of turns that no later turn continues."""
         passed = set(self.path(tip))
         ends: list[str] = []
         for turn in reversed(self.turns):
@@ -269,7 +268,7 @@ class _Tree:
         return self.log.media(rows[0]) if rows else None
 
     def joined(self, held: JSONObject) -> str:
-        """A text that borrows from fragments, put together again."""
+        """Return a text that refers to fragments, with their content."""
         found = ""
         for piece in objects_in(held.get("text_ref")):
             if "literal" in piece:
@@ -290,6 +289,6 @@ def _usage(row: sqlite3.Row) -> Usage | None:
 
 
 def _texts(value: object) -> list[str]:
-    """What stands in a column of text; SQLite takes anything there."""
+    """Return the text of a column, in which SQLite allows any type; none if it is empty."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
     return [text] if text else []

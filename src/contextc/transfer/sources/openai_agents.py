@@ -1,7 +1,7 @@
-"""Session files of the OpenAI Agents SDK: `SQLiteSession`, its SQLAlchemy sibling, and the advanced one with branches.
+"""Session databases of the OpenAI Agents SDK: `SQLiteSession`, `SQLAlchemySession`, and `AdvancedSQLiteSession`.
 
-Tables may have other names than the default ones, so they are known by their columns. Items are those of the Responses
-API, whatever model answered. An item that is encrypted is left out.
+Table names can be configured, so tables are recognised by their columns. Items are those of the Responses API, for
+every model. Encrypted items are left out.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from contextc.wire.reading import readable
 
 ABOUT = "sessions of the OpenAI Agents SDK (SQLite)"
 COLUMNS = frozenset({"id", "session_id", "message_data", "created_at"})
-ANSWERS = ("_output", "_response")  # how the types of items end that come from the caller
+ANSWERS = ("_output", "_response")  # suffixes of item types that come from the caller
 
 
 class _Item(NamedTuple):
@@ -49,7 +49,7 @@ def conversations(given: Given) -> Iterator[Found]:
 
 
 def _tables(sample: Sample) -> list[str]:
-    """The tables of messages, in the order in which they were made; the one of the default name first."""
+    """Return the tables of messages in the order of their creation; the one with the default name first."""
     found = [name for name, columns in sample.tables.items() if columns >= COLUMNS]
     return sorted(found, key=lambda name: name != "agent_messages")
 
@@ -59,7 +59,7 @@ def _quoted(name: str) -> str:
 
 
 class _Session(NamedTuple):
-    """One session of one table. Only of the first table are there branches."""
+    """One session of one table. Only the first table has branches."""
 
     connection: sqlite3.Connection
     table: str
@@ -75,7 +75,7 @@ class _Session(NamedTuple):
             value = parse_object(str(data))
             if value is not None and "__enc__" not in value:
                 items[number] = _Item(number, value, moment(time))
-        left_out = ["an item that is encrypted, or no JSON"] * (len(rows) - len(items))
+        left_out = ["an item that is encrypted, or not JSON"] * (len(rows) - len(items))
         lines = _branches(self.connection, self.session) if self.has_branches else []
         read = _Read()
         found = [read.line([items[number] for number in line if number in items]) for line in lines or [list(items)]]
@@ -83,7 +83,7 @@ class _Session(NamedTuple):
 
 
 def _branches(connection: sqlite3.Connection, session: object) -> list[list[int]]:
-    """The items of each branch in their order; the branch that was written last comes last."""
+    """Return the items of each branch in order. The branch that was written last comes last."""
     rows = connection.execute(
         "SELECT branch_id, message_id FROM message_structure WHERE session_id = ? ORDER BY sequence_number, id",
         (session,),
@@ -95,7 +95,7 @@ def _branches(connection: sqlite3.Connection, session: object) -> list[list[int]
 
 
 class _Read:
-    """Reads the branches of one session; what they share becomes the same messages."""
+    """Decoder for the branches of one session. Common items become the same message objects."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[int, ...], Message] = {}
@@ -104,7 +104,7 @@ class _Read:
         form = formatter("openai_responses")
         messages = form.decode_request(readable(form, {"input": [item.value for item in items]}).body).messages
         groups = _groups(items)
-        if len(groups) != len(messages):  # results in another order than their calls
+        if len(groups) != len(messages):  # the results are in another order than their calls
             return [replace(message, time=items[0].time) for message in messages]
         return [
             self.made.setdefault(tuple(item.id for item in group), replace(message, time=group[0].time))
@@ -113,7 +113,7 @@ class _Read:
 
 
 def _groups(items: Sequence[_Item]) -> list[list[_Item]]:
-    """The items that become one message each: what a model said without a break is one."""
+    """Group the items by message: consecutive output of a model is one message."""
     found: list[list[_Item]] = []
     for item in items:
         if found and _is_said(item.value) and _is_said(found[-1][-1].value):
@@ -124,7 +124,7 @@ def _groups(items: Sequence[_Item]) -> list[list[_Item]]:
 
 
 def _is_said(item: JSONObject) -> bool:
-    """Whether a model said this, or called for it."""
+    """Return True if this is output of a model."""
     if "role" in item:
         return item["role"] == "assistant"
     return not str(item.get("type") or "").endswith(ANSWERS)

@@ -1,7 +1,7 @@
-"""Requests to providers as people log them: a JSON value a line, or a list of them.
+"""Logs of provider requests: one JSON value per line, or a JSON list.
 
-A line holds a request and mostly its reply, in whatever envelope; batches of OpenAI and Anthropic have the two in two
-files, which are given together. Each request holds the history before it once more: they are joined.
+An entry has a request and mostly its reply, in any envelope. Batches of OpenAI and Anthropic have both in two files,
+which are imported together. Each request repeats the history before it, so the requests are merged.
 """
 
 from collections.abc import Iterator

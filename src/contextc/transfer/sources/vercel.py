@@ -1,6 +1,4 @@
-"""Histories of the Vercel AI SDK as pages store them: a list of `UIMessage`s, a chat `{id, messages}`, or lines of
-either.
-"""
+"""Stored chats of the Vercel AI SDK: a list of `UIMessage`s, a chat `{id, messages}`, or lines of either."""
 
 from collections.abc import Iterable, Iterator
 
@@ -39,7 +37,7 @@ def conversations(given: Given) -> Iterator[Found]:
                 )
             else:
                 strange += 1
-        left_out = ["a value that is no chat"] * strange
+        left_out = ["a value that is not a chat"] * strange
         if alone:
             made = attempt(file.stem, lambda alone=alone, file=file: _found({"messages": alone}, file.stem))
             yield replace(made, left_out=left_out)
@@ -72,7 +70,7 @@ def _found(value: JSON, name: str) -> Found:
 
 
 def _timed(messages: Iterable[Message], wire: list[JSONObject], begun: int) -> Iterator[Message]:
-    """The messages with the time of the `UIMessage` each came from; it became one or several."""
+    """Return the messages with the time of their `UIMessage`, which may become several messages."""
     times = {str(each.get("id")): _when(each) for each in wire if each.get("id")}
     latest = begun
     for message in messages:
@@ -81,6 +79,6 @@ def _timed(messages: Iterable[Message], wire: list[JSONObject], begun: int) -> I
 
 
 def _when(value: JSONObject) -> int:
-    """When a chat or a message was made; where only its metadata says so, that counts."""
+    """Return the creation time of a chat or a message, also from its metadata."""
     holders = [value, object_in(value.get("metadata"))]
     return next((found for holder in holders for name in WHEN if (found := moment(holder.get(name)))), 0)

@@ -10,7 +10,7 @@ import { info } from "../state.js";
 
 const CLASS = /^[A-Z][A-Za-z]*: /;
 const FAILED = /^(\S+) failed \((\w+)(?:: [^)]*)?\)(?:: |\. ?)(.*)$/s;
-const FOR_PROGRAMS = /\s*(?:Set \S+[^.]*, or name another variable: cc\.provider\([^)]*\)\.|Check the key, and whether it may use this model\.)/g;
+const FOR_PROGRAMS = /\s*(?:Set \S+[^.]*, or name another variable: cc\.provider\([^)]*\)\.|Check the key, and its access to this model\.)/g;
 const UNSET = /(?:the environment variable (\S+) is not set|no key was found)\.?/;
 const AGAIN = "Then start the server again.";
 
@@ -27,13 +27,13 @@ const KINDS = {
 
 /** What the library says for programs about what helps; the page has its own words for it. */
 const WAYS_OUT = [
-  "Nothing is wrong with the request; send it again.",
-  "Too much was asked in a short time; wait, then send it again.",
-  "The account has no credit left; top it up, or use another.",
-  "The request is too long for the model; compile it again with a smaller budget.",
-  "Send the whole context into a new session: `SessionManager.invalidate`, then compile again.",
-  "The provider does not take this request; `contextc lint` may say why.",
-  "The call was given up.",
+  "The request is valid. Retry it.",
+  "Too many requests in a short time. Wait, then retry.",
+  "The account has no credit left. Add credit, or use another account.",
+  "The request is too long for the model. Recompile it with a smaller budget.",
+  "The session no longer exists. Call `SessionManager.invalidate()`, then recompile.",
+  "The provider rejects this request. Check it with `contextc.lint()`.",
+  "The call was aborted.",
 ];
 
 /** @param {string} error as an event or a message has it @returns {Failure} */
