@@ -78,5 +78,5 @@ class Person:
 
     def tab(self, label: str) -> Locator:
         """Choose a tab; its panel."""
-        self.page.get_by_role("tab", name=label).click()
+        self.page.get_by_role("tab", name=re.compile(f"^{re.escape(label)}")).click()
         return self.page.get_by_role("tabpanel")

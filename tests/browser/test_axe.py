@@ -97,7 +97,7 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
     busy(store)
     person: Person = visiting(server, **look).inspects("demo")
     expect(person.page.get_by_test_id("budget")).to_be_visible()
-    for tab in ("Messages", "Request", "Changes", "Rules", "Ledger", "What next?"):
+    for tab in ("Messages", "Request", "Changes", "Rules", "Session", "Preview next request"):
         panel = person.tab(tab)
         expect(panel.get_by_role("status", name="Loading")).to_have_count(0)
         expect(panel.locator(".bones")).to_have_count(0)

@@ -183,12 +183,12 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
     name = person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two, three")
     person.page.get_by_test_id("stop").click()
-    expect(person.page.get_by_text("Stopped here. The model does not see this.")).to_be_visible()
+    expect(person.page.get_by_text("Stopped. Not sent to the model.")).to_be_visible()
     person.sees_ended()
     assert [(message.text, message.status) for message in store.load(name, last=1)] == [
         ("One, two, three", "cancelled")
     ]
-    person.page.get_by_test_id("ending").get_by_role("button", name="Ask again").click()
+    person.page.get_by_test_id("ending").get_by_role("button", name="Regenerate").click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("One to four.")
     person.sees_ended()
     assert "One, two, three" not in str(model.requests[-1]["messages"])
@@ -202,10 +202,10 @@ def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: 
     gate.reached()
     person.page.get_by_test_id("stop").click()
     ending = person.page.get_by_test_id("ending")
-    expect(ending).to_contain_text("You stopped it before there was an answer.")
+    expect(ending).to_contain_text("You stopped the turn before there was an answer.")
     person.page.reload()
-    expect(ending).to_contain_text("You stopped it before there was an answer.")
-    ending.get_by_role("button", name="Get an answer").click()
+    expect(ending).to_contain_text("You stopped the turn before there was an answer.")
+    ending.get_by_role("button", name="Retry").click()
     expect(person.rows("assistant").locator(".prose")).to_have_text("Here.")
 
 
@@ -223,7 +223,7 @@ def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Per
     person.page.locator(".assistant.live").click()
     expect(person.composer).not_to_be_focused()
     person.page.keyboard.press("Escape")
-    expect(person.page.get_by_text("Stopped here")).to_be_visible()
+    expect(person.page.get_by_text("Stopped.")).to_be_visible()
     person.sees_ended()
 
 
@@ -283,7 +283,7 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
     person.composer.press("Control+Enter")
     waits = person.page.get_by_test_id("queued")
     expect(waits).to_contain_text("Never mind")
-    waits.get_by_role("button", name="Take it back").click()
+    waits.get_by_role("button", name="Remove").click()
     expect(waits).to_have_count(0)
     gate.open()
     expect(person.rows("assistant").locator(".prose")).to_have_text("One two.")
@@ -335,7 +335,7 @@ def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Mod
     """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
     person.begins("Hello?")
     told = person.page.get_by_test_id("notice-error")
-    expect(told).to_contain_text("openai-chat does not take this request. The script is at its end.")
+    expect(told).to_contain_text("openai-chat rejected this request. The script is at its end.")
     expect(told).not_to_contain_text("ProviderFailed")
     expect(told).not_to_contain_text("contextc lint")
     person.sees_ended()
@@ -373,11 +373,11 @@ def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, m
     expect(person.page.get_by_text("Paragraph 89 of")).to_be_in_viewport()
     person.page.locator(MESSAGES).hover()
     person.page.mouse.wheel(0, -1200)
-    expect(person.page.get_by_role("button", name="To the end")).to_be_visible()
+    expect(person.page.get_by_role("button", name="Go to the end")).to_be_visible()
     expect(person.page.get_by_text("Paragraph 89 of")).not_to_be_in_viewport()
     top = person.page.locator(MESSAGES).evaluate(STILL)
     second.open()
     person.sees_ended()
     assert abs(person.page.locator(MESSAGES).evaluate(STILL) - top) < 2
-    person.page.get_by_role("button", name="To the end").click()
+    person.page.get_by_role("button", name="Go to the end").click()
     expect(person.page.get_by_text("Paragraph 119 of")).to_be_in_viewport()

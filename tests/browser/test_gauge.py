@@ -53,7 +53,7 @@ def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person)
     store.edit("demo", 3, cc.user("three?"))
     person.chat("demo")
     short = agrees(person)
-    person.page.get_by_test_id("ways").get_by_role("button", name="Way before").click()
+    person.page.get_by_test_id("ways").get_by_role("button", name="Previous version").click()
     expect(person.rows("assistant").last).to_contain_text("so it goes")
     assert agrees(person)[0] > short[0] + 1_000
 

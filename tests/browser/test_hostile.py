@@ -115,7 +115,7 @@ def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
         button.click()
     expect(lines.locator(".line-open").first).to_contain_text(MARKUP[1])
     check(person)
-    for tab in ("Request", "Changes", "Rules", "Ledger", "What next?"):
+    for tab in ("Request", "Changes", "Rules", "Session", "Preview next request"):
         panel = person.tab(tab)
         expect(panel.get_by_role("status").filter(has_text="Loading")).to_have_count(0)
         if tab == "Request":
@@ -151,7 +151,7 @@ def test_a_file_of_somebody_elses_is_text(person: Person, kind: str) -> None:
     expect(person.page.get_by_test_id("opened")).to_contain_text(MARKUP[1])
     for tab in ("Messages", "As JSON", "Rules", "Repair", "Convert"):
         panel = person.tab(tab)
-        for press in ("Unfold all", "Repair it", "Convert"):
+        for press in ("Unfold all", "Repair", "Convert"):
             if panel.get_by_role("button", name=press).count():
                 panel.get_by_role("button", name=press).click()
         expect(panel).not_to_be_empty()

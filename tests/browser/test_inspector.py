@@ -89,16 +89,16 @@ def test_the_timeline_leads_to_every_step(reader: Person) -> None:
     expect(reader.page).to_have_url(re.compile(r"/inspect/[^/]+/3$"))
     reader.page.keyboard.press("ArrowRight")
     expect(heading(reader)).to_contain_text("Request 4")
-    expect(reader.page.locator(".step-facts")).to_contain_text("epoch 2 begins: edited or branched away")
+    expect(reader.page.locator(".step-facts")).to_contain_text("Cache reset: message was edited or branched")
     slider = reader.page.get_by_role("slider", name="Step")
-    expect(slider).to_have_attribute("aria-valuetext", re.compile("begins epoch 2: edited or branched away"))
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("Cache reset: message was edited or branched"))
     slider.press("Home")
     expect(heading(reader)).to_contain_text("Request 1")
     slider.press("End")
     expect(heading(reader)).to_contain_text("Request 10")
     reader.page.keyboard.press("t")
     why = reader.page.get_by_test_id("step-table").locator(".step-why").all_inner_texts()
-    assert [each for each in why if each][:3] == ["first request", "edited or branched away", "tools changed"]
+    assert [each for each in why if each][:3] == ["first request", "message was edited or branched", "tools changed"]
     totals = reader.page.get_by_test_id("totals")
     expect(totals).to_contain_text("10")
     reader.page.reload()
@@ -106,9 +106,7 @@ def test_the_timeline_leads_to_every_step(reader: Person) -> None:
 
 
 def test_the_budget_is_the_whole_window(reader: Person) -> None:
-    """Guarantees 7.1, 13.1: static, tools, history, new, free, margin and reserve come to the window, in bar and
-    legend.
-    """
+    """Guarantees 7.1, 13.1: all kinds of tokens add up to the window, in bar and legend."""
     for request in ("Request 10", "Request 9"):
         expect(heading(reader)).to_contain_text(request)
         budget = reader.page.get_by_test_id("budget")
@@ -117,25 +115,25 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
             row.locator(".legend-name").inner_text(): figure(row.locator(".figure").inner_text())
             for row in budget.locator(".budget-legend li").all()
         }
-        assert {"static", "tools", "new", "reserve"} <= set(legend)
+        assert {"System prompt", "Tools", "New in this request", "Kept for the answer"} <= set(legend)
         assert sum(legend.values()) == 3_600
-        expect(budget.locator(".budget-how")).to_contain_text("Window 3,600")
+        expect(budget.locator(".budget-how")).to_contain_text("Context window 3,600")
         bar = budget.get_by_test_id("budget-bar").first
         parts = bar.locator("> .budget-part").evaluate_all("all => all.reduce((sum, one) => sum + one.offsetWidth, 0)")
         assert parts <= bar.evaluate("bar => bar.offsetWidth") + 1
-        reader.page.get_by_role("button", name="Step before").click()
+        reader.page.get_by_role("button", name="Previous step").click()
 
 
 def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
     """Guarantee 13.1: what was left out stands there with the reason; a line opens to all that it says."""
     lines = reader.page.get_by_test_id("lines")
-    which = lines.get_by_role("group", name="Which messages")
+    which = lines.get_by_role("group", name="Filter messages")
     expect(lines.locator(".line")).not_to_have_count(0)
     which.get_by_role("button", name="Left out").click()
     expect(lines.locator(".line[data-state=left]").first).to_be_visible()
     assert lines.locator(".line[data-state=shared], .line[data-state=new]").count() == 0
     assert all(lines.locator(".line .line-why").all_inner_texts())
-    which.get_by_role("button", name=re.compile("^In")).click()
+    which.get_by_role("button", name=re.compile("^Sent")).click()
     expect(lines.locator(".line[data-state=left]")).to_have_count(0)
     last = lines.locator(".line").filter(has_text="4 so it goes")
     last.locator(".line-button").click()
@@ -147,8 +145,8 @@ def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
 def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None:
     """Guarantee 13.1: what was sent before is marked, and what broke it is named."""
     chooses(reader, 3)
-    expect(reader.page.get_by_test_id("prefix")).to_contain_text("Same as the request before")
-    expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before it has changed")
+    expect(reader.page.get_by_test_id("prefix")).to_contain_text("Same as in the previous request")
+    expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before has changed")
     reader.page.keyboard.press("ArrowRight")
     broke = reader.page.get_by_test_id("prefix-break")
     expect(broke).to_contain_text("The conversation was edited")
@@ -182,12 +180,12 @@ def test_what_changed_since_the_request_before_is_told(reader: Person) -> None:
     """Guarantee 13.1: what is the same is folded; tools that were added are added lines."""
     chooses(reader, 5)
     panel = reader.tab("Changes")
-    expect(panel.get_by_test_id("diff")).to_contain_text("Against request 4")
+    expect(panel.get_by_test_id("diff")).to_contain_text("Compared with request 4")
     added = panel.locator(".diff-line.is-added")
     expect(added.filter(has_text='"dig"').first).to_be_visible()
     expect(panel.locator(".diff-head.is-same").first).to_be_visible()
     reader.page.get_by_role("slider", name="Step").press("Home")
-    expect(panel).to_contain_text("This is the first request of its channel.")
+    expect(panel).to_contain_text("This is the first request to this model.")
 
 
 def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
@@ -197,13 +195,13 @@ def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
 
 def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Person) -> None:
     """Guarantee 13.2: before anything happens."""
-    panel = reader.tab("What next?")
-    expect(panel.get_by_test_id("verdict")).to_contain_text("Nothing that is cached would be lost.")
+    panel = reader.tab("Preview next request")
+    expect(panel.get_by_test_id("verdict")).to_contain_text("No cached tokens would be lost.")
     expect(panel.get_by_test_id("verdict")).to_contain_text("Request 11")
     panel.get_by_label("If you").select_option("edit")
     panel.get_by_label("Message", exact=True).fill("1")
-    panel.get_by_label("to say").fill("look again")
-    panel.get_by_role("button", name="What would be sent?").click()
+    panel.get_by_label("New text").fill("look again")
+    panel.get_by_role("button", name="Preview").click()
     expect(panel.get_by_test_id("verdict")).to_contain_text(re.compile(r"[\d,]+ cached tokens would be lost"))
 
 
@@ -224,12 +222,12 @@ def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -
     store.append("demo", cc.user("hello"))
     talk.step(call("a"), directory="/tmp", tools=[])
     store.extend("demo", [cc.tool_result("a", "look", "nothing"), cc.user("well?")])
-    ledger = person.inspects("demo").tab("Ledger").get_by_test_id("ledger")
-    expect(ledger).to_contain_text("It keeps a session")
+    ledger = person.inspects("demo").tab("Session").get_by_test_id("ledger")
+    expect(ledger).to_contain_text("Provider keeps a session")
     expect(ledger).to_contain_text("session1")
-    expect(ledger.get_by_role("region", name="Known", exact=True)).to_contain_text("hello")
-    expect(ledger.get_by_role("region", name="Not shown yet")).to_contain_text("well?")
-    expect(ledger.get_by_role("region", name="Epochs")).to_contain_text("first request")
+    expect(ledger.get_by_role("region", name="Already sent", exact=True)).to_contain_text("hello")
+    expect(ledger.get_by_role("region", name="Not sent yet")).to_contain_text("well?")
+    expect(ledger.get_by_role("region", name="Cache resets")).to_contain_text("first request")
 
 
 def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.Store, person: Person) -> None:
@@ -264,9 +262,7 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     person.open(f"#/c/{name}/inspect")
     inspector = person.page.get_by_test_id("inspector")
     told = inspector.get_by_test_id("unanswered")
-    expect(told).to_contain_text(
-        "1 request was not answered to its end: it is no part of what a model is taken to know."
-    )
+    expect(told).to_contain_text("1 request was not answered. It does not count as sent to the model.")
     expect(told).to_contain_text("It was stopped.")
     expect(told).to_contain_text("message 2")
     expect(inspector).not_to_contain_text("No request yet")
@@ -321,7 +317,7 @@ def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str
     lines.get_by_role("button", name="All").click()
     search = lines.get_by_role("searchbox")
     search.fill(NEEDLE)
-    expect(lines).to_contain_text("No message says that.")
+    expect(lines).to_contain_text("No message matches.")
     search.fill("the attic")
     expect(lines.locator(".line")).to_have_count(1)
     expect(lines.locator("mark")).to_have_text("the attic")
@@ -346,7 +342,7 @@ def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
     """Messages are what people come for: on a small screen several are seen, and more without the chart."""
     lines = reader.page.get_by_test_id("lines").locator(".line")
     expect(lines.nth(2)).to_be_in_viewport(ratio=1)
-    reader.page.get_by_role("group", name="Timeline as").get_by_role("button", name="Hidden").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Hidden").click()
     expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
     expect(lines.nth(7)).to_be_in_viewport(ratio=1)
     reader.page.keyboard.press("ArrowLeft")
@@ -374,6 +370,5 @@ def test_figures_that_differ_say_why(reader: Person) -> None:
     """Guarantee 6.2: counted by us before, measured by the provider after."""
     note = reader.page.get_by_test_id("budget-note")
     expect(note).to_have_text(
-        "Estimated 2,225 tokens before it was sent; the provider counted 2,400 (+8%). "
-        "All figures here are by its count."
+        "Estimated 2,225 tokens; provider counted 2,400 (+8%). All numbers here use the provider's count."
     )

@@ -35,7 +35,7 @@ SHOWN = """async ([text, step]) => {
   return box.innerHTML;
 }"""
 SELECTED = """async (text) => {
-  const [{html, render}, {Code}] = await Promise.all([import("/app/html.js"), import("/app/code.js")]);
+  const [{html, render}, {Code}] = await Promise.all([import("/app/html.js"), import("/app/code_block.js")]);
   const box = document.body.appendChild(document.createElement("div"));
   render(html`<${Code} text=${text} language="python" />`, box);
   getSelection().selectAllChildren(box.querySelector("code"));
@@ -44,8 +44,8 @@ SELECTED = """async (text) => {
   return found;
 }"""
 TOKENS = """async ([text, language]) => {
-  const {beginning, read} = await import("/app/highlight.js");
-  return read(text, beginning(language));
+  const {startState, highlight} = await import("/app/highlight.js");
+  return highlight(text, startState(language));
 }"""
 # With a module of its own: the time that hostile texts take is not taken from the other tests of the page.
 BEGIN = """([texts, reader]) => {
@@ -54,9 +54,9 @@ BEGIN = """([texts, reader]) => {
     const [code, markdown] = await Promise.all(
       ["highlight.js?own", "markdown.js"].map((name) => import(`/app/${name}`)));
     const read = {
-      blocks: (text) => markdown.extended(null, text).blocks,
-      inline: (text) => markdown.inline(text),
-    }[reader] ?? ((text) => code.read(text, code.beginning(reader)));
+      blocks: (text) => markdown.parseBlocks(null, text).blocks,
+      inline: (text) => markdown.renderInline(text),
+    }[reader] ?? ((text) => code.highlight(text, code.startState(reader)));
     const made = (text) => text.map(([unit, size]) => unit.repeat(size / unit.length + 1).slice(0, size)).join("");
     window.finished = texts.map((text) => read(typeof text === "string" ? text : made(text)).length);
   });

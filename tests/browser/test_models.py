@@ -46,9 +46,7 @@ def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Perso
     opened(person)
     field = person.page.get_by_role("combobox")
     field.fill("nosuch:foo")
-    expect(person.page.get_by_test_id("model-wrong")).to_contain_text(
-        "There is no provider “nosuch”. There are: openai"
-    )
+    expect(person.page.get_by_test_id("model-wrong")).to_contain_text("Unknown provider “nosuch”. Known: openai")
     field.press("Enter")
     expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
     expect(field).to_be_visible()
@@ -69,9 +67,9 @@ def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Mo
     person.page.get_by_role("combobox").press("Enter")
     person.says("And you?")
     told = person.page.get_by_test_id("notice-error")
-    expect(told).to_contain_text("There is no key for anthropic.")
+    expect(told).to_contain_text("No API key for anthropic.")
     expect(told).to_contain_text("Set ANTHROPIC_API_KEY")
-    expect(told).to_contain_text("start the server again")
+    expect(told).to_contain_text("restart the server")
     for word in ("ProviderFailed", "cc.provider", "(auth)"):
         expect(told).not_to_contain_text(word)
 
@@ -81,6 +79,6 @@ def test_a_conversation_that_is_not_there_is_said_in_the_pages_words(person: Per
     person.watch.expects("404")
     person.open("#/c/nowhere")
     alert = person.page.get_by_role("alert")
-    expect(alert).to_contain_text("There is no such conversation")
+    expect(alert).to_contain_text("Conversation not found")
     expect(alert).not_to_contain_text("store.")
     expect(alert).not_to_contain_text("append")

@@ -82,7 +82,7 @@ def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Pers
     expect(at(person, 36)).to_have_text(["A hint at 36."])
     expect(person.page.get_by_text("A hint at 38.")).to_have_count(0)
     expect(person.page.get_by_text("A hint at 40.")).to_have_count(0)
-    person.page.get_by_test_id("ways").get_by_role("button", name="Way before").click()
+    person.page.get_by_test_id("ways").get_by_role("button", name="Previous version").click()
     expect(at(person, 40)).to_have_text(["A hint at 40."])
     expect(at(person, 38)).to_have_text(["A hint at 38."])
 

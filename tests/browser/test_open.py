@@ -47,7 +47,7 @@ def paste(person: Person, text: str) -> Locator:
 def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opener: Person) -> None:
     """Guarantee 10.6: the rule that is broken, in words, and where."""
     opened = paste(opener, json.dumps(BROKEN))
-    expect(opened).to_contain_text("a request in the format of openai_chat")
+    expect(opened).to_contain_text("a request in format openai_chat")
     expect(opened).to_contain_text("gpt-4o")
     findings = opener.tab("Rules").get_by_test_id("findings")
     finding = findings.locator(".finding").first
@@ -66,13 +66,13 @@ def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Stor
     """Guarantee 10.6: each change is told, and nothing is stored."""
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
-    repair.get_by_role("button", name="Repair it").click()
+    repair.get_by_role("button", name="Repair").click()
     expect(repair.locator(".repaired")).to_contain_text("messages[")
     expect(repair.get_by_role("tree")).to_contain_text('"tool"')
     convert = opener.tab("Convert").get_by_test_id("convert")
     convert.get_by_role("combobox").select_option("anthropic")
     convert.get_by_role("button", name="Convert").click()
-    expect(convert.get_by_role("tree", name="As a request of anthropic")).to_contain_text('"tool_use"')
+    expect(convert.get_by_role("tree", name="The request in format anthropic")).to_contain_text('"tool_use"')
     assert store.conversations() == []
 
 
@@ -83,11 +83,11 @@ def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -
     opener.page.locator("input[type=file]").set_input_files(tmp_path / "theirs.json")
     opened = opener.page.get_by_test_id("opened")
     expect(opened).to_contain_text("theirs.json")
-    expect(opened).to_contain_text("in the format of anthropic")
+    expect(opened).to_contain_text("in format anthropic")
     expect(opened.get_by_test_id("budget")).to_contain_text("200,000")
     expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
     expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
-    opener.page.get_by_role("button", name="Another one").click()
+    opener.page.get_by_role("button", name="Open another").click()
     expect(opener.page.locator("#paste-field")).to_be_visible()
 
 
@@ -102,11 +102,11 @@ def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
         recorded("https://api.openai.com/v1/chat/completions", BROKEN, 400),
     ]
     opened = paste(opener, json.dumps({"log": {"entries": calls}}))
-    expect(opened).to_contain_text("a request in the format of openai_chat")
+    expect(opened).to_contain_text("a request in format openai_chat")
     expect(opened).to_contain_text("an error came back for it")
     expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
     opened.get_by_test_id("request-choice").select_option("1")
-    expect(opened).to_contain_text("a request in the format of anthropic")
+    expect(opened).to_contain_text("a request in format anthropic")
     expect(opener.page.get_by_role("tab", name="Rules")).to_contain_text("✓")
     expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
 
@@ -117,17 +117,17 @@ def test_a_request_that_stands_alone_is_compared_with_nothing(opener: Person) ->
     lines = opener.page.get_by_test_id("lines")
     expect(lines.locator(".line")).to_have_count(3)
     assert lines.locator(".line-sign").all_inner_texts() == ["", "", ""]
-    expect(lines.get_by_role("group", name="Which messages").get_by_role("button")).to_have_count(1)
-    expect(opened.locator(".budget-legend")).to_contain_text("messages")
-    expect(opened.locator(".budget-legend")).not_to_contain_text("history")
-    expect(opened.locator(".budget-legend")).not_to_contain_text("new")
+    expect(lines.get_by_role("group", name="Filter messages").get_by_role("button")).to_have_count(1)
+    expect(opened.locator(".budget-legend")).to_contain_text("Messages")
+    expect(opened.locator(".budget-legend")).not_to_contain_text("Already sent")
+    expect(opened.locator(".budget-legend")).not_to_contain_text("New in this request")
 
 
 @pytest.mark.thorough
 def test_what_python_prints_is_opened_and_a_model_can_be_named(opener: Person) -> None:
     """People paste what they have, and a list of messages has no model."""
     opened = paste(opener, repr(BROKEN["messages"]))
-    expect(opened).to_contain_text("a list of messages in the format of openai_chat")
+    expect(opened).to_contain_text("a list of messages in format openai_chat")
     opened.get_by_test_id("whose-model").fill("gpt-4o")
     opened.get_by_role("button", name="Show").click()
     expect(opened.get_by_test_id("budget")).to_contain_text("128,000")

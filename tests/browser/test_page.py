@@ -36,7 +36,7 @@ def test_a_search_finds_by_name_and_by_what_was_said(talks: cc.Store, person: Pe
     expect(entries).to_contain_text("When do I plant tulips?")
     expect(entries.locator("mark")).to_have_text("says the gard")
     person.page.get_by_role("searchbox").fill("nobody said this")
-    expect(person.page.get_by_text("Nothing is found.")).to_be_visible()
+    expect(person.page.get_by_text("No results.")).to_be_visible()
     person.page.get_by_role("searchbox").press("Escape")
     expect(entries).to_have_count(2)
 
@@ -60,7 +60,7 @@ def test_a_conversation_is_deleted_after_a_word(talks: cc.Store, person: Person)
 def test_what_is_not_there_says_so(person: Person) -> None:
     person.watch.expects("404")
     person.open("#/c/nobody")
-    expect(person.page.get_by_role("alert")).to_contain_text("There is no such conversation")
+    expect(person.page.get_by_role("alert")).to_contain_text("Conversation not found")
 
 
 @pytest.mark.thorough
@@ -113,7 +113,7 @@ def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, m
     expect(page.locator(".assistant.live .prose")).to_have_text("Well")
     assert person.texts("user") == ["Hello\nthere"]
     keys.press("Escape")
-    expect(page.get_by_text("Stopped here.")).to_be_visible()
+    expect(page.get_by_text("Stopped.")).to_be_visible()
     keys.press("Control+k")
     expect(page.get_by_role("searchbox")).to_be_focused()
     keys.type("tulips")
@@ -196,11 +196,11 @@ def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
     person.open("#/c/garden")
     asked = person.page.get_by_test_id("token-dialog")
     asked.get_by_label("Token").fill("a wrong one")
-    asked.get_by_role("button", name="Go on").click()
-    expect(asked).to_contain_text("That token is not valid.")
+    asked.get_by_role("button", name="Continue").click()
+    expect(asked).to_contain_text("Invalid token.")
     assert person.page.get_by_test_id("conversation").count() == 0
     asked.get_by_label("Token").fill(TOKEN)
-    asked.get_by_role("button", name="Go on").click()
+    asked.get_by_role("button", name="Continue").click()
     expect(person.page.get_by_test_id("conversation")).to_have_count(2)
     expect(person.rows("assistant").locator(".prose")).to_have_text("That depends, says the garden.")
     person.page.reload()

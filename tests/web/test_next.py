@@ -102,7 +102,8 @@ def test_it_is_foretold_for_every_agent_that_was_asked(client: TestClient, store
     assert [ask("next", channel=each)["request"] for each in (life.channel, critic)] == [3, 2]
     assert ask("next", channel=critic)["channel"] == critic
     assert ask("next", status=404, channel="nobody")["error"]["kind"] == "UnknownChannel"
-    assert "name one of them" in ask("next", status=400, channel=critic, model=SONNET)["error"]["message"]
+    both = ask("next", status=400, channel=critic, model=SONNET)["error"]
+    assert "channel and model cannot be combined" in both["message"]
 
 
 def test_where_nobody_was_asked_it_is_for_the_servers_own_model(client: TestClient, store: cc.Store) -> None:

@@ -109,6 +109,6 @@ def test_no_file_of_the_page_writes_markup_by_itself() -> None:
 def test_the_page_names_the_modules_it_begins_with(client: TestClient) -> None:
     """A browser asks for all of them at once; those of other views wait until somebody opens these."""
     named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', client.get("/").text)
-    assert {"app/main.js", "app/chat/chat.js", "app/virtual.js"} <= {*named}
+    assert {"app/main.js", "app/chat/chat.js", "app/virtual_list.js"} <= {*named}
     assert len(named) == len({*named})
     assert not [name for name in named if "inspect" in name]

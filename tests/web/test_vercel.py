@@ -318,7 +318,7 @@ def test_what_is_no_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
     said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
-    assert "answers nothing" in chat(server, said, status=400)[0]["message"]
+    assert "has no approval response" in chat(server, said, status=400)[0]["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The app: an HTTP API, streams of events, and the page. It decides nothing; all of it is asked of the floors below."""
+"""The server: an HTTP API, event streams, and the web UI. It contains no engine logic of its own."""

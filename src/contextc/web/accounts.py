@@ -1,6 +1,6 @@
-"""The account of a request as the inspector draws it: its budget, its lines, what it shares with the one before.
+"""JSON views of a request for the inspector: its budget, its lines, and the prefix shared with the previous request.
 
-One shape for all: a request that was sent, the next one, and whatever somebody pastes.
+Sent requests, the next request, and opened files use the same types.
 """
 
 from collections.abc import Iterable
@@ -21,15 +21,15 @@ from contextc.web.channels import channel_id
 How: TypeAlias = Literal["exact", "measured", "estimated"]
 OF_THE_RECORD = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
 State: TypeAlias = Literal["shared", "new", "left", "shown"]
-"""Of a line: the request before had it too, or not; it is left out; or there is no request before to compare with."""
+"""State of a line: also in the previous request, new, left out, or without a previous request to compare with."""
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
-    """Where the tokens go, by kind: from `system` to `free` they add up to `limit`, or to `window` where there is none.
+    """Tokens by kind. From `system` to `free` they add up to `limit`, or to `window` if there is no limit.
 
-    `used` is what all messages take, `available` what they may; `input` is what the whole request takes, `room` what it
-    may. `wanted` is what the messages would have taken, where they were cut down. `how` says whether the figures were
-    measured by the provider, counted exactly, or estimated; `estimated` is the whole request as it was foretold.
+    `used` are the tokens of all messages and `available` their limit. `input` are the tokens of the whole request and
+    `room` their limit. `wanted` are the tokens of the messages before trimming. `how` is the origin of the counts:
+    measured by the provider, counted exactly, or estimated. `estimated` is the estimate of `input` before sending.
     """
 
     window: int | None
@@ -52,8 +52,10 @@ class BudgetView(Struct, frozen=True, kw_only=True):
 
 
 class Broke(Struct, frozen=True, kw_only=True):
-    """Where the prefix is another than before, and why. `where` is "system", "tools", "settings", "message 12", or ""
-    where it is not; `path` is the same as a path into the request; `line` the first line that is not shared.
+    """The first difference from the prefix of the previous request, and its reason.
+
+    `where` is "system", "tools", "settings", "message 12", or "" if the prefix is unchanged. `path` is the same place
+    as a path into the request. `line` is the first line that is not shared.
     """
 
     where: str
@@ -63,8 +65,9 @@ class Broke(Struct, frozen=True, kw_only=True):
 
 
 class SharedView(Struct, frozen=True, kw_only=True):
-    """The prefix that is the same as in the request before: in tokens of the prompt, the tools and the lines that are
-    shared; and in bytes of the messages that are the same.
+    """The prefix shared with the previous request.
+
+    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages.
     """
 
     tokens: int
@@ -74,8 +77,9 @@ class SharedView(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """How many lines there are, how many of them were shown, and how many left out. `reduced` is how many of those that
-    were shown are a stub or shortened. `tokens` is what those that were shown take.
+    """Numbers of lines: all, sent and left out.
+
+    `reduced` are the sent lines that are a stub or shortened. `tokens` are the tokens of the sent lines.
     """
 
     lines: int
@@ -86,7 +90,7 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class UsageView(Struct, frozen=True, kw_only=True):
-    """What the provider counted. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
+    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
 
     input: int
     output: int
@@ -96,8 +100,9 @@ class UsageView(Struct, frozen=True, kw_only=True):
 
 
 class Loss(Struct, frozen=True, kw_only=True):
-    """What a request would lose of what the one before it had: tokens that a cache held, messages whose signed
-    reasoning goes. `dollars` is what it takes to write those tokens again; null where prices are not known.
+    """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
+
+    `dollars` is the cost of writing those tokens to the cache again; null if prices are not known.
     """
 
     cached_lost: int
@@ -107,7 +112,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 
 
 class AccountView(Struct, frozen=True, kw_only=True):
-    """One request, seen from all sides. `time` is when its answer was stored; 0 where it was not sent."""
+    """Common fields of a request. `time` is when its answer was stored; 0 if it was not sent."""
 
     channel: str
     agent: str
@@ -132,10 +137,9 @@ class AccountView(Struct, frozen=True, kw_only=True):
 
 
 class RequestView(AccountView, frozen=True, kw_only=True):
-    """A request that was sent. `cost` is in dollars, and null where prices or usage are not known.
+    """A sent request. `cost` is in dollars, and null if prices or usage are not known.
 
-    `number` is the one it was asked for by: that of the request itself, or one under which a request is kept that was
-    not answered.
+    `number` is the number in the URL: of the request itself, or of a stored request without an answer.
     """
 
     cost: float | None
@@ -143,7 +147,7 @@ class RequestView(AccountView, frozen=True, kw_only=True):
 
 
 class NextView(AccountView, frozen=True, kw_only=True):
-    """The next request. `is_new`: there is something to answer. Its lines are the first of them."""
+    """The next request, with its first lines. `is_new` is true if there is a message to answer."""
 
     cost: Loss
     is_new: bool
@@ -153,10 +157,10 @@ class NextView(AccountView, frozen=True, kw_only=True):
 
 
 class LineView(Struct, frozen=True, kw_only=True):
-    """One message or inserted text of a request. `index` counts from 0: what is shown in its order, then the rest.
+    """One message or inserted text of a request. `index` counts from 0: sent lines in order, then the rest.
 
-    `text` is what the model read, and `original` what is stored, where that is something else. `parts` and
-    `original_parts` are the same in parts, where they were asked for.
+    `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
+    as message parts, if the query asks for them.
     """
 
     index: int
@@ -176,7 +180,7 @@ class LineView(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A rule that a request breaks: where, in our words, in the provider's, and where the rule is explained."""
+    """A lint finding: rule code, path, message, the provider's error text, and the URL of the rule."""
 
     code: str
     path: str
@@ -244,7 +248,7 @@ def next_view(
 
 
 def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
-    """What all accounts have, by the names of its fields."""
+    """Return the fields of `AccountView`, by name."""
     channel, record = seen.channel, seen.record
     left = len(seen.hidden)
     line = seen.shared if broke.where and seen.shared < len(seen.items) else None
@@ -275,7 +279,7 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
 
 
 class Shape(NamedTuple):
-    """How much of its text a line carries: at most `width` characters, around what is searched for; 0 is all of it."""
+    """Options for the text of a line: at most `width` characters around the search term; 0 means the full text."""
 
     width: int = 0
     search: str = ""

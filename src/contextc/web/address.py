@@ -1,7 +1,7 @@
-"""Where a request goes: read in one place, so that who asks for the token and who answers cannot differ about it.
+"""Parsing of request URLs, in one place, so that access control and routing cannot disagree.
 
-The application may be mounted below a path of somebody else's. A client may send a whole address in the place of a path
-(RFC 9112, 3.2.2); its host then counts, and the `Host` header does not.
+The application may be mounted below another path. A client may send an absolute URL instead of a path (RFC 9112,
+3.2.2); then its host counts, and the `Host` header does not.
 """
 
 from urllib.parse import unquote, urlsplit
@@ -10,13 +10,14 @@ from starlette.types import Scope
 
 API = "/api"
 ADMIT = "contextc.admit"
-"""The key in an ASGI scope's `state` of the function that the guard calls when a request was authenticated.
-It returns False where the server has no room for it."""
+"""Key in an ASGI scope's `state` of a function that is called after authentication.
+
+It returns False if the server has too many connections."""
 WHOLE = (b"http://", b"https://")
 
 
 def plain(scope: Scope) -> Scope:
-    """The same request, with a path where it has a whole address."""
+    """Return the scope with a path instead of an absolute URL."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode())
     scheme = next((each for each in WHOLE if raw[: len(each)].lower() == each), None)
     if scheme is None:
@@ -29,7 +30,7 @@ def plain(scope: Scope) -> Scope:
 
 
 def below(scope: Scope) -> str:
-    """The path, without what the application is mounted on."""
+    """Return the path without the mount path of the application."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
@@ -40,14 +41,14 @@ def is_api(scope: Scope) -> bool:
 
 
 def segments(scope: Scope) -> list[str]:
-    """The parts of the path below `/api`, each decoded by itself: a conversation may have a slash in its name."""
+    """Return the segments of the path below `/api`, decoded separately, because names may contain a slash."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     foreign = scope["path"].count("/") - below(scope).count("/")
     return [unquote(each.decode("ascii", "replace")) for each in raw.strip(b"/").split(b"/")[foreign + 1 :]]
 
 
 def name_and_port(host: str) -> tuple[str, int | None]:
-    """What a Host header says; "" where it is none."""
+    """Return the name and port of a Host header; the name is "" if it is invalid."""
     try:
         found = urlsplit(f"//{host}")
         name, port = found.hostname or "", found.port

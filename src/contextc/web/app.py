@@ -1,4 +1,4 @@
-"""The whole as one ASGI application: the API below `/api/`, the page everywhere else."""
+"""The ASGI application: the API below `/api/`, the web UI everywhere else."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from contextc.web.router import Router
 
 
 def application(store: Store, options: Options | None = None) -> Starlette:
-    """The server's application, for any ASGI server. The store stays the caller's, to be closed after it."""
+    """Return the application, for any ASGI server. The caller closes the store afterwards."""
     desk = Desk(store, options or Options())
     api, pages = Router(desk), Pages()
 
@@ -32,7 +32,7 @@ def application(store: Store, options: Options | None = None) -> Starlette:
             await desk.running.close()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        """Whatever is asked for. Patterns of paths would not fit all: a name may have a line's end in it."""
+        """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""
         found = app.router.not_found if scope["type"] != "http" else api if is_api(scope) else pages
         await found(scope, receive, send)
 

@@ -1,7 +1,7 @@
-"""Channels as the outside knows them: whom a conversation was shown to, each under a short name for addresses.
+"""Channels in the API, each with a short id for URLs.
 
-The name is a hash of agent, provider, model and directory, so it is the same in every conversation and after every
-start of the server, and says nothing about any of them.
+The id is a hash of agent, provider, model and directory. It is the same in every conversation and after every start of
+the server, and does not reveal its inputs.
 """
 
 from base64 import urlsafe_b64encode
@@ -21,10 +21,10 @@ BYTES = 9  # twelve letters
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
-    """Whom a conversation was shown to, and where that stands. `mode`: whether the provider keeps a session by itself.
+    """A channel of a conversation and its state. `mode` is "stateful" if the provider keeps a session.
 
-    `lost` says why it has none any more. `unanswered`: a request has left, or was about to, and no reply is stored;
-    `error` is why, if that is known.
+    `lost` is why the session no longer exists. `unanswered` is true if a request was sent, or was about to be, and no
+    reply is stored; `error` is the reason, if known.
     """
 
     id: str
@@ -42,14 +42,14 @@ class ChannelView(Struct, frozen=True, kw_only=True):
 
 
 def channel_id(channel: Channel) -> str:
-    """The name of a channel in addresses."""
-    said = canonical([channel.agent, channel.provider, channel.model, channel.directory])
-    return urlsafe_b64encode(blake2b(said, digest_size=BYTES).digest()).decode()
+    """Return the id of a channel for URLs."""
+    key = canonical([channel.agent, channel.provider, channel.model, channel.directory])
+    return urlsafe_b64encode(blake2b(key, digest_size=BYTES).digest()).decode()
 
 
 def channel_at(store: Store, conversation: str, id: str) -> Channel:
-    """The channel of that name; raises `UnknownConversation` and `UnknownChannel`."""
-    store.conversation(conversation)  # that there is one
+    """Return the channel with an id. Raises `UnknownConversation` and `UnknownChannel`."""
+    store.conversation(conversation)  # raises if it does not exist
     for _, channel, *_ in store.read(lambda tx: book.channels(tx, conversation)):
         if channel_id(channel) == id:
             return channel
@@ -57,7 +57,7 @@ def channel_at(store: Store, conversation: str, id: str) -> Channel:
 
 
 def channel_views(store: Store, conversation: str) -> list[ChannelView]:
-    """Everybody a conversation was shown to, the first one first; raises `UnknownConversation`."""
+    """Return the channels of a conversation, oldest first. Raises `UnknownConversation`."""
     store.conversation(conversation)
     found: list[ChannelView] = []
     for _, channel, standing, attempt in store.read(lambda tx: book.channels(tx, conversation)):

@@ -1,10 +1,9 @@
-"""Limits on connections, so that clients which send nothing, or read nothing, cannot keep others out.
+"""Limits on connections, so that clients that send or read nothing cannot block others.
 
-A connection is pending until its request was authenticated, and again when the answer was sent. Pending connections are
-few and short-lived: the oldest are closed when there are too many, and each is closed after some seconds. A burst of
-clients may be many for a moment, as long as there is room: a request that has arrived is not cut off before it was
-read. A client with the token is never pending for longer than its request head takes. Those that were let in may stay,
-like streams of events; their number is limited by the files that the process may open.
+A connection is pending until its request is authenticated, and again after the response was sent. Pending connections
+are few and short-lived: the oldest are closed if there are too many, and each is closed after some seconds. A short
+burst may exceed the limit, so that requests that have arrived are read. Admitted connections, such as event streams,
+may stay open. Their number is limited by the open files of the process.
 """
 
 import asyncio
@@ -19,17 +18,17 @@ from uvicorn.server import ServerState
 from contextc.web.address import ADMIT
 
 PENDING_SECONDS = 30.0
-"""How long a connection may stay pending: sending a request head, or taking in a file of the page."""
+"""Seconds that a connection may be pending: sending a request head, or receiving a static file."""
 MOST_PENDING = 256
 BURST_SECONDS = 2.0
-"""How long more connections than that may be pending."""
+"""Seconds that more connections than that may be pending."""
 MOST = 10_000
 SPARE_FILES = 128
-"""Files that are kept for the store, for providers and for tools."""
+"""Files that are reserved for the store, providers and tools."""
 
 
 class Connections:
-    """The connections of one server: those that are pending, oldest first, and those with a request that was let in."""
+    """The connections of one server: pending ones, oldest first, and admitted ones."""
 
     def __init__(self, most: int | None = None, most_pending: int | None = None) -> None:
         most = most_connections() if most is None else most
@@ -39,7 +38,7 @@ class Connections:
         self._admitted: set[Connection] = set()
 
     def add(self, connection: "Connection", now: float) -> None:
-        """Take note of a pending connection. The oldest is closed where there is no room for another."""
+        """Add a pending connection. Closes the oldest one if there are too many."""
         self._admitted.discard(connection)
         self._pending[connection] = now
         self._pending.move_to_end(connection)
@@ -47,7 +46,7 @@ class Connections:
             self.close_oldest()
 
     def admit(self, connection: "Connection") -> bool:
-        """Let the request of a connection in; False where as many as possible were."""
+        """Admit a connection; return False if the limit is reached."""
         if len(self._admitted) >= self.most_admitted and connection not in self._admitted:
             return False
         self._pending.pop(connection, None)
@@ -65,7 +64,7 @@ class Connections:
         self._pending.popitem(last=False)[0].transport.abort()
 
     def close_late(self, now: float) -> None:
-        """Close the connections that have been pending for too long, sooner where they are many."""
+        """Close connections that are pending for too long; sooner if there are many."""
         while self._pending:
             waited = now - next(iter(self._pending.values()))
             if waited < (BURST_SECONDS if len(self._pending) > self.most_pending else PENDING_SECONDS):
@@ -76,15 +75,15 @@ class Connections:
         self,
         config: Config,
         server_state: ServerState,
-        app_state: dict[str, Any],  # as uvicorn has it
+        app_state: dict[str, Any],  # uvicorn's type
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> "Connection":
-        """Make the protocol of a new connection; what uvicorn calls."""
+        """Return the protocol of a new connection. uvicorn calls this."""
         return Connection(self, config, server_state, app_state, _loop)
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 on one connection that counts as pending between its authenticated requests."""
+    """HTTP/1.1 connection that is pending between its authenticated requests."""
 
     def __init__(
         self,
@@ -111,23 +110,23 @@ class Connection(H11Protocol):
         super().data_received(data)
 
     def on_response_complete(self) -> None:
-        # A client that has not taken in its answer keeps its time: none with the token, else what is left of it.
+        # A client that has not read its whole response keeps its state and its remaining time.
         if not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self._all.add(self, self.loop.time())
         super().on_response_complete()
 
 
 def most_connections() -> int:
-    """How many connections leave enough files for everything else. Raises the process's own limit first."""
+    """Return the maximum number of connections by the open-file limit, which is raised first."""
     try:
         import resource
-    except ModuleNotFoundError:  # Windows, which has no such limit
+    except ModuleNotFoundError:  # Windows has no such limit
         return MOST
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with suppress(OSError, ValueError):  # macOS has a limit of its own below
+        with suppress(OSError, ValueError):  # macOS has a lower limit of its own
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""What the server works with: a store, whom it talks to unless told otherwise, and the turns that run."""
+"""State of the server: its store, its options, and its running turns."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ RECOVER_SECONDS = 2.0
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a server is wanted."""
+    """Options of a server."""
 
     model: str | None = None
     agent: str = DEFAULT_AGENT
@@ -40,43 +40,46 @@ class Options(Struct, frozen=True, kw_only=True):
     output: int | None = None
     steps: int | None = None
     token: str = ""
-    """Who asks has to say it; empty where only this machine can ask."""
+    """The token that clients must send; empty disables authentication."""
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    """The names this server answers to: a page of somebody else's that points its own name here gets nothing."""
+    """Accepted values of the Host header. This prevents DNS rebinding."""
     origins: tuple[str, ...] = ()
-    """Other pages that may ask too, such as http://localhost:3000."""
+    """Additional allowed origins, such as http://localhost:3000."""
     largest: int = LARGEST
-    """The most bytes that a request may have."""
+    """Maximum size of a request body in bytes."""
     recordings: Path | None = None
-    """The folder of the recordings that may be asked for by name (`replay:FILE`), for tests and demonstrations. Without
-    it there is only the one that is the server's own `model`: who names another has the server read a file.
+    """Folder of recordings that clients may select (`replay:FILE`), for tests and demonstrations.
+
+    Without it, only the server's own `model` may be a recording, because a recording is a file that the server reads.
     """
 
 
 class Desk:
+    """Everything that endpoints need: store, options, running turns, and open streams."""
+
     def __init__(self, store: Store, options: Options) -> None:
         self.store, self.options = store, options
         self.running = Running(store, self._made, agent=options.agent, model=options.model, root=options.root)
         self.watchers = Watchers(store)
         self.ending = asyncio.Event()
-        """Set when the server is about to stop: whoever waits for something to happen need not any longer."""
+        """Set when the server is about to stop, so that streams end."""
 
     def recover(self) -> None:
-        """Close the turns of other processes that have ended, and have their watchers see it. It reads the store."""
+        """Close the turns of processes that have ended, and wake their watchers. Blocking: reads the store."""
         for each in self.store.recover():
             hub(self.store).look(each.conversation)
 
     async def keep_recovering(self) -> None:
-        """Look again and again for turns whose process has ended."""
+        """Call `recover` periodically, until cancelled."""
         while True:
             await asyncio.sleep(RECOVER_SECONDS)
             try:
                 await durable(self.recover)
             except ContextcError as error:
-                log.warning("Turns of ended processes could not be closed: %s", error)
+                log.warning("recover: turns of ended processes could not be closed: %s", error)
 
     def last_turn(self, conversation: str) -> TurnRecord | None:
-        """The last turn, wherever it ran. One whose process has ended is closed first. It reads the store.
+        """Return the last turn of any process. It is closed first if its process has ended. Blocking: reads the store.
 
         Raises `UnknownConversation`.
         """
@@ -87,16 +90,16 @@ class Desk:
         return turns[0] if turns else None
 
     def process_of(self, conversation: str, agent: str) -> str:
-        """Name the process that runs a turn."""
+        """Return a description of the process that runs a turn."""
         return described(self.store.read(lambda tx: holder_of(tx, conversation, agent)))
 
     def end(self) -> None:
-        """Have every stream end: the server is about to stop."""
+        """End every stream, because the server is about to stop."""
         self.ending.set()
         hub(self.store).look()
 
     def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
-        """An agent as this server is wanted, and the line it speaks on."""
+        """Return an executor with this server's options, and its provider client."""
         options = self.options
         self._check_recording(whom)
         return made(
@@ -112,18 +115,18 @@ class Desk:
         )
 
     def _check_recording(self, whom: Whom) -> None:
-        """Refuse recordings that this server was not started with: over HTTP nobody may have it read any file."""
+        """Reject recordings that are not allowed, because HTTP clients must not choose files for the server to read."""
         folder = self.options.recordings
         if whom.provider.name != RECORDED or whom == find(self.options.model):
             return
-        with suppress(ValueError, OSError, RuntimeError):  # no name of a file, or links that lead in a circle
+        with suppress(ValueError, OSError, RuntimeError):  # invalid file name, or a loop of symbolic links
             if folder is not None and Path(whom.provider.url.removeprefix("file://")).resolve().is_relative_to(
                 folder.resolve()
             ):
                 return
         raise Refused(
             403,
-            "This server does not answer from recordings that somebody names, except from its own: start it with them, "
-            "as in contextc serve --model replay:FILE.",
+            "model: recordings are not allowed over HTTP, except the server's own. Start the server with this "
+            "recording as its model, or with a recordings folder.",
             "ForeignRecording",
         )

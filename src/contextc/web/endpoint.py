@@ -1,9 +1,9 @@
-"""What an endpoint is: a function with types. They are what the server checks, and what its OpenAPI page says.
+"""Declaration of API endpoints. Type annotations define both validation and the OpenAPI document.
 
-A function of `web/api/` with `@endpoint(…)` over it is one. Its parameters say what it needs: `desk`, those named in
-its path, `query` and `body` (a Struct each), and `request` where it needs the rest. What it returns is JSON of the type
-it says, unless that is a `Content` or a `Stream`. Its path is the one below `/api`. One that is not `async` runs on a
-worker thread, because the store is synchronous; it is not left before it has ended.
+An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `desk`, the names in its
+path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated type, a `Content` or a
+`Stream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store is
+synchronous, and always runs to its end.
 """
 
 import inspect
@@ -13,22 +13,22 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_type_hints
 from msgspec import Struct
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
-Work = TypeVar("Work", bound=Callable[..., Any])  # endpoints differ in what they take, which is read from their types
+Work = TypeVar("Work", bound=Callable[..., Any])  # endpoints have different parameters
 OWN = ("desk", "query", "body", "request")
 
 
 class Content(NamedTuple):
-    """An answer that is no JSON of ours."""
+    """A response that is not JSON of a declared type."""
 
     data: bytes
     media_type: str
     headers: Mapping[str, str] = {}
     status: int | None = None
-    """Where it is not the endpoint's."""
+    """The status, if it differs from the endpoint's."""
 
 
 class Stream(NamedTuple):
-    """An answer that goes on. Who leaves closes `events`."""
+    """A streaming response. `events` is closed when the client disconnects."""
 
     events: AsyncIterator[bytes]
     media_type: str = "text/event-stream"
@@ -36,15 +36,17 @@ class Stream(NamedTuple):
 
 
 class Endpoint(NamedTuple):
+    """A declared endpoint."""
+
     method: Method
     path: str
     work: Callable[..., Any]
     status: int
     takes: Mapping[str, Any]
-    """The types of its parameters, by name."""
+    """Types of the parameters, by name."""
     answer: Any
     media_type: str
-    """What it answers with, where that is no JSON."""
+    """Media type of the response, if it is not JSON."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -52,7 +54,7 @@ class Endpoint(NamedTuple):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What its path has places for."""
+        """Names of the path parameters."""
         return tuple([each[1:-1] for each in self.segments if each.startswith("{")])
 
     @property
@@ -64,18 +66,20 @@ ENDPOINTS: list[Endpoint] = []
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
-    """No more is to be said than that it was done."""
+    """An empty object."""
 
 
 def endpoint(method: Method, path: str, *, status: int = 200, media_type: str = "") -> Callable[[Work], Work]:
-    """Make a function an endpoint. `media_type` is what it answers with, if that is no JSON."""
+    """Declare a function as an endpoint. `media_type` is that of the response, if it is not JSON."""
 
     def declare(work: Work) -> Work:
         takes = get_type_hints(work)
         answer = takes.pop("return")
-        assert not path.startswith("/api/"), f"{path}: every path is below /api anyway"
+        assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
         made = Endpoint(method, path, work, status, takes, answer, media_type)
-        assert {*made.named} == {*takes} - {*OWN}, f"{method} {path} names {made.named}, and its function {[*takes]}"
+        assert {*made.named} == {*takes} - {*OWN}, (
+            f"{method} {path}: path parameters {made.named} must match the function's, got {[*takes]}"
+        )
         ENDPOINTS.append(made)
         return work
 

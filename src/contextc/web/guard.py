@@ -1,9 +1,9 @@
-"""Who may ask, and how much at once: looked at before anything else is, for every request.
+"""Access control and size limits, checked before anything else for every request.
 
-A server on this machine can be reached by every page that a browser here shows. So a request has to come to a name of
-ours (`Host`: a page that points its own name here gets nothing), from a page of ours or none (`Origin`,
-`Sec-Fetch-Site`), and with the token, if there is one. What is too large is refused before it is read. Only the page
-itself, in which there is nothing of anybody's, may be opened from elsewhere and without a token.
+Any website in a local browser can send requests to a local server. So the `Host` header must be an accepted name, which
+prevents DNS rebinding. `Origin` and `Sec-Fetch-Site` must be of the web UI or absent. API requests need the token, if
+one is set. Bodies that are too large are rejected before they are read. Only the static files, which contain no user
+data, need no token and may be opened by links from other sites.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from contextc.web.problems import answer as refused
 ANYBODY = "*"
 COOKIE = "contextc_token"
 LONGEST = 16 << 10
-"""Bytes of an address, what is asked for included."""
+"""Maximum bytes of a URL, including the query."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -31,20 +31,20 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""On every answer, unless it says otherwise itself."""
+"""Default headers of every response."""
 MOST_HEADERS = 200
 RETRY = {"Retry-After": "5", "Connection": "close"}
 BODY_SECONDS = 120.0
-"""Seconds in which the body of a request has to be there."""
+"""Seconds within which a request body must arrive."""
 WITHOUT_TOKEN = (
-    "Authentication required: send Authorization: Bearer <token>. `contextc serve` printed the token when it started. "
+    "Authentication required: send Authorization: Bearer <token>. The server printed the token when it started. "
     "In a browser, open the link that it printed."
 )
-WRONG_TOKEN = "Wrong token. `contextc serve` makes a new one at each start: open the link that it printed last."
+WRONG_TOKEN = "Invalid token. The server creates a new token at each start: open the link that it printed last."
 
 
 class Guard:
-    """ASGI middleware. Everything that reaches the application behind it was let in."""
+    """ASGI middleware that passes on only permitted requests."""
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self.app, self.options = app, options
@@ -76,9 +76,9 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST:
-            raise Refused(414, f"The address is longer than {LONGEST:,} bytes. Send what is long as a body.", "TooLong")
+            raise Refused(414, f"URL must be at most {LONGEST:,} bytes. Send long values in the body.", "TooLong")
         if len(scope["headers"]) > MOST_HEADERS:
-            raise Refused(431, f"A request may have {MOST_HEADERS} headers. Send fewer.", "TooManyHeaders")
+            raise Refused(431, f"Request must have at most {MOST_HEADERS} headers. Send fewer.", "TooManyHeaders")
         self._check_host(headers)
         self._check_origin(scope, headers)
         if scope["method"] != "OPTIONS" and is_api(scope):
@@ -90,11 +90,11 @@ class Guard:
             raise self._too_large()
 
     def _check_host(self, headers: Headers) -> None:
-        said = headers.getlist("host")
-        name = name_and_port(said[0])[0] if len(said) == 1 else ""
+        hosts = headers.getlist("host")
+        name = name_and_port(hosts[0])[0] if len(hosts) == 1 else ""
         if name not in self.options.hosts and ANYBODY not in self.options.hosts:
             there = ", ".join(self.options.hosts)
-            message = f"This server does not go by the name {name[:100]!r}. It answers to: {there}."
+            message = f"Host: expected one of {there}, got {name[:100]!r}. Use one of these names."
             raise Refused(421, message, "UnknownHost")
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
@@ -103,12 +103,13 @@ class Guard:
             if origin != _own_origin(scope, headers) and origin not in self.options.origins:
                 raise Refused(
                     403,
-                    f"A page of {origin[:100]} may not ask this server. If it is yours: contextc serve --origin "
-                    f"{origin[:100]}",
+                    f"Origin: not allowed, got {origin[:100]!r}. To allow it, add it to the origins of the server.",
                     "ForeignPage",
                 )
         elif site not in ("none", "same-origin") and not _opens_the_page(scope, headers):
-            raise Refused(403, "Another page sent this request. Open the server's own address.", "ForeignPage")
+            raise Refused(
+                403, "Request of another website is not allowed. Open the URL of the server itself.", "ForeignPage"
+            )
 
     def _check_token(self, headers: Headers) -> None:
         if not self.options.token:
@@ -122,15 +123,15 @@ class Guard:
         return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
 
     def _opened(self, scope: Scope, headers: Headers) -> Response | None:
-        """Whoever opens the page with the token gets it as a cookie, and an address without it."""
+        """Set the token cookie if the URL of the web UI has the token, and redirect to the URL without it."""
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
         if not self.options.token or given is None or below(scope) != "/":
             return None
-        there = quote(scope["path"])  # the same, without what is asked for
+        there = quote(scope["path"])  # without the query
         answer = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
         if not self._is_token(given):
             if _opens_the_page(scope, headers):
-                return answer  # the page says what to do
+                return answer  # the web UI asks for the token
             raise _without_token(WRONG_TOKEN)
         name = cookie_name(headers.get("host", ""))
         answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
@@ -141,12 +142,12 @@ class Guard:
         return origin if origin in self.options.origins else ""
 
     def _limited(self, receive: Receive) -> Receive:
-        """Limit a body in size, whatever its length was said to be, and in the time that it takes to come."""
+        """Limit the size of a body, regardless of Content-Length, and the time until it has arrived."""
         taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def receiving() -> Message:
             nonlocal taken, is_whole
-            if is_whole:  # what comes now is that the client left
+            if is_whole:  # the next message is the disconnect
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -154,7 +155,7 @@ class Guard:
             except TimeoutError:
                 raise Refused(
                     408,
-                    f"The body was not there within {BODY_SECONDS:.0f} seconds. Send it at once.",
+                    f"Body must arrive within {BODY_SECONDS:.0f} seconds. Send it without pauses.",
                     "TooSlow",
                     {"Connection": "close"},
                 ) from None
@@ -166,20 +167,24 @@ class Guard:
         return receiving
 
     def _too_large(self) -> Refused:
-        return Refused(413, f"A request may have {self.options.largest:,} bytes. Send less at once.", "TooLarge")
+        return Refused(
+            413, f"Request body must be at most {self.options.largest:,} bytes. Send less at once.", "TooLarge"
+        )
 
 
 def cookie_name(host: str) -> str:
-    """What the token's cookie is called at an address. Cookies know no ports, so its name has to: two servers of one
-    machine would take it away from one another. The port is the one the browser knows, whoever stands in between.
+    """Return the name of the token cookie for a Host header.
+
+    Cookies ignore ports, so the name contains the port: otherwise two servers on one machine would overwrite each
+    other's cookie. It is the port that the browser uses, also behind a proxy.
     """
     port = name_and_port(host)[1]
     return COOKIE if port is None else f"{COOKIE}_{port}"
 
 
 def _cookies(headers: Headers) -> list[str]:
-    """Whatever is said to be the token. Cookies of others may stand beside it, however odd they are."""
-    pairs = [each.partition("=") for said in headers.getlist("cookie") for each in said.split(";")]
+    """Return all values of the token cookie. Malformed cookies of other applications are ignored."""
+    pairs = [each.partition("=") for header in headers.getlist("cookie") for each in header.split(";")]
     name = cookie_name(headers.get("host", ""))
     return [unquote(value.strip()) for found, _, value in pairs if found.strip() == name]
 
@@ -193,22 +198,22 @@ def _own_origin(scope: Scope, headers: Headers) -> str:
 
 
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
-    """Whether somebody follows a link to the page. What it shows it asks for itself, from its own address."""
+    """Return True if the request is a navigation to the web UI, for example by a link."""
     is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return is_visit and scope["method"] == "GET" and not is_api(scope)
 
 
 def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
-    """What a browser asks before it lets a page of another address ask."""
+    """Return the response to a CORS preflight request of an allowed origin."""
     if not allowed or scope["method"] != "OPTIONS" or "access-control-request-method" not in headers:
         return None
-    said = {
+    cors = {
         "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
         "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "content-type"),
         "Access-Control-Allow-Private-Network": "true",
         "Access-Control-Max-Age": "600",
     }
-    return Response(status_code=204, headers=said)
+    return Response(status_code=204, headers=cors)
 
 
 def _add_headers(message: Message, allowed: str) -> None:

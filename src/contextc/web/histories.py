@@ -1,8 +1,9 @@
-"""What a page wants that sends its history with every request: where its last message goes, and what is new in it.
+"""Comparison of a client's message history with the stored conversation.
 
-The record is ours, so of such a history only what a person said counts. It is known again by its uid. A page cuts its
-own history in three ways, and each of them is a place to go on from: an answer is to be given anew, a message was
-edited, or messages of its own were dropped. What others said here meanwhile, which it cannot know, stays.
+Some clients send their whole history with every request. The store is authoritative, so only user messages count; they
+are matched by uid. A client changes its history in three ways, and each sets where to continue: an answer is
+regenerated, a message was edited, or messages of the client were removed. Messages that other clients have stored
+meanwhile are kept.
 """
 
 from collections.abc import Sequence
@@ -14,18 +15,18 @@ from contextc.store.sync import original_uid
 
 
 class Place(NamedTuple):
-    """Go on behind message `after` (None: from the end) with `messages`; with none, answer what is there."""
+    """Continue after message `after` (None: the end) with `messages`; without messages, answer the last one."""
 
     after: int | None
     messages: list[Message]
 
 
 NOTHING = ("", 0)
-"""What a message says in which there are only things of the page's own."""
+"""Content of a message that has only client-specific parts."""
 
 
 def check(theirs: Sequence[Message]) -> None:
-    """Raise `InvalidMessage` where a person's message cannot be kept: known before anything is done because of it."""
+    """Raise `InvalidMessage` if a user message cannot be stored. Called before anything is changed."""
     for message in theirs:
         texts = [cast(object, part.text) for part in message.parts if isinstance(part, Text)]
         is_text = all([isinstance(text, str) for text in texts])
@@ -36,7 +37,7 @@ def check(theirs: Sequence[Message]) -> None:
 
 
 def placed(ours: Sequence[Message], theirs: Sequence[Message]) -> Place:
-    """Where a page goes on that sent these messages; the last one is a person's."""
+    """Return where to continue, given a client's messages. The last one is a user message."""
     known = {original_uid(message.uid): message for message in ours if message.role == "user"}
     said = [message for message in theirs if message.role == "user" and _says(message) != NOTHING]
     fresh = unknown(ours, theirs)
@@ -51,7 +52,7 @@ def placed(ours: Sequence[Message], theirs: Sequence[Message]) -> Place:
 
 
 def unknown(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
-    """What a person said at the end of a history that is not in the record yet."""
+    """Return the user messages at the end of a history that are not stored yet."""
     known = {original_uid(message.uid) for message in ours}
     fresh: list[Message] = []
     for message in reversed([message for message in theirs if message.role != "user" or _says(message) != NOTHING]):
@@ -62,7 +63,7 @@ def unknown(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]
 
 
 def _is_of_a_page(message: Message) -> bool:
-    """Whether a page sent this: it came with a name of its own."""
+    """Return True if a client sent this message: it has a client's uid."""
     return message.role == "user" and not UID.fullmatch(message.uid)
 
 

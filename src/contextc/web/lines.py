@@ -1,7 +1,7 @@
-"""The agents this server speaks through, one for each model that is asked for, each with its open line.
+"""Pool of agent executors with their provider clients, one for each model.
 
-An agent holds nothing of a conversation, so all conversations with one model share it. Those used last are kept; one
-that a turn still speaks on is never closed under it.
+An executor has no state of a conversation, so all conversations with one model share it. The most recently used ones
+are kept. An executor in use is never closed.
 """
 
 import asyncio
@@ -22,13 +22,15 @@ Make: TypeAlias = Callable[[Whom], tuple[AgentExecutor, Endpoint]]
 
 
 class Line:
-    """An agent, and how many speak through it now."""
+    """A pooled executor, its provider client, and its number of users."""
 
     def __init__(self, executor: AgentExecutor, endpoint: Endpoint) -> None:
         self.executor, self.endpoint, self.users = executor, endpoint, 0
 
 
 class Lines:
+    """Pool of executors by model spec."""
+
     def __init__(self, make: Make) -> None:
         self._make = make
         self._lines: OrderedDict[str, Line] = OrderedDict()
@@ -39,7 +41,7 @@ class Lines:
 
     @asynccontextmanager
     async def use(self, spec: str) -> AsyncGenerator[AgentExecutor]:
-        """The agent of a model, which is there until the block ends. Empty is the one configured, or the local one."""
+        """Yield the executor of a model, kept open until the block ends. An empty spec is the default model."""
         line = self._lines.get(spec) or await self._opened(spec)
         self._lines.move_to_end(spec)
         line.users += 1
@@ -50,8 +52,8 @@ class Lines:
             await self._trim()
 
     async def _opened(self, spec: str) -> Line:
-        """A line that was not open. Those who ask for it meanwhile wait, for others nobody does."""
-        making = self._making.setdefault(spec, asyncio.Lock())  # is gone when the last who holds it is
+        """Open an executor. Concurrent callers wait for the same spec only."""
+        making = self._making.setdefault(spec, asyncio.Lock())  # dropped with its last reference
         async with making:
             line = self._lines.get(spec) or await durable(self._open, spec)
             self._lines[spec] = line
@@ -61,7 +63,7 @@ class Lines:
         return Line(*self._make(find(spec or None)))
 
     async def _trim(self) -> None:
-        """Close the idle lines used longest ago while too many are open. Closing waits, so each is chosen anew."""
+        """Close the least recently used idle executors above the limit. Closing awaits, so each is chosen again."""
         while len(self._lines) > KEPT:
             idle = next((spec for spec, line in self._lines.items() if not line.users), None)
             if idle is None:

@@ -1,7 +1,7 @@
-"""The API as OpenAPI 3.1, made from the endpoints themselves: what their types say is what the server checks and sends.
+"""OpenAPI 3.1 document of the API, generated from the type annotations of the endpoints.
 
-So the document cannot say anything else than the server does, as far as types go. Every refusal has one shape, whatever
-its status: it is the `default` answer of all of them.
+The server validates the same types, so document and behaviour agree. Every error has the same body, for any status: it
+is the `default` response of all operations.
 """
 
 import inspect
@@ -20,25 +20,25 @@ from contextc.web.problems import STATUS, Refusal
 JSON = "application/json"
 WHERE = "#/components/schemas/{name}"
 ABOUT = (
-    "What `contextc serve` answers. In paths, names are percent-encoded: a slash in a conversation's name is %2F. What "
-    "is sent is JSON, with the header Content-Type: application/json; a field that is not known is refused."
+    "The HTTP API of `contextc serve`. Names in paths are percent-encoded: a slash in a conversation's name is %2F. "
+    "Bodies are JSON with the header Content-Type: application/json. Unknown fields are rejected."
 )
-BEARER = {"type": "http", "scheme": "bearer", "description": "The token that the server was started with."}
+BEARER = {"type": "http", "scheme": "bearer", "description": "The token that the server printed at its start."}
 
 
 class Typed(NamedTuple):
-    """The schemas of all types of the API: of each endpoint's parameters, body and answer."""
+    """The schemas of all types of the API: parameters, bodies and responses."""
 
     schemas: dict[Any, JSONObject]
     components: JSONObject
 
-    def of(self, kind: Any) -> JSONObject:  # a type, as annotations have it
+    def of(self, kind: Any) -> JSONObject:  # a type annotation
         return self.schemas[_key(kind)]
 
 
 def document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
-    """The whole document; where the server has no token, nobody has to say one. `cookie` is the name of its cookie."""
-    said = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by /?token=…"}
+    """Return the document. Without a token there is no security requirement. `cookie` is the token cookie's name."""
+    by_cookie = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by opening /?token=…"}
     typed = _typed(endpoints)
     paths: JSONObject = {}
     for each in sorted(endpoints, key=lambda each: each.path):
@@ -49,7 +49,7 @@ def document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "c
         "servers": [{"url": "/api"}],
         "security": [{"bearer": []}, {"cookie": []}] if has_token else [],
         "paths": paths,
-        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER, "cookie": said}},
+        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER, "cookie": by_cookie}},
     }
 
 
@@ -98,19 +98,19 @@ def _answers(each: Endpoint, typed: Typed) -> JSONObject:
     own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.of(each.answer)}
     if each.media_type == JSON or each.media_type == "*/*":  # any JSON, any bytes
         own = {}
-    made: JSONObject = {str(each.status): {"description": "Done.", "content": {each.media_type or JSON: own}}}
+    made: JSONObject = {str(each.status): {"description": "Success.", "content": {each.media_type or JSON: own}}}
     if {*_members(each.answer)} >= {Stream, Content}:
-        made["204"] = {"description": "There is none."}
+        made["204"] = {"description": "Nothing to stream."}
     return {**made, "default": refused}
 
 
 def _refusals() -> str:
-    said = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS.items())
-    return f"Refused: `kind` says why, `message` what to do. By kind: {said}. 401: without a token. 413: too large."
+    kinds = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS.items())
+    return f"Error: `message` has the problem and the fix. Status by `kind`: {kinds}. 401: no token. 413: too large."
 
 
 def _typed(endpoints: Sequence[Endpoint]) -> Typed:
-    kinds: list[Any] = [Refusal]  # types, as annotations have them
+    kinds: list[Any] = [Refusal]  # type annotations
     for each in endpoints:
         kinds += [each.takes[name] for name in each.named]
         kinds += [field.type for field in _query_fields(each)]
@@ -122,7 +122,7 @@ def _typed(endpoints: Sequence[Endpoint]) -> Typed:
 
 
 def _key(kind: Any) -> str:
-    """Annotated types are equal where what is said of them is, and not all of them can be keys."""
+    """Return a key for a type. Not all annotated types are hashable."""
     return repr(kind)
 
 

@@ -1,8 +1,8 @@
-"""The page: files that come with the package. Nothing in them is anybody's, so everybody may have them.
+"""Static files of the web UI. They contain no user data, so they need no authentication.
 
-What may run in the page is said by its policy: scripts and styles of this server, and the one import map that stands in
-the page itself, known by its hash. Addresses within the page are behind a `#`, so there is one document. It names every
-module that it begins with, so that a browser asks for all of them at once instead of finding them one by one.
+The Content-Security-Policy allows scripts and styles of this server, and the inline import map by its hash. Routes of
+the web UI are URL fragments, so there is one HTML document. It preloads every module that its entry point imports, so
+that a browser fetches them in parallel.
 """
 
 import re
@@ -32,7 +32,7 @@ KINDS = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-"""Files of another kind are not handed out."""
+"""Files with other extensions are not served."""
 IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 MODULE = re.compile(rb'<script type="module" src="([^"]+)">')
 IMPORTED = re.compile(r"""^(?:import|export)\b[^"';]*?from\s*["'](\.[^"']+)["']""", re.MULTILINE)
@@ -49,15 +49,15 @@ class File(NamedTuple):
 
 
 class Pages:
-    """The files of a folder as an ASGI application; `/` is its page."""
+    """ASGI application that serves the files of a folder; `/` is `index.html`."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self.folder = folder.resolve()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
-            said = "There is only something to look at here. The API is below /api."
-            raise Refused(405, said, "NotAllowed", {"Allow": "GET, HEAD"})
+            problem = f"Method not allowed, got {scope['method'][:20]!r}. Use GET or HEAD; the API is below /api."
+            raise Refused(405, problem, "NotAllowed", {"Allow": "GET, HEAD"})
         path = self._find(below(scope))
         state = path.stat()
         file = _read(path, state.st_mtime_ns, state.st_size)
@@ -69,20 +69,20 @@ class Pages:
         await answer(scope, receive, send)
 
     def _find(self, asked: str) -> Path:
-        """The file of a path. Whatever the path says, it is one of the folder's own."""
+        """Return the file of a path. It is always inside the folder."""
         named = PurePosixPath(asked.lstrip("/") or PAGE)
         try:
             found = (self.folder / named).resolve()
             if found.is_relative_to(self.folder) and found.suffix in KINDS and found.is_file():
                 return found
-        except (OSError, ValueError):  # no name of a file: too long, or with a zero in it
+        except (OSError, ValueError):  # invalid file name: too long, or with a null character
             pass
-        raise Refused(404, "There is no such page. The app is at /, the API below /api.", "NotFound")
+        raise Refused(404, "File not found. Open the web UI at /, or use the API below /api.", "NotFound")
 
 
 @lru_cache(maxsize=256)
 def _read(path: Path, changed: int, size: int) -> File:
-    """A file as it was at that moment; a page with the policy that its own import map needs."""
+    """Read a file at one modification time. An HTML file gets the policy for its import map."""
     data = path.read_bytes()
     if (begins := MODULE.search(data)) and path.suffix == ".html":
         names = [each.relative_to(path.parent).as_posix() for each in modules(path.parent / begins[1].decode())]
@@ -94,7 +94,7 @@ def _read(path: Path, changed: int, size: int) -> File:
 
 
 def modules(first: Path) -> list[Path]:
-    """The modules that one imports, and those that they import, itself first; not those it only asks for later."""
+    """Return a module and all its static imports, recursively. Dynamic imports are not included."""
     found, left = dict.fromkeys([first.resolve()]), [first.resolve()]
     while left:
         here = left.pop()

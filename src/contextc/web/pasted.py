@@ -1,7 +1,6 @@
-"""The account of what somebody opened to look at: its budget, a line a message, and what is wrong with it.
+"""Budget and lines of an opened file or pasted request.
 
-It was compiled by somebody else, so nothing is known of what was shown before: no line of it is called new, and all its
-messages are counted together, as history.
+Other software compiled it, so earlier requests are not known: no line counts as new, and all messages count as history.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,20 +27,20 @@ T = TypeVar("T")
 
 
 def understood(work: Callable[[], T]) -> T:
-    """What comes of something that anybody may have made up: where a reader stumbles over it, that is said."""
+    """Run work on untrusted input, and raise `InvalidRequest` if a parser fails on it."""
     try:
         return work()
     except ContextcError:
         raise
     except ODD as error:
-        raise InvalidRequest(f"it cannot be read: {type(error).__name__}: {error}.") from error
+        raise InvalidRequest(f"the input cannot be parsed: {type(error).__name__}: {error}.") from error
 
 
 class Account:
-    """What can be said of a request that was opened."""
+    """Token counts, budget and lines of an opened request."""
 
     def __init__(self, opened: Opened, model: str = "") -> None:
-        """`model` is whose window it is held against, where it names none."""
+        """Count the tokens. `model` sets the context window if the request names no model."""
         request = opened.request
         named, self.length = _settings(opened)
         self.model = named or model.strip()
@@ -83,7 +82,7 @@ class Account:
         )
 
     def lines(self) -> list[LineView]:
-        """The system prompt, where there is one, and then every message."""
+        """Return the system prompt, if any, and every message."""
         costs: Sequence[float | None] = [None] * len(self.messages)
         if self.known is not None and self.known.price is not None:
             costs = item_costs(self.known, self.tokens, self.system + self.tools, None)
@@ -121,7 +120,7 @@ def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float |
 
 
 def _settings(opened: Opened) -> tuple[str, int]:
-    """The model, and how long the answer may be, as far as it is said soundly: nobody has checked it."""
+    """Return the model and the output limit. Invalid values are ignored, because the input is not validated."""
     if opened.format == OWN:
         return opened.model, 0
     said = understood(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
@@ -145,7 +144,7 @@ def _counter(opened: Opened, known: Model | None) -> Counter:
 
 
 def _said(request: Request) -> tuple[str, tuple[Message, ...]]:
-    """The system prompt, and the messages after it."""
+    """Return the system prompt and the messages after it."""
     if request.system is not None:
         return request.system.text, request.messages
     if request.messages and request.messages[0].role == "system":

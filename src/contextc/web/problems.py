@@ -1,4 +1,4 @@
-"""What went wrong, as an answer: a status by whose fault it is, and the error in its own words."""
+"""Mapping of exceptions to HTTP error responses."""
 
 import logging
 from collections.abc import Mapping
@@ -37,23 +37,25 @@ STATUS: dict[type[Exception], int] = {
     StoreBusy: 503,
     StoreUnavailable: 503,
 }
-"""The first that fits."""
-INTERNAL = "Something went wrong inside the server. Its log says what."
+"""Status by exception class; the first match counts."""
+INTERNAL = "Internal server error. See the log of the server."
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Why something was refused: the kind of error, and what to do about it."""
+    """An error: its kind, and a message with the fix."""
 
     kind: str
     message: str
 
 
 class Refusal(Struct, frozen=True):
+    """The body of every error response."""
+
     error: Problem
 
 
 class Refused(Exception):
-    """An answer that is not about contextc but about HTTP: no token, no such address, too much at once."""
+    """An error at the HTTP level, with its status: no token, unknown path, body too large."""
 
     def __init__(
         self, status: int, message: str, kind: str = "Refused", headers: Mapping[str, str] | None = None
@@ -63,18 +65,18 @@ class Refused(Exception):
 
 
 def answer(error: Exception) -> Response:
-    """The answer to whoever asked for what failed."""
-    status, told = refusal(error)
+    """Return the error response for an exception."""
+    status, body = refusal(error)
     more = error.headers if isinstance(error, Refused) else {}
-    return Response(msgspec.json.encode(told), status, {"Cache-Control": "no-store", **more}, "application/json")
+    return Response(msgspec.json.encode(body), status, {"Cache-Control": "no-store", **more}, "application/json")
 
 
 def refusal(error: Exception) -> tuple[int, Refusal]:
-    """The status and the body for an error."""
+    """Return the status and the body for an exception."""
     if isinstance(error, Refused):
         return error.status, Refusal(error.problem)
     if isinstance(error, ContextcError):
         status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
         return status, Refusal(Problem(kind=type(error).__name__, message=str(error)))
-    log.error("an endpoint failed", exc_info=error)
+    log.error("endpoint failed", exc_info=error)
     return 500, Refusal(Problem(kind="Internal", message=INTERNAL))

@@ -1,6 +1,6 @@
-"""From a request to its endpoint and back: the path taken apart, what was sent read as its type, the answer written.
+"""Routing of API requests: find the endpoint, decode its parameters and body, and encode its result.
 
-An endpoint is found by the parts of its path (`address.segments`), so a conversation may have a slash in its name.
+Endpoints are matched by path segments (`address.segments`), so a conversation's name may contain a slash.
 """
 
 import pkgutil
@@ -26,14 +26,14 @@ JSON = "application/json"
 
 
 def endpoints() -> list[Endpoint]:
-    """Every endpoint there is: a module of `web/api/` brings its own."""
+    """Import all modules of `web/api/` and return their endpoints."""
     for found in pkgutil.iter_modules(api.__path__):
         import_module(f"{api.__name__}.{found.name}")
     return ENDPOINTS
 
 
 class Router:
-    """The API as an ASGI application."""
+    """ASGI application of the API."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -53,8 +53,8 @@ class Router:
 
     async def _answer(self, request: Request) -> Response:
         found, named = self._find(request.method, segments(request.scope))
-        given: dict[str, Any] = {  # each of the type that the function says
-            name: _read(named[name], kind, f"{name} in the address") if name in named else None
+        given: dict[str, Any] = {  # each of its annotated type
+            name: _read(named[name], kind, f"{name} in the path") if name in named else None
             for name, kind in found.takes.items()
         }
         own = {"desk": lambda: self.desk, "request": lambda: request}
@@ -76,35 +76,39 @@ class Router:
                 there.append(each.method)
         if there:
             allowed = ", ".join([*there, *(["HEAD"] if "GET" in there else [])])
-            said = f"{method} is not for this address. There are: {', '.join(there)}."
-            raise Refused(405, said, "NotAllowed", {"Allow": allowed})
-        raise Refused(404, "There is nothing at this address. /api/openapi.json lists what there is.", "NotFound")
+            problem = f"Method not allowed, got {method[:20]!r}. Use {', '.join(there)}."
+            raise Refused(405, problem, "NotAllowed", {"Allow": allowed})
+        raise Refused(404, "Endpoint not found. See /api/openapi.json for all endpoints.", "NotFound")
 
 
 async def _body(request: Request, kind: Any) -> object:
-    """What was sent, as its type. Nothing at all is an empty object, which will do where nothing has to be said."""
+    """Decode the body as its type. An empty body counts as an empty object."""
     data = await request.body()
     kind_sent, packed = request.headers.get("content-type"), request.headers.get("content-encoding", "identity")
     if packed.strip().lower() not in ("", "identity"):
-        said = f"Send it as it is, and not packed: without the header Content-Encoding: {packed[:40]}."
-        raise Refused(415, said, "UnsupportedMediaType", {"Accept-Encoding": "identity"})
+        problem = f"Content-Encoding is not supported, got {packed[:40]!r}. Send the body uncompressed."
+        raise Refused(415, problem, "UnsupportedMediaType", {"Accept-Encoding": "identity"})
     if (data or kind_sent is not None) and (kind_sent or "").partition(";")[0].strip().lower() != JSON:
-        raise Refused(415, f"Send JSON, with the header Content-Type: {JSON}.", "UnsupportedMediaType")
+        raise Refused(
+            415,
+            f"Content-Type must be {JSON}, got {(kind_sent or '')[:100]!r}. Send JSON with this header.",
+            "UnsupportedMediaType",
+        )
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"what was sent cannot be read: {error}.") from None
+        raise InvalidRequest(f"the body is invalid: {error}.") from None
 
 
 def _read(given: str | dict[str, str], kind: Any, what: str) -> object:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{what} cannot be read: {error}.") from None
+        raise InvalidRequest(f"{what} is invalid: {error}.") from None
 
 
 class _Streaming(StreamingResponse):
-    """A stream that is closed when its reader leaves, at once and not when it is next looked at."""
+    """Streaming response whose source is closed as soon as the client disconnects."""
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -114,7 +118,7 @@ class _Streaming(StreamingResponse):
 
 
 async def _without_body(found: Endpoint, answer: object) -> Response:
-    """The answer to HEAD: what GET would say, and nothing of a stream, which nobody would read."""
+    """Return the response to HEAD. A stream is closed without reading from it."""
     if not isinstance(answer, Stream):
         return _response(found, answer)
     await _close(answer.events)

@@ -1,7 +1,7 @@
-"""The turns that run in this process: who runs them, how to stop them, what they wait for.
+"""The turns that run in this process, and their pending approvals.
 
-A turn runs by itself, whoever watches it. What a tool needs a person for waits here as a question, for as long as its
-turn runs, and the first answer counts. Nothing of a turn is kept here once it is over: the store has it.
+A turn runs independently of its watchers. A tool call that needs approval is kept here while its turn runs, and the
+first answer counts. Nothing is kept after a turn has ended: the store has it.
 """
 
 import asyncio
@@ -33,33 +33,33 @@ from contextc.web.problems import Refused
 
 log = logging.getLogger(__name__)
 MOST = 1_000
-"""Turns that may run at once."""
+"""Maximum number of concurrent turns."""
 LAST_MODELS = 10_000
 PATIENCE = 10.0
-"""Seconds that turns get to come to their end when the server stops."""
+"""Seconds that turns have to end when the server stops."""
 GRACE = 5.0
-"""Seconds that a turn which is attended runs on when nobody follows it any more."""
+"""Seconds that an attended turn continues without a follower."""
 WORD = 3_600.0
-"""Seconds that such a turn waits for the word of a person who has left."""
+"""Seconds that such a turn waits for a pending approval."""
 RECORDED = "replay"
-NOTHING = "There is nothing to answer: nobody has said anything since the last answer, and nothing waits."
-ENDING = "The server is ending."
-STOPPED = "It was stopped before it had begun. Nothing of it was stored."
+NOTHING = "Nothing to answer: no message was added since the last answer, and no input is queued. Send input."
+ENDING = "The server is stopping. Retry later."
+STOPPED = "The turn was cancelled before it started. Nothing was stored."
 LATE, CHANGED = "UnknownApproval", "ApprovalChanged"
-"""The kinds of refusal that an answer meets which comes too late, or which is about something else."""
+"""Error kinds of a decision that is too late, or that is about a changed call."""
 NOT_PENDING = "No pending approval {!r}: already answered, or the turn has ended."
 OTHERWISE = (
-    "Approval {!r}: the hash does not match what would run now, got {!r}. Load the conversation again, and answer with "
-    "the hash of what it shows."
+    "Approval {!r}: the hash does not match the current preview, got {!r}. Reload the conversation and answer with its "
+    "hash."
 )
-ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Stop or answer it there."
+ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Cancel it or answer it there."
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A call that waits for a person's word: what it would do, in words and line by line.
+    """A pending approval of a tool call, with a preview: `what` as text and `lines` in detail.
 
-    `id` is this approval's own, and unguessable; `call` is the model's name of the call, which it may use again.
-    `hash` is of the name, the arguments, `what` and `lines`: of exactly what is shown.
+    `id` is unique and unguessable. `call` is the model's id of the call, which may be reused. `hash` covers the name,
+    the arguments, `what` and `lines`: exactly what is displayed.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class Question:
-    """A call that somebody is asked about. `answer` is what they say."""
+    """A pending approval. `answer` receives the decision."""
 
     def __init__(self, approval: str, call: ToolCall) -> None:
         self.approval, self.call = approval, call
@@ -80,7 +80,7 @@ class Question:
 
 
 class Asker(Questions):
-    """Asks about the calls of one conversation: questions are open until they are answered or their turn has ended."""
+    """Registers the approvals of one conversation. Each is pending until it is answered or its turn has ended."""
 
     def __init__(self, questions: dict[str, dict[str, Question]], conversation: str) -> None:
         self._questions, self._conversation = questions, conversation
@@ -99,7 +99,7 @@ class Asker(Questions):
 
 
 class Begun(Struct, frozen=True):
-    """A turn that runs; its events come after number `after`. `attended` says that it ends if nobody follows it."""
+    """A running turn; its events come after number `after`. An `attended` turn ends if it has no follower."""
 
     turn: Turn
     after: int
@@ -107,8 +107,9 @@ class Begun(Struct, frozen=True):
 
 
 class Asked:
-    """A turn that was asked for, from then on until it has ended, and those that followed it. It can be stopped at any
-    time, also while its line is being opened.
+    """A requested turn and its follow-up turns, from the request until they have ended.
+
+    It can be stopped at any time, also while its executor is being opened.
     """
 
     def __init__(self, conversation: str) -> None:
@@ -127,6 +128,8 @@ class Asked:
 
 
 class Running:
+    """Starts, follows and stops the turns of this process."""
+
     def __init__(self, store: Store, make: Make, *, agent: str, model: str | None, root: Path) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
         self.lines = Lines(make)
@@ -141,11 +144,11 @@ class Running:
 
     @property
     def turns(self) -> list[str]:
-        """The conversations in which a turn runs here."""
+        """Conversations with a running turn in this process."""
         return list(self._turns)
 
     def turn(self, conversation: str) -> Begun | None:
-        """The turn that runs here, if one does."""
+        """Return the running turn of this process, if any."""
         begun = self._turns.get(conversation)
         return begun if begun is not None and not begun.turn.done else None
 
@@ -158,13 +161,17 @@ class Running:
         resume: bool = False,
         attended: bool = False,
     ) -> Begun:
-        """Begin a turn, and return when it has begun. What keeps it from beginning is raised."""
+        """Start a turn, and return when it has started. Raises the error that prevents it."""
         if self._closing or len(self._asked) >= MOST:
-            raise Refused(503, ENDING if self._closing else "The server is at work on too much.", "Overloaded")
+            raise Refused(
+                503,
+                ENDING if self._closing else f"The server runs its maximum of {MOST:,} turns. Retry later.",
+                "Overloaded",
+            )
         begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
         asked = Asked(conversation)
         task = asyncio.get_running_loop().create_task(
-            self._run(asked, given, model, resume, attended, begun), name=f"the turn of {conversation}"
+            self._run(asked, given, model, resume, attended, begun), name=f"turn of {conversation}"
         )
         self._asked[task] = asked
         task.add_done_callback(self._asked.pop)
@@ -179,7 +186,7 @@ class Running:
         attended: bool,
         begun: "asyncio.Future[Begun]",
     ) -> None:
-        """One turn, and those that follow it, from beginning to end."""
+        """Run one turn and its follow-up turns to their end."""
         conversation = asked.conversation
         try:
             spec = await self._spec(conversation, model)
@@ -200,7 +207,7 @@ class Running:
             if begun.done():
                 raise
             begun.set_exception(error if isinstance(error, Exception) else Refused(503, ENDING, "Overloaded"))
-            begun.exception()  # who asked may have left
+            begun.exception()  # the caller may have gone
         finally:
             if (found := self._turns.get(conversation)) is not None and found.turn is asked.turn:
                 del self._turns[conversation]
@@ -211,19 +218,19 @@ class Running:
             raise Refused(status, why, kind)
 
     async def check(self, conversation: str, model: str | None) -> None:
-        """Raise what would keep a turn from beginning because of whom it asks."""
+        """Raise the error that a turn with this model would raise at its start."""
         async with self.lines.use(await self._spec(conversation, model)):
             pass
 
     def cancel(self, conversation: str) -> bool:
-        """Stop what runs here, or is about to; False where nothing does. What was said so far stays."""
+        """Cancel the running or starting turn; return False if there is none. Partial output is kept."""
         found = [asked for asked in self._asked.values() if asked.conversation == conversation and not asked.is_over]
         for asked in found:
             asked.stop()
         return bool(found)
 
     async def displace(self, conversation: str) -> None:
-        """Stop a turn that a page began, because it, or another one, begins the next; come back when it has ended."""
+        """Cancel an attended turn because a client starts the next one, and wait for its end."""
         begun = self.turn(conversation)
         if begun is not None and begun.attended:
             begun.turn.cancel()
@@ -231,9 +238,9 @@ class Running:
 
     @contextmanager
     def following(self, begun: Begun) -> Generator[None]:
-        """Somebody follows a turn. One that is attended is stopped when all have left it, and nobody comes back.
+        """Count a follower of a turn. An attended turn is cancelled when all followers have left and none returns.
 
-        So a page that is closed, or whose reader says stop, ends what it began; one that is loaded again goes on.
+        So closing a client ends its turn, and reloading it does not.
         """
         conversation = begun.turn.conversation
         self._followers[conversation] = self._followers.get(conversation, 0) + 1
@@ -247,7 +254,7 @@ class Running:
                 asyncio.get_running_loop().call_later(GRACE, self._look_after, begun, WORD)
 
     def _look_after(self, begun: Begun, patience: float) -> None:
-        """Stop a turn that nobody follows. One that has asked for a person's word waits for it, if not for ever."""
+        """Cancel a turn without followers. With a pending approval it waits for `patience` seconds first."""
         conversation = begun.turn.conversation
         if conversation in self._followers or begun.turn.done:
             return
@@ -257,7 +264,7 @@ class Running:
             begun.turn.cancel()
 
     async def queue(self, conversation: str, text: str, kind: QueueKind) -> Queued:
-        """Have input wait, to steer the turn that runs or to follow it. Raises `UnknownConversation`."""
+        """Queue input, to steer the running turn or to follow it. Raises `UnknownConversation`."""
         message = as_message(text, self.agent)
 
         def work() -> Queued:
@@ -269,15 +276,15 @@ class Running:
         return queued
 
     async def compact(self, conversation: str, model: str | None = None) -> Compaction | None:
-        """Have what is old summed up now; None where there is nothing to sum up. Raises `UnknownConversation`."""
+        """Compact a conversation now; return None if there is nothing to compact. Raises `UnknownConversation`."""
         await durable(self.store.conversation, conversation)
         async with self.lines.use(await self._spec(conversation, model)) as executor:
             return await executor.compact(conversation)
 
-    # ── what they wait for ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def approvals(self, conversation: str) -> list[Approval]:
-        """What waits for a person's word. It reads files: not for the event loop."""
+        """Return the pending approvals. Blocking: reads files for previews."""
         questions = list(self._questions.get(conversation, {}).values())
         return [self._shown(question) for question in questions if not question.answer.done()]
 
@@ -296,14 +303,14 @@ class Running:
         )
 
     async def answer_shown(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
-        """Say yes or no to what was shown; refused where the call would do something else by now."""
+        """Answer an approval as previewed. Rejected if the preview has changed."""
         shown = await durable(self._shown, self._question(conversation, id))
         if shown.hash != hash:
             raise Refused(409, OTHERWISE.format(id, hash[:100]), CHANGED)
         self.answer(conversation, id, approve, why)
 
     def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
-        """Say yes or no to a call, with the reason, which the model is told."""
+        """Approve or deny a call. The model gets the reason `why`."""
         self._question(conversation, id).answer.set_result(approve or why or False)
 
     def is_pending(self, conversation: str, id: str) -> bool:
@@ -318,18 +325,18 @@ class Running:
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _spec(self, conversation: str, wanted: str | None) -> str:
-        """Whom to ask: who is named, else who was asked last in this conversation, else the server's."""
+        """Return the model to use: the given one, else the last one of this conversation, else the server's."""
         known = (wanted or "").strip() or self._models.get(conversation)
         return known or await durable(self._stored_model, conversation) or self.model
 
     def _stored_model(self, conversation: str) -> str:
-        """Who was asked last, as the store has it; recordings are not told by their name."""
+        """Return the last model according to the store. Recordings are skipped, because their file is not stored."""
         with suppress(ContextcError):
             found = self.store.read(lambda tx: last_steps(tx, [head(tx, conversation).conversation]))
             for step in found.values():
                 if step.provider != RECORDED:
                     spec = f"{step.provider}:{step.model}"
-                    find(spec)  # that there still is such a one
+                    find(spec)  # raises if it no longer exists
                     return spec
         return ""
 
@@ -340,14 +347,14 @@ class Running:
             self._models.popitem(last=False)
 
     async def close(self) -> None:
-        """Bring every turn to its end, and close the lines."""
+        """Stop every turn, and close the executors."""
         self._closing = True
         for asked in self._asked.values():
             asked.stop()
         if self._asked:
             _, late = await asyncio.wait(set(self._asked), timeout=PATIENCE)
             for task in late:
-                log.warning("%s did not end in time", task.get_name())
+                log.warning("%s did not end within %s seconds", task.get_name(), PATIENCE)
                 task.cancel()
         await self.lines.close()
 

@@ -1,7 +1,7 @@
-"""The application behind uvicorn: on a socket that is open already, and stopped without waiting for those who listen.
+"""The uvicorn server: it runs on an open socket and stops without waiting for event streams.
 
-A signal ends it: streams are told first (`desk.ending`), requests get a few seconds to end, then running turns are
-brought to theirs, so that what was said stays.
+On a signal, streams end first (`desk.ending`). Requests get a few seconds to finish. Then running turns are stopped in
+order, so that their partial output is stored.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from contextc.web.desk import Desk
 
 PATIENCE = 3
 TICKS = 10
-"""Ticks of uvicorn, each 0.1 s, between two looks at pending connections."""
+"""Ticks of uvicorn, each 0.1 s, between two checks of pending connections."""
 LARGEST_HEAD = 64 << 10
 BACKLOG = 2048
 MOST = 65_535
 
 
 class Server(uvicorn.Server):
-    """Ends as wanted, not as killed: a signal that asks it to stop is answered with exit code 0."""
+    """uvicorn server that exits with code 0 on a stop signal."""
 
     def __init__(self, config: uvicorn.Config, desk: Desk, connections: Connections, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
         self.connections = connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit  # asked twice, it does not wait for anybody
+        self.force_exit = self.should_exit  # a second signal stops without waiting
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -51,16 +51,17 @@ class Server(uvicorn.Server):
 
 
 def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
-    """A server for an application; `run([listen(…)])` runs it until it is told to stop. `ready` is called when it can
-    be asked, and stopped.
+    """Return a server for an application. `run([listen(…)])` runs it until a stop signal.
+
+    `ready` is called when it accepts requests and signals.
     """
     connections = Connections()
     config = uvicorn.Config(
         app,
-        http=connections.protocol,  # pyright: ignore[reportArgumentType]  # whatever makes a protocol will do
+        http=connections.protocol,  # pyright: ignore[reportArgumentType]  # any factory of protocols works
         ws="none",
         log_level="warning",
-        access_log=False,  # a log of addresses would hold what is in them
+        access_log=False,  # URLs contain names of conversations
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=PATIENCE,
@@ -70,16 +71,15 @@ def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at an address. Port 0 is any that is free."""
+    """Return a listening socket. Port 0 selects any free port."""
     if not 0 <= port <= MOST:
-        raise InvalidSetting(f"--port {port}: ports are 0 to {MOST}; 0 takes any that is free.")
+        raise InvalidSetting(f"port must be 0 to {MOST}", got=port, fix="Use 0 for any free port.")
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=kind, backlog=BACKLOG)
     except socket.gaierror as error:
-        raise InvalidSetting(f"--host {host}: there is no such address on this machine: {error.strerror}.") from error
+        problem = f"host: address not found on this machine ({error.strerror})"
+        raise InvalidSetting(problem, got=host, fix="Use 127.0.0.1 for this machine only.") from error
     except OSError as error:
-        raise InvalidSetting(
-            f"Nobody can listen on {host}:{port}: {error.strerror}. Another server may be there already. "
-            "Give another port: --port 0 takes any that is free."
-        ) from error
+        problem = f"cannot listen on {host}:{port}: {error.strerror}. Another server may use this port"
+        raise InvalidSetting(problem, fix="Use another port; 0 selects any free port.") from error

@@ -1,7 +1,7 @@
-"""Where a conversation stands, for whoever opens it: everything a page needs before it follows the events.
+"""Current state of a conversation: everything that a client needs before it follows the events.
 
-What the store says comes from one view of it: `pending` holds exactly what was told up to `last_event`, so a page that
-follows the events from there misses nothing and shows nothing twice.
+The stored part is read in one transaction: `pending` is the streamed reply up to `last_event`. So a client that follows
+the events from there misses nothing and shows nothing twice.
 """
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from contextc.web.running import Approval
 
 
 class RunningTurn(Struct, frozen=True, kw_only=True):
-    """A turn that runs now: its number, the step it is at, when it began, and whom it asks."""
+    """The running turn: its number, current step, start time, and model."""
 
     turn: int
     step: int
@@ -33,7 +33,7 @@ class RunningTurn(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """Input that waits, to steer the turn that runs or to follow it."""
+    """Queued input, to steer the running turn or to follow it."""
 
     number: int
     kind: QueueKind
@@ -41,16 +41,14 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 
 class Pending(Struct, frozen=True, kw_only=True):
-    """A reply that is on its way, as far as it has come."""
+    """The received part of a streaming reply."""
 
     uid: str
     parts: tuple[AnyPart, ...]
 
 
 class Gauge(Struct, frozen=True, kw_only=True):
-    """How full the context was at the last request, in tokens of the whole input, and what the conversation has cost in
-    dollars.
-    """
+    """Context use of the last request, in tokens of the whole input, and the cost of the conversation in dollars."""
 
     used: int
     available: int
@@ -59,7 +57,7 @@ class Gauge(Struct, frozen=True, kw_only=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """What the store says, seen at one moment."""
+    """The stored part of the state, read in one transaction."""
 
     name: str
     title: str
@@ -82,7 +80,7 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 
 class View(Stored, frozen=True, kw_only=True):
-    """A conversation and where it stands. `running` is null where no turn of this server's agent runs."""
+    """A conversation and its state. `running` is null if no turn of this server's agent runs."""
 
     approvals: list[Approval]
     gauge: Gauge | None
@@ -90,11 +88,11 @@ class View(Stored, frozen=True, kw_only=True):
 
 
 def view(desk: Desk, name: str) -> View:
-    """Raises `UnknownConversation`."""
+    """Return the state of a conversation. Raises `UnknownConversation`."""
     agent = desk.options.agent
     stored = desk.store.read(lambda tx: _stored(tx, name, agent))
     if stored.running is not None and desk.running.turn(name) is None:
-        desk.last_turn(name)  # is closed where its process has ended
+        desk.last_turn(name)  # closes it if its process has ended
         stored = desk.store.read(lambda tx: _stored(tx, name, agent))
     return View(
         **{field: getattr(stored, field) for field in stored.__struct_fields__},

@@ -1,7 +1,7 @@
-"""Who watches which conversation, to be told when there is nothing more to watch: it was deleted.
+"""Notification of event streams when their conversation is deleted.
 
-A stream of events has no end of its own. Whoever deletes a conversation says so here, and its streams end at once; what
-another process deletes is found by the thread that looks for its events (`executor.watching`).
+An event stream has no end of its own. A deletion in this process ends the streams at once. Deletions by other processes
+are found by the thread that polls for events (`executor.watching`).
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from contextc.store import Store
 
 
 class Watchers:
+    """The open event streams, by conversation."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._leaving: dict[str, set[asyncio.Event]] = {}
@@ -20,12 +22,12 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """How many watch something."""
+        """Number of open streams."""
         return sum([len(each) for each in self._leaving.values()])
 
     @contextmanager
     def watching(self, conversation: str) -> Generator[asyncio.Event]:
-        """An event that is set when the conversation is deleted."""
+        """Yield an event that is set when the conversation is deleted."""
         self._loop = asyncio.get_running_loop()
         gone = asyncio.Event()
         self._leaving.setdefault(conversation, set()).add(gone)
@@ -38,11 +40,11 @@ class Watchers:
                 del self._leaving[conversation]
 
     def deleted(self, conversation: str) -> None:
-        """Say that a conversation is gone. From any thread."""
+        """Notify the streams of a deleted conversation. Thread-safe."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell, conversation)
 
     def _tell(self, conversation: str) -> None:
         for gone in self._leaving.get(conversation, ()):
             gone.set()
-        hub(self._store).look(conversation)  # they wait for events, and wake up
+        hub(self._store).look(conversation)  # wake the streams, which wait for events

@@ -1,1 +1,1 @@
-"""The endpoints, one file a noun. A file that is put here is served."""
+"""API endpoints, one module for each resource. Every module in this package is imported and served."""

@@ -1,7 +1,7 @@
-"""For AG-UI clients: a run is asked for, and its events come back. `HttpAgent` talks to this address without a change.
+"""Endpoint for AG-UI clients: starts a run and streams its events. `HttpAgent` works without changes.
 
-The record is the server's: of the messages that a client sends along, only those count that a person said last and that
-are not in it yet. Nothing is rewritten. A client without any joins: it is shown what there is, and what happens.
+The store is authoritative: of the messages that a client sends, only the last user messages count that are not stored
+yet. Nothing is rewritten. A client without new messages gets a snapshot and the events of the running turn.
 """
 
 from collections.abc import AsyncGenerator
@@ -24,11 +24,11 @@ from contextc.web.streams.agui_messages import read, shown
 from contextc.web.streams.sse import event_number, followed
 
 SHOWN = 1_000
-"""Messages that a client is shown which joins."""
+"""Maximum number of messages in a snapshot."""
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """The answer to an interrupt: `payload` is `{"approved": true}`, or has a `why`."""
+    """The answer to an interrupt: `payload` is `{"approved": true}`, or has a reason `why`."""
 
     interruptId: str
     status: str
@@ -55,7 +55,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 @endpoint("POST", "/agui", media_type="text/event-stream")
 async def run(desk: Desk, body: Run) -> Stream:
-    """Run an agent, and tell it in AG-UI's events."""
+    """Run an agent and stream its events as AG-UI events."""
     telling = OneRun(body.threadId, body.runId)
     if body.resume:
         begun, after = _answered(desk, body)
@@ -75,7 +75,7 @@ async def run(desk: Desk, body: Run) -> Stream:
 
 
 def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
-    """What is new, and what there is."""
+    """Return the new messages and the stored ones."""
     theirs = read(body.messages)
     check(theirs)
     try:
@@ -86,27 +86,27 @@ def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
 
 
 def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
-    """The turn that goes on because a person has answered, and after which event."""
+    """Apply decisions on approvals. Return the turn and the event number to continue from."""
     begun, after = desk.running.turn(body.threadId), 0
     words: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
         if (told := event_number(number)) is None:
-            raise InvalidRequest(f"there is no interrupt {each.interruptId!r}.", path="resume")
+            raise InvalidRequest("interrupt not found", path="resume", got=each.interruptId)
         if begun is None or not desk.running.is_pending(body.threadId, approval):
             raise Refused(409, NOT_PENDING.format(approval), LATE)
         said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and said.get("approved") is True
         words.setdefault(approval, (approve, str(said.get("why") or "")))
         after = told
-    assert begun is not None, "each of these answers is waited for"
-    for approval, (approve, why) in words.items():  # all of them, or none
+    assert begun is not None, "every decision has a pending approval"
+    for approval, (approve, why) in words.items():  # all or none
         desk.running.answer(body.threadId, approval, approve, why)
     return begun, after
 
 
 async def _joined(desk: Desk, begun: Begun, telling: OneRun) -> AsyncGenerator[bytes]:
-    """What there was before the turn, and then the turn from its beginning."""
+    """Stream a snapshot from before the turn, then the turn from its start."""
 
     def before() -> list[Message]:
         started = desk.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
@@ -118,5 +118,5 @@ async def _joined(desk: Desk, begun: Begun, telling: OneRun) -> AsyncGenerator[b
 
 
 async def _only_shown(telling: OneRun, ours: list[Message]) -> AsyncGenerator[bytes]:
-    """A run in which nothing is to be done."""
+    """Stream a snapshot and the end of a run without a turn."""
     yield telling.begin(shown(ours[-SHOWN:])) + telling.nothing()

@@ -1,6 +1,6 @@
-"""Media bytes. They come from models, tools and other people, so they are never run: no page, no script, no drawing.
+"""Bytes of media parts. They are untrusted, so browsers must never execute them: no HTML, scripts or SVG.
 
-Pictures made of dots may be shown; everything else is a file to be saved.
+Raster images are displayed; everything else is a download.
 """
 
 from msgspec import Struct
@@ -20,16 +20,16 @@ HEADERS = {
 
 
 class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What its message says that it is: its `mime_type`."""
+    """`type` is the `mime_type` of the media part."""
 
     type: str = SAVED
 
 
 @endpoint("GET", "/blobs/{blob}", media_type="*/*")
 def blob(desk: Desk, blob: str, query: Kind) -> Content:
-    """The bytes of a media part, by its `blob`. PNG, JPEG, GIF and WebP are shown, everything else is saved."""
+    """Return the bytes of a media part by its `blob`. PNG, JPEG, GIF and WebP are displayed, others are downloads."""
     try:
-        data = desk.store.blob(blob if blob.isprintable() else "")  # not every store takes every character
+        data = desk.store.blob(blob if blob.isprintable() else "")  # some stores reject some characters
     except InvalidInput as error:
         raise Refused(404, str(error), "UnknownBlob") from error
     if query.type in SHOWN:

@@ -1,7 +1,7 @@
-"""The branches of a conversation, and whatever makes one: forks, rewinds, edits. And what is cut, kept and written out.
+"""Branches of a conversation: fork, rewind, edit, switch; and reset, pins and export.
 
-Nothing here takes anything away. What changes the line of a conversation waits for no turn: where one runs, it is
-refused, because that turn would go on writing on another line than it began on.
+Nothing is deleted here. Operations that change the current branch are rejected while a turn runs, because the turn
+would continue on another branch than it started on.
 """
 
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -25,21 +25,21 @@ from contextc.web.endpoint import Nothing, Stream, endpoint
 from contextc.web.view import View, view
 
 LINES = 200
-"""How many lines of an export are read at once."""
+"""Lines of an export that are read at once."""
 WORDS = 80
-"""How many characters of a branch's first words are told."""
+"""Characters of a branch's excerpt."""
 Seq = Annotated[int, Meta(ge=1)]
 
 
 class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `name` of the new conversation, and the message it shares everything up to: its seq, uid or id."""
+    """The `name` of the new conversation, and `at`, the last shared message: its seq, uid or id."""
 
     name: str
     at: str | int | None = None
 
 
 class Rewind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The message to go on from: its seq (0: from the start), uid or id."""
+    """The message to continue from: its seq (0: the start), uid or id."""
 
     to: str | int
 
@@ -58,8 +58,9 @@ class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Line(Branch, frozen=True, kw_only=True):
-    """A branch and its first words of its own: what it says where it parts from the line it comes from, or, of the
-    first branch, where others part from it. Empty where nothing was said there yet.
+    """A branch with an excerpt `words` of its first own message.
+
+    For the first branch, it is the message at which others branch off. Empty if there is no message yet.
     """
 
     words: str
@@ -67,7 +68,7 @@ class Line(Branch, frozen=True, kw_only=True):
 
 @endpoint("GET", "/conversations/{name}/branches")
 def branches(desk: Desk, name: str) -> list[Line]:
-    """Every line of a conversation, oldest first. One of them is current."""
+    """List the branches of a conversation, oldest first. One of them is current."""
     found = desk.store.branches(name)
     places = {branch.number: place(branch.number, _parts_at(branch, found)) for branch in found}
     said = desk.store.read(lambda tx: messages_at(tx, places.values()))
@@ -78,7 +79,7 @@ def branches(desk: Desk, name: str) -> list[Line]:
 
 
 def _parts_at(branch: Branch, all: list[Branch]) -> int:
-    """The message at which a branch goes its own way."""
+    """Return the seq of the message at which a branch diverges."""
     if any(each.number == branch.parent for each in all):
         return branch.base + 1
     leave = [each.base + 1 for each in all if each.parent == branch.number and each.base >= branch.base]
@@ -91,14 +92,14 @@ def _beginning(message: Message | None) -> str:
 
 @endpoint("POST", "/conversations/{name}/fork", status=201)
 def fork(desk: Desk, name: str, body: Fork) -> Overview:
-    """A new conversation that shares everything up to a message; without one, everything. It copies nothing."""
+    """Create a conversation that shares all messages up to `at`, or all. Nothing is copied."""
     desk.store.fork(name, body.name, at=body.at)
     return desk.store.overview(body.name)
 
 
 @endpoint("POST", "/conversations/{name}/rewind")
 def rewind(desk: Desk, name: str, body: Rewind) -> View:
-    """Go on from an earlier message. What came after it stays, on its own branch."""
+    """Continue from an earlier message. Later messages are kept on their own branch."""
     with _no_turn(desk, name):
         desk.store.rewind(name, body.to)
     return view(desk, name)
@@ -106,14 +107,14 @@ def rewind(desk: Desk, name: str, body: Rewind) -> View:
 
 @endpoint("POST", "/conversations/{name}/edit")
 def edit(desk: Desk, name: str, body: Edit) -> Message:
-    """Put another text in the place of one, on a new branch. What followed stays, on the branch it is on."""
+    """Replace the text of a message, on a new branch. Later messages are kept on the old branch."""
     with _no_turn(desk, name):
         return desk.store.edit(name, body.seq, edited(desk.store, name, body.seq, body.text))
 
 
 @endpoint("POST", "/conversations/{name}/switch")
 def switch(desk: Desk, name: str, body: Switch) -> View:
-    """Go on from the end of another branch."""
+    """Make another branch current."""
     with _no_turn(desk, name):
         desk.store.switch(name, body.branch)
     return view(desk, name)
@@ -121,7 +122,7 @@ def switch(desk: Desk, name: str, body: Switch) -> View:
 
 @endpoint("POST", "/conversations/{name}/reset")
 def reset(desk: Desk, name: str, body: Nothing) -> View:
-    """Clear the context: what was said so far stays in the record, and no model is sent it any more."""
+    """Clear the context: existing messages stay stored, but are no longer sent to a model."""
     with _no_turn(desk, name):
         desk.store.reset(name)
     return view(desk, name)
@@ -129,23 +130,23 @@ def reset(desk: Desk, name: str, body: Nothing) -> View:
 
 @endpoint("POST", "/conversations/{name}/pin")
 def pin(desk: Desk, name: str, body: Pin) -> View:
-    """Keep a message from ever being cut away; a call is kept with its results."""
+    """Pin a message, so that it is never trimmed. A tool call is pinned with its results."""
     desk.store.pin(name, body.seq)
     return view(desk, name)
 
 
 @endpoint("POST", "/conversations/{name}/unpin")
 def unpin(desk: Desk, name: str, body: Pin) -> View:
-    """Let a message be cut away again, when there is no room."""
+    """Unpin a message, so that it may be trimmed."""
     desk.store.unpin(name, body.seq)
     return view(desk, name)
 
 
 @endpoint("GET", "/conversations/{name}/export", media_type="application/x-ndjson")
 async def export(desk: Desk, name: str) -> Stream:
-    """A conversation with its branches and media as JSON Lines; `contextc import` takes it in again."""
+    """Export a conversation with its branches and media as JSON Lines, which `contextc import` reads."""
     lines = export_lines(desk.store, name)
-    first = await durable(_some, lines)  # what is wrong with it is told before anything else is
+    first = await durable(_some, lines)  # errors are raised before the response starts
     saved = f"attachment; filename*=UTF-8''{quote(name, safe='')}.jsonl"
     return Stream(_rest(first, lines), "application/x-ndjson", {"Content-Disposition": saved})
 
@@ -163,7 +164,7 @@ async def _rest(first: bytes, lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
 
 @contextmanager
 def _no_turn(desk: Desk, name: str) -> Generator[None]:
-    """The conversation to ourselves; `ConversationBusy` where a turn of this server's agent runs."""
-    desk.store.conversation(name)  # that there is one: a lease would begin it
+    """Hold the lease of the conversation. Raises `ConversationBusy` while a turn of this server's agent runs."""
+    desk.store.conversation(name)  # raises if it does not exist: a lease would create it
     with desk.store.lease(name, desk.options.agent):
         yield

@@ -1,4 +1,4 @@
-"""Conversations: the list of them, new ones, one as it stands, and the end of one."""
+"""Conversations: list, create, get and delete."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from contextc.web.view import View, view
 
 
 class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`search`: those alone that have these words. `before` is `next` of the page before this one."""
+    """`search` selects conversations that contain a text. `before` is `next` of the previous page."""
 
     search: str = ""
     before: str = ""
@@ -21,9 +21,9 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Conversations(Struct, frozen=True, kw_only=True):
-    """A page of the list. Where there is `more`, it begins with `before=` what `next` says.
+    """A page of the list. If there is `more`, the next page has `before` set to `next`.
 
-    A search reads so many messages at once and no more: a page may have nothing, and there may still be more.
+    A search reads a limited number of messages per page, so a page may be empty although there is more.
     """
 
     conversations: list[Overview]
@@ -32,21 +32,21 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
 
 class Beginning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Without a name, it is named for the time."""
+    """Without a name, the current time is the name."""
 
     name: str | None = None
 
 
 @endpoint("GET", "/conversations")
 def listing(desk: Desk, query: Wanted) -> Conversations:
-    """The conversations, the one that was last spoken in first."""
+    """List conversations, most recently active first."""
     page = desk.store.overviews(search=query.search, before=query.before, limit=query.limit)
     return Conversations(conversations=page.found, more=bool(page.next), next=page.next)
 
 
 @endpoint("POST", "/conversations", status=201)
 def begin(desk: Desk, body: Beginning) -> Overview:
-    """Begin a conversation in which nothing was said yet."""
+    """Create an empty conversation."""
     if body.name is not None:
         desk.store.begin(body.name)
         return desk.store.overview(body.name)
@@ -56,19 +56,19 @@ def begin(desk: Desk, body: Beginning) -> Overview:
         except ConversationExists:
             continue
         return desk.store.overview(name)
-    raise AssertionError("there is always another name")
+    raise AssertionError("names_by_time() never ends")
 
 
 @endpoint("GET", "/conversations/{name}")
 def look(desk: Desk, name: str) -> View:
-    """A conversation and where it stands; its events go on after `last_event`."""
+    """Return a conversation and its state. New events follow `last_event`."""
     return view(desk, name)
 
 
 class Deleted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`pending_erasure` is there where the content is still in the files of the store: another program reads from them.
+    """`pending_erasure` is present if the content is still in the store's files, because another program reads them.
 
-    The store removes it as soon as that is over.
+    The store erases it as soon as possible.
     """
 
     pending_erasure: int = 0
@@ -76,9 +76,9 @@ class Deleted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
 
 @endpoint("DELETE", "/conversations/{name}")
 def delete(desk: Desk, name: str) -> Deleted:
-    """Delete a conversation for good, except what a fork of it still stands on."""
-    desk.store.conversation(name)  # that there is one
-    with desk.store.lease(name, desk.options.agent):  # and no turn that still writes
+    """Delete a conversation permanently, except messages that a fork shares."""
+    desk.store.conversation(name)  # raises if it does not exist
+    with desk.store.lease(name, desk.options.agent):  # raises while a turn runs
         pass
     desk.store.delete(name)
     desk.watchers.deleted(name)

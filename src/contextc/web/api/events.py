@@ -1,4 +1,4 @@
-"""What happens in a conversation, from any number on, in the words of whoever listens."""
+"""The event stream of a conversation, in several vocabularies."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ from contextc.web.streams.vercel import Chunks
 
 
 class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Events after number `after`, as AG-UI's, as our own, or as chunks of the Vercel AI SDK's UI message stream."""
+    """Events after number `after`, as AG-UI events, contextc events, or Vercel AI SDK UI message chunks."""
 
     after: Annotated[int, Meta(ge=0, le=SEQ_MASK)] = 0
     vocabulary: Literal["agui", "contextc", "vercel"] = "agui"
@@ -24,12 +24,12 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @endpoint("GET", "/conversations/{name}/events", media_type="text/event-stream")
 async def events(desk: Desk, name: str, query: Wanted, request: Request) -> Stream:
-    """Everything that happens, as server-sent events: what has happened after number `after`, then what happens.
+    """Stream events as server-sent events: the stored ones after number `after`, then new ones.
 
-    It goes on until the reader leaves, the conversation is deleted or the server ends. The `id` of an event is its
-    number: a reader that reconnects with `Last-Event-ID` goes on where it was.
+    The stream ends when the client disconnects, the conversation is deleted, or the server stops. The `id` of an event
+    is its number: a client that reconnects with `Last-Event-ID` continues after it.
     """
-    await durable(desk.store.conversation, name)  # that there is one
+    await durable(desk.store.conversation, name)  # raises if it does not exist
     return Stream(told(desk, name, first_wanted(request, query.after), _encoder(name, query.vocabulary)))
 
 

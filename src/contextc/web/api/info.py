@@ -1,4 +1,4 @@
-"""What this server is: its version, its store, whom it asks unless told otherwise, and whom it could ask."""
+"""Information on the server: version, store, default model, and known providers."""
 
 from typing import Literal
 
@@ -16,8 +16,9 @@ from contextc.web.endpoint import endpoint
 
 
 class Info(Struct, frozen=True, kw_only=True):
-    """`model` is who is asked unless a conversation or a turn names another; `remark` says why, where nobody chose it,
-    and what is wrong with it, where it cannot be asked. `root` is the folder that tools work in.
+    """`model` is the default model. `remark` is why it was selected, or why it cannot be used.
+
+    `root` is the working directory of tools.
     """
 
     version: str
@@ -33,7 +34,7 @@ class Info(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/info")
 def info(desk: Desk) -> Info:
-    """What this server is, and whom it can ask. No key is ever in it."""
+    """Return information on the server and its providers. It never contains keys."""
     options = desk.options
     model = options.model or read_settings().model.value or LOCAL
     try:

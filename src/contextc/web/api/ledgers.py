@@ -1,4 +1,4 @@
-"""What the other end of a channel knows already, and what it has not been shown yet."""
+"""The ledger of a channel: messages that were sent, and messages that were not sent yet."""
 
 from msgspec import Struct
 
@@ -13,14 +13,14 @@ SHORT = 1_000  # characters of a text
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of the messages that are known: `after` is how many to pass over."""
+    """The page of sent messages: `after` is how many to skip."""
 
     after: After = 0
     limit: Limit = 200
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """An epoch: the request it began with, why, and how many rows of the ledger it came to."""
+    """An epoch: its first request, its reason, and its number of ledger rows."""
 
     epoch: int
     request: int
@@ -40,22 +40,25 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class News(Entry, frozen=True, kw_only=True):
-    """One that the last request did not show. `before`: an earlier one did, on another branch."""
+    """An entry that the last request did not have. `before` is true if an earlier request on another branch had it."""
 
     before: bool
 
 
 class Held(Entry, frozen=True, kw_only=True):
-    """One that was. `acknowledged`: it need not be told again before the conversation can go on, because the session
-    has it, or because the provider keeps none and is sent everything each time.
+    """An entry that was sent.
+
+    `acknowledged` is true if the session has it, or if the provider keeps no session and gets everything each time.
     """
 
     acknowledged: bool
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """`session` is the provider's name for what it keeps, `lost` why it keeps none any more. `unanswered`: a request is
-    on its way, or came to nothing, and the session may hold it. `total` is how many messages are known.
+    """`session` is the provider's session id, and `lost` why it no longer exists.
+
+    `unanswered` is true if a request is running or failed, and the session may contain it. `total` is the number of
+    sent messages.
     """
 
     session: str
@@ -70,7 +73,7 @@ class Ledger(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/conversations/{name}/channels/{channel}/ledger")
 def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
-    """What a model, or a program's session, has been shown, epoch by epoch, and what is news to it."""
+    """Return what was sent on a channel, by epoch, and what was not sent yet."""
     found = channel_at(desk.store, name, channel)
     knows = knowledge(desk.store, found)
     news = knows.news[:MOST_NEWS]

@@ -1,4 +1,4 @@
-"""The messages of a conversation, some at a time; and a message that is put behind them."""
+"""Messages of a conversation: read in pages, and append."""
 
 from typing import Annotated, Literal
 
@@ -16,8 +16,9 @@ Count = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 
 class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """At most `limit` messages: the first ones after message `after`, the last ones before message `before`; or the
-    `last` ones of all. Of another branch than the current one, where one is named.
+    """At most `limit` messages: the first ones after `after`, the last ones before `before`, or the `last` ones of all.
+
+    `branch` selects another branch than the current one.
     """
 
     after: Number = 0
@@ -28,7 +29,7 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Messages(Struct, frozen=True, kw_only=True):
-    """Messages in order; each has its number in `seq`. `length` is how many the branch has in all."""
+    """Messages in order, numbered by `seq`. `length` is the total number of messages on the branch."""
 
     messages: list[Message]
     length: int
@@ -36,10 +37,10 @@ class Messages(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole `message`, or a `text` that somebody says.
+    """A complete `message`, or a `text` with a `role`.
 
-    With a `key`, the same message sent again is stored once. `parent` is the message that this one has to follow: its
-    seq, uid or id; where something else has come behind it, this one is refused.
+    With a `key`, retries store the message only once. `parent` is the message that must be the last one: its seq, uid
+    or id. Otherwise the append is rejected.
     """
 
     message: Message | None = None
@@ -51,11 +52,11 @@ class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @endpoint("GET", "/conversations/{name}/messages")
 def messages(desk: Desk, name: str, query: Wanted) -> Messages:
-    """Some messages of a conversation, in order."""
+    """Return messages of a conversation, in order."""
     before, limit = query.before, query.limit
     if query.last is not None:
         if query.before is not None or query.after:
-            raise InvalidInput("Ask for the `last` messages, or for those `after` or `before` one, not for both.")
+            raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
     found = desk.store.read(
         lambda tx: chain.window(tx, name, after=query.after, before=before, limit=limit, branch=query.branch)
@@ -65,8 +66,8 @@ def messages(desk: Desk, name: str, query: Wanted) -> Messages:
 
 @endpoint("POST", "/conversations/{name}/messages", status=201)
 def say(desk: Desk, name: str, body: Said) -> Message:
-    """Put a message at the end of a conversation, which is made if it is new. No turn begins."""
+    """Append a message to a conversation, which is created if needed. No turn starts."""
     if (body.message is None) == (body.text is None):
-        raise InvalidInput("Send a `message`, or a `text`: one of them.")
+        raise InvalidInput("exactly one of message and text is required", fix="Send one of them.")
     said = body.message or (user if body.role == "user" else system)(body.text or "")
     return desk.store.append(name, said, key=body.key, parent=body.parent)

@@ -1,4 +1,4 @@
-"""The next request, foretold: what a model would see now, or after an edit or a rewind, and what that would cost."""
+"""Preview of the next request, also after an edit or a rewind, with its cost."""
 
 from typing import Annotated, Literal
 
@@ -21,14 +21,14 @@ from contextc.web.channels import channel_at
 from contextc.web.desk import Desk
 from contextc.web.endpoint import endpoint
 
-UNTOLD = "dynamic fragments are the program's own, and are not foretold"
+UNTOLD = "dynamic prompt fragments are not part of this preview"
 
 
 class Asked(Struct, frozen=True, forbid_unknown_fields=True):
-    """`channel` is one that was spoken on before, `model` a provider and a model; without either it is for whoever was
-    asked last. `edit` and `text`: as if that message said something else. `rewind`: as if the conversation ended with
-    that message. `after`, `limit`, `only`, `search`, `width` and `parts` are for the lines, as of a request that was
-    sent.
+    """`channel` is an existing channel and `model` a provider and a model; without either, the last channel is used.
+
+    `edit` and `text` preview an edit of that message. `rewind` previews a rewind to that message. `after`, `limit`,
+    `only`, `search`, `width` and `parts` select lines, as for a sent request.
     """
 
     channel: str = ""
@@ -46,11 +46,11 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
 
 @endpoint("GET", "/conversations/{name}/next")
 def show_next(desk: Desk, name: str, query: Asked) -> NextView:
-    """What the next request would be. Nothing is stored, and nothing is sent."""
+    """Return the next request without storing or sending anything."""
     if (query.edit is None) != (query.text is None):
-        raise InvalidSetting("An edit takes both: `edit` is the message, `text` what it is to say.")
+        raise InvalidSetting("edit and text must be given together", fix="Send both: the message and its new text.")
     if query.channel and query.model:
-        raise InvalidSetting("A channel has its model: name one of them, `channel` or `model`.")
+        raise InvalidSetting("channel and model cannot be combined", fix="Send one of them: a channel has a model.")
     provider, before = _whom(desk, name, query.channel, query.model)
     last = last_budget(desk.store, before) if before is not None else None
     words, tools = _first(desk, provider) if before is None else (None, None)
@@ -89,7 +89,7 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
 
 
 def _first(desk: Desk, provider: Provider) -> tuple[str, list[Tool]]:
-    """What whoever was never asked would be told first by this server's agent, besides the conversation."""
+    """Return the system prompt and tools that this server's agent would send to a new channel."""
     options = desk.options
     found = tools_of(choice(provider, options.tools), options.root)
     tools = [each.tool for each in found]
@@ -105,7 +105,7 @@ def _first(desk: Desk, provider: Provider) -> tuple[str, list[Tool]]:
 
 
 def _whom(desk: Desk, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
-    """Whom it is for, and the channel that was spoken on before, if there is one."""
+    """Return the provider, and the existing channel if there is one."""
     if channel:
         before = channel_at(desk.store, name, channel)
         return provider_of(desk.store, before), before

@@ -1,4 +1,4 @@
-"""What was told in a conversation for people, besides its messages, and where that was."""
+"""User notices of a conversation: events besides messages, with their position."""
 
 from typing import Annotated
 
@@ -15,17 +15,17 @@ LARGEST_PAGE = 1_000
 
 
 class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """At most `limit` notices: the last ones before event `before`, or of all."""
+    """At most `limit` notices: the last ones before event `before`, or the last ones of all."""
 
     before: Annotated[int, Meta(ge=1, lt=1 << 32)] | None = None
     limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE)] = 100
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """An event as the stream of events tells it, and the last message that was told of before it.
+    """An event, and the last message before it.
 
-    `after` is the number of that message, 0 where none was told of. `uid` is its name: where the conversation has
-    another message under this number, it went another way since, and the notice belongs to the line it has left.
+    `after` is the seq of that message, 0 if there is none, and `uid` its uid. If the conversation has another message
+    at this seq, the notice belongs to another branch.
     """
 
     after: int
@@ -35,7 +35,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/conversations/{name}/notices")
 def notices(desk: Desk, name: str, query: Wanted) -> list[Notice]:
-    """Hints, summaries, retries and errors, in order, each with the message after which it happened."""
+    """List hints, compactions, retries and errors in order, each with the message before it."""
     found = desk.store.read(
         lambda tx: happened(tx, head(tx, name).conversation, KINDS, before=query.before, limit=query.limit)
     )

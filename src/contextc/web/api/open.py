@@ -1,4 +1,4 @@
-"""Whatever somebody pastes or opens, looked at as if it were ours. Nothing of it is stored."""
+"""Inspection of opened files and pasted requests. Nothing is stored."""
 
 from typing import Annotated, Any
 
@@ -13,10 +13,10 @@ from contextc.wire import lint
 
 
 class Pasted(Struct, frozen=True, forbid_unknown_fields=True):
-    """A text, and the name of the file it was in, if it was. `format` is needed only where it cannot be seen.
+    """A text, and its file name if any. `format` is needed only if it cannot be detected.
 
-    `request` is the number of the one that is wanted, where a file has several: the last, if it is not said. `model` is
-    whose window it is held against, where it names none itself.
+    `request` selects one of several requests in a file; default: the last. `model` sets the context window if the
+    request names no model.
     """
 
     text: str
@@ -27,11 +27,11 @@ class Pasted(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpenedView(Struct, frozen=True, kw_only=True):
-    """What it is, and its account. `model` is null where it names none; so is `budget.window` where it is not known.
+    """An opened request: format, budget, lines and findings. `model` and `budget.window` are null if not known.
 
-    `body` is the request or the list of messages in it, and `notes` say what else there was. Of a log or a recording,
-    `requests` are all that are in it, and `chosen` is the number of this one; 0 elsewhere. `judged`: it was held
-    against the rules of a provider. What is in our own form is not, since no provider takes it so.
+    `body` is the request or the list of messages, and `notes` describe the rest of the file. For a log or a recording,
+    `requests` lists all requests and `chosen` is the number of this one, else 0. `judged` is true if lint rules were
+    applied; contextc's own format has none, because no provider accepts it.
     """
 
     name: str
@@ -46,12 +46,12 @@ class OpenedView(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     requests: tuple[Listed, ...]
     chosen: int
-    body: Any  # JSON of anybody's making
+    body: Any  # any JSON
 
 
 @endpoint("POST", "/open")
 def open_file(desk: Desk, body: Pasted) -> OpenedView:
-    """Look at a request, a list of messages, a log, or a session of any program. Nothing is stored, sent or run."""
+    """Inspect a request, a list of messages, a log, or a transcript. Nothing is stored, sent or executed."""
     return understood(lambda: _view(body))
 
 

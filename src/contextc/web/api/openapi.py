@@ -1,4 +1,4 @@
-"""The API about itself."""
+"""The OpenAPI document."""
 
 from starlette.requests import Request
 
@@ -11,6 +11,6 @@ from contextc.web.openapi import JSON, document
 
 @endpoint("GET", "/openapi.json", media_type=JSON)
 def openapi(desk: Desk, request: Request) -> Content:
-    """This API as OpenAPI 3.1."""
+    """Return this API as an OpenAPI 3.1 document."""
     cookie = cookie_name(request.headers.get("host", ""))
     return Content(encode(document(ENDPOINTS, has_token=bool(desk.options.token), cookie=cookie)), JSON)

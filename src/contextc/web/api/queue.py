@@ -1,4 +1,4 @@
-"""Input that waits, taken back before a turn has taken it."""
+"""Removal of queued input."""
 
 from contextc.store import turns
 from contextc.store.base import Transaction
@@ -7,12 +7,12 @@ from contextc.web.desk import Desk
 from contextc.web.endpoint import Nothing, endpoint
 from contextc.web.problems import Refused
 
-TAKEN = "No such input waits: a turn has taken it, or it was taken back already."
+TAKEN = "Queued input not found: a turn has taken it, or it was already removed."
 
 
 @endpoint("DELETE", "/conversations/{name}/queue/{number}")
 def withdraw(desk: Desk, name: str, number: int) -> Nothing:
-    """Take back input that waits. What a turn has taken is in the conversation, and stays."""
+    """Remove queued input. Input that a turn has taken is in the conversation, and stays."""
     agent = desk.options.agent
 
     def work(tx: Transaction) -> bool:

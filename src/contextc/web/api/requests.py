@@ -1,4 +1,4 @@
-"""What the model saw: one request of a channel, its lines, its bytes, what is new in it, and what is wrong with it."""
+"""A sent request of a channel: its summary, lines, body, differences and lint findings."""
 
 from typing import Annotated, Literal
 
@@ -25,11 +25,11 @@ Limit = Annotated[int, Meta(ge=1, le=1_000)]
 
 
 class Page(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` is how many lines to pass over, `only` which of them are wanted: all, if it is not said. "left" are those
-    that were left out, and those that were shown as a stub or shortened.
+    """`after` is how many lines to skip. `only` filters lines: "shown" are those that were sent, "left" those that were
+    left out, sent as a stub, or shortened.
 
-    `search`: those alone that have these words. `width` is how many characters of a text are wanted at most: all, if it
-    is 0. With `parts`, each line has its parts too.
+    `search` selects lines that contain a text. `width` is the maximum number of characters per text; 0 means all. With
+    `parts`, each line has its message parts.
     """
 
     after: After = 0
@@ -41,14 +41,14 @@ class Page(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """`pretty` prints it for people; `as` makes a command of it, or a program."""
+    """`pretty` indents the JSON; `as` returns a curl command or a Python program."""
 
     pretty: bool = False
     shape: Literal["", "curl", "python"] = field(default="", name="as")
 
 
 class Differences(Struct, frozen=True, kw_only=True):
-    """`before` is the number of the request it is compared with, null where there is none. `cut`: there is more."""
+    """`before` is the number of the compared request, null if there is none. `cut` is true if hunks are missing."""
 
     before: int | None
     unchanged_bytes: int
@@ -62,7 +62,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 
 class Lines(Struct, frozen=True, kw_only=True):
-    """Where there is `more`, it begins with `after=` what `next` says."""
+    """If there is `more`, the next page has `after` set to `next`."""
 
     lines: list[LineView]
     more: bool
@@ -71,7 +71,7 @@ class Lines(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
 def show_request(desk: Desk, name: str, channel: str, number: int) -> RequestView:
-    """One request: its budget by kind, what it shares with the one before and where that ends, what it cost."""
+    """Return one request: its budget by kind, its shared prefix, and its cost."""
     found = channel_at(desk.store, name, channel)
     formatter = formatter_of(desk.store, found)
     seen = inspected(desk.store, found, number)
@@ -80,7 +80,7 @@ def show_request(desk: Desk, name: str, channel: str, number: int) -> RequestVie
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines")
 def show_lines(desk: Desk, name: str, channel: str, number: int, query: Page) -> Lines:
-    """A page of the messages of a request, in or out: each as the model read it, with its reason, tokens and cost."""
+    """Return a page of lines of a request, sent or left out, each with its text as sent, reason, tokens and cost."""
     seen = inspected(desk.store, channel_at(desk.store, name, channel), number)
     found = page(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
     lines = line_views(found.lines, Shape(query.width, query.search, query.parts))
@@ -89,7 +89,7 @@ def show_lines(desk: Desk, name: str, channel: str, number: int, query: Page) ->
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
 def show_body(desk: Desk, name: str, channel: str, number: int, query: Form) -> Content:
-    """The request as it went out, to the byte; printed for people; or as something to run, without any key in it."""
+    """Return the body of a request exactly as sent, indented, or as a runnable snippet without keys."""
     found = channel_at(desk.store, name, channel)
     body = rebuild(desk.store, found, formatter_of(desk.store, found), number)
     if query.shape:
@@ -106,9 +106,9 @@ def _by_hand(desk: Desk, channel: Channel, number: int, body: bytes, shape: str)
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
 def show_difference(desk: Desk, name: str, channel: str, number: int) -> Differences:
-    """What a request has that the one before it had not, and the other way round. What is the same is folded.
+    """Return the differences between a request and the previous one. Unchanged parts are folded.
 
-    Where a session is gone on with, compared is what it held.
+    For a resumed session, the whole context that it holds is compared.
     """
     found = channel_at(desk.store, name, channel)
     formatter = formatter_of(desk.store, found)
@@ -116,13 +116,15 @@ def show_difference(desk: Desk, name: str, channel: str, number: int) -> Differe
     _, record = desk.store.read(lambda tx: located(tx, found, number))
     previous = record.request - 1 or None
     before = as_held(desk.store, found, formatter, previous) if previous is not None else b"{}"
-    told = difference(before, after)
-    return Differences(before=previous, unchanged_bytes=told.unchanged, hunks=told.hunks, cut=told.cut)
+    found_hunks = difference(before, after)
+    return Differences(
+        before=previous, unchanged_bytes=found_hunks.unchanged, hunks=found_hunks.hunks, cut=found_hunks.cut
+    )
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint")
 def show_findings(desk: Desk, name: str, channel: str, number: int) -> Findings:
-    """What the provider would refuse in a request."""
+    """Return the lint findings of a request."""
     found = channel_at(desk.store, name, channel)
     formatter = formatter_of(desk.store, found)
     body = decode(rebuild(desk.store, found, formatter, number))

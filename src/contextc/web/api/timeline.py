@@ -1,4 +1,4 @@
-"""A conversation as a row of requests: what each took, cost, and shared with the one before."""
+"""Timeline of a conversation: its requests with tokens, cost and cache use."""
 
 from msgspec import Struct
 
@@ -13,17 +13,18 @@ from contextc.web.endpoint import endpoint
 
 
 class Which(Struct, frozen=True, forbid_unknown_fields=True):
-    """`channel` is one of those that the answer lists; all of them, if none is named."""
+    """`channel` is the id of one channel; default: all channels."""
 
     channel: str = ""
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One request. What nobody knows is null: tokens that the provider did not report, the turn of a request that was
-    made by hand. `used` is what the whole request takes, `available` what it may, `shared` what the request before had
-    too. `added` is how many messages were new to the model, `left` how many it was not shown from here on.
-    `cache_share` is how much of the input came from a cache, from 0 to 1. `produced` are the messages it answered with,
-    by their seqs on the branch that it was asked on, and `uids` their names, which are the same on every branch.
+    """One request. Unknown values are null: tokens that the provider did not report, the turn of a request without one.
+
+    `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
+    previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
+    `cache_share` is the cached share of the input, from 0 to 1. `produced` are the seqs of the answer's messages on its
+    branch, and `uids` their uids, which are the same on every branch.
     """
 
     channel: str
@@ -54,11 +55,11 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class UnansweredView(Struct, frozen=True, kw_only=True):
-    """A request that was not answered to its end, or one try of it: it is no part of what a model is taken to know.
+    """A request, or one attempt of it, without a complete answer. It does not count as sent to the model.
 
-    `request` is the number it would have had, `number` the one under which it can be looked at: null where it is not
-    kept. `time` is when it left, `why` how it ended, in words, and `seq` and `uid` the message that has what came of
-    the answer. What nobody knows is null.
+    `request` is the number that it would have had. `number` is the number to inspect it by, null if it is not stored.
+    `time` is when it was sent and `why` how it ended, as text. `seq` and `uid` are the message with the partial answer.
+    Unknown values are null.
     """
 
     channel: str
@@ -76,8 +77,9 @@ class UnansweredView(Struct, frozen=True, kw_only=True):
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """Of all requests. Tokens and `cost` are those of requests that were not answered too, which are counted apart in
-    `unanswered`; of a whole conversation, `cost` has that of summaries too. It is null where nothing is known of it.
+    """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts separately.
+
+    For a whole conversation, `cost` includes summaries. It is null if no cost is known.
     """
 
     requests: int
@@ -98,7 +100,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/conversations/{name}/timeline")
 def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
-    """Every request of a conversation, oldest first: tokens, cost, cache and epochs; and those without an answer."""
+    """List the requests of a conversation, oldest first, with tokens, cost, cache and epochs; and unanswered ones."""
     views = channel_views(desk.store, name)
     only = channel_at(desk.store, name, query.channel) if query.channel else None
     moments = timeline(desk.store, name, only)

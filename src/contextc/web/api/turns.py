@@ -1,4 +1,4 @@
-"""Turns: begun, steered, stopped and resumed; what they ask a person for, answered."""
+"""Turns: start, cancel, resume, steer and follow up; approvals and compaction."""
 
 from msgspec import Struct
 
@@ -12,51 +12,51 @@ from contextc.web.running import ELSEWHERE
 
 
 class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to say, and to whom. Without `input` the agent answers what waits, or what was not answered.
+    """Without `input`, the agent answers queued input or the last unanswered message.
 
-    `model` is a provider and a model, as in `anthropic:claude-opus-5-5`; left out, it is the one asked last.
+    `model` is a provider and a model, as in `anthropic:claude-opus-5-5`; default: the last one of the conversation.
     """
 
     input: str | Message | None = None
     model: str | None = None
     resume: bool = False
-    """Go on with a turn whose process died."""
+    """Resume a turn whose process has died."""
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """A turn runs. Its events come after number `after`."""
+    """A started turn. Its events come after number `after`."""
 
     after: int
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom to ask; left out, it is the one asked last."""
+    """The model; default: the last one of the conversation."""
 
     model: str | None = None
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said."""
+    """The text of a message."""
 
     text: str
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """The number under which input waits, and whether a turn runs that will read it, here or in another process."""
+    """The number of the queued input. `running` is true if a running turn of any process will read it."""
 
     number: int
     running: bool
 
 
 class Cancelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether there was a turn to stop. `interrupted`: the process of the last turn ended before the turn did."""
+    """`cancelled` is true if a turn was running. `interrupted` is true if the process of the last turn died."""
 
     cancelled: bool
     interrupted: bool = False
 
 
 class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word. The model is told why, where it is no. `hash` is that of what was shown, from `approvals`."""
+    """A decision. The model gets `why` if the call is denied. `hash` is that of the preview, from `approvals`."""
 
     approve: bool
     hash: str
@@ -64,15 +64,15 @@ class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Word(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word, and the `id` of the approval it is about."""
+    """A decision with the `id` of its approval."""
 
     id: str
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """What was summed up: everything up to message `upto`, so that `before` tokens became `after`.
+    """The result of a compaction: messages up to `upto` were summarized, from `before` to `after` tokens.
 
-    `upto` is 0 where there was nothing to sum up. `fallback` says why no model's words were taken.
+    `upto` is 0 if there was nothing to compact. `fallback` is why the summary is not by a model.
     """
 
     upto: int = 0
@@ -84,14 +84,14 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 @endpoint("POST", "/conversations/{name}/turns", status=202)
 async def start_turn(desk: Desk, name: str, body: Start) -> Started:
-    """Begin a turn. It runs by itself: its events are at …/events. A conversation that is not there is made."""
+    """Start a turn. It runs in the background; its events are at …/events. Creates the conversation if needed."""
     begun = await desk.running.start(name, body.input, model=body.model, resume=body.resume)
     return Started(after=begun.after)
 
 
 @endpoint("POST", "/conversations/{name}/cancel")
 async def cancel_turn(desk: Desk, name: str, body: Nothing) -> Cancelled:
-    """Stop the turn that runs. What was said so far stays, with its status, and open calls are answered."""
+    """Cancel the running turn. Partial output is kept with its status, and open tool calls get a result."""
     if desk.running.cancel(name):
         return Cancelled(cancelled=True)
     turn = await durable(_not_elsewhere, desk, name)
@@ -99,7 +99,7 @@ async def cancel_turn(desk: Desk, name: str, body: Nothing) -> Cancelled:
 
 
 def _not_elsewhere(desk: Desk, name: str) -> TurnRecord | None:
-    """The last turn. Refuses where another process runs it: only that one can do what is asked for."""
+    """Return the last turn. Raises `Refused` if another process runs it, because only that one can control it."""
     turn = desk.last_turn(name)
     if turn is not None and turn.state == "running" and desk.running.turn(name) is None:
         process = desk.process_of(name, turn.agent)
@@ -109,13 +109,13 @@ def _not_elsewhere(desk: Desk, name: str) -> TurnRecord | None:
 
 @endpoint("POST", "/conversations/{name}/steer")
 async def steer_turn(desk: Desk, name: str, body: Words) -> Waiting:
-    """Say something to the turn that runs: the model sees it with its next step. Where none runs, it waits."""
+    """Steer the running turn: the model gets the text with its next step. Without a turn, it is queued."""
     return await _queued(desk, name, body, "steer")
 
 
 @endpoint("POST", "/conversations/{name}/follow-up")
 async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
-    """Say something that waits until the turn is over, and then opens the next."""
+    """Queue a message that starts the next turn."""
     return await _queued(desk, name, body, "follow-up")
 
 
@@ -127,13 +127,13 @@ async def _queued(desk: Desk, name: str, body: Words, kind: QueueKind) -> Waitin
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
 async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
-    """Say yes or no to a call that waits for it. The first word counts, and only for what was shown."""
+    """Approve or deny a pending tool call. The first decision counts, and only for the preview with its hash."""
     return await _decided(desk, name, id, body)
 
 
 @endpoint("POST", "/conversations/{name}/approvals")
 async def decide_named(desk: Desk, name: str, body: Word) -> Nothing:
-    """The same, with the `id` of the approval in the body."""
+    """Approve or deny a pending tool call, with the `id` of the approval in the body."""
     return await _decided(desk, name, body.id, body)
 
 
@@ -141,14 +141,14 @@ async def _decided(desk: Desk, name: str, id: str, said: Decision) -> Nothing:
     try:
         await desk.running.answer_shown(name, id, said.hash, said.approve, said.why)
     except Refused:
-        await durable(_not_elsewhere, desk, name)  # nor where there is no such conversation
+        await durable(_not_elsewhere, desk, name)  # also raises if the conversation does not exist
         raise
     return Nothing()
 
 
 @endpoint("POST", "/conversations/{name}/compact")
 async def compact(desk: Desk, name: str, body: Model) -> Compacted:
-    """Have what is old summed up now, as it is done when room is short. Answers when that is done."""
+    """Compact a conversation now, as if its context were full. Responds when done."""
     done = await desk.running.compact(name, body.model)
     if done is None:
         return Compacted()

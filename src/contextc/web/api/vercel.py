@@ -1,8 +1,8 @@
-"""For pages made with the Vercel AI SDK: `useChat` talks to these addresses without a change; they are its defaults.
+"""Endpoints for the Vercel AI SDK: `useChat` works without changes, because these are its default paths.
 
-The record is the server's. Of the history that a page sends along, what a person said last counts, and where: an answer
-that is to be given anew and a message that was edited go on from there, on a branch. A page that leaves, or says stop,
-ends its turn, unless it comes back within seconds.
+The store is authoritative. Of the history that a client sends, the last user message counts, and its position:
+regenerating an answer and editing a message continue from there, on a new branch. A client that disconnects or stops
+ends its turn, unless it reconnects within seconds.
 """
 
 from typing import Literal, cast
@@ -29,7 +29,7 @@ EVENTS = "text/event-stream"
 
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """What `useChat` sends. `id` is the name of the conversation; `model` may be added with the option `body`."""
+    """The body that `useChat` sends. `id` is the conversation's name; `model` can be added with the option `body`."""
 
     id: str
     messages: list[JSONObject]
@@ -39,7 +39,7 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 class Answered(Struct, frozen=True):
-    """A person's word, as it stands in a message: to which approval, and what was told up to there."""
+    """A decision on an approval, from a message part. `after` is the number of the approval's event."""
 
     approval: str
     after: int
@@ -49,15 +49,15 @@ class Answered(Struct, frozen=True):
 
 @endpoint("POST", "/chat", media_type=EVENTS)
 async def chat(desk: Desk, body: Chat) -> Stream:
-    """Answer the last message of a page, as a stream of the Vercel AI SDK's chunks."""
+    """Answer the last message of a client, as a stream of Vercel AI SDK chunks."""
     if not body.messages:
-        raise InvalidRequest("there are no messages.", path="messages")
+        raise InvalidRequest("must not be empty", path="messages", got=[])
     last = body.messages[-1]
     if last.get("role") == "assistant" and body.trigger == "submit-message":
         return await _goes_on(desk, body.id, last)
     theirs = await durable(_read, body.messages)
     await desk.running.check(body.id, body.model)
-    await desk.running.displace(body.id)  # nothing of what was sent keeps the next turn from beginning
+    await desk.running.displace(body.id)  # the request is valid, so the next turn can start
     given = await durable(_taken_in, desk.store, desk.options.agent, body.id, theirs)
     begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
     return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
@@ -65,7 +65,7 @@ async def chat(desk: Desk, body: Chat) -> Stream:
 
 @endpoint("GET", "/chat/{id}/stream", media_type=EVENTS)
 async def resume_chat(desk: Desk, id: str) -> Stream | Content:
-    """The answer that is being given, from its beginning; 204 where there is none."""
+    """Stream the running answer from its start; 204 if no turn runs."""
     begun = desk.running.turn(id)
     if begun is None:
         return Content(b"", EVENTS, status=204)
@@ -73,16 +73,17 @@ async def resume_chat(desk: Desk, id: str) -> Stream | Content:
 
 
 async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
-    """A message that goes on because a person has answered what it waited for."""
+    """Apply decisions on approvals, and continue the message."""
     parts = _tool_parts(last)
     words = [word for part in parts if part.get("state") == "approval-responded" and (word := _word(part))]
     begun: Begun | None = desk.running.turn(name)
     if not words:
-        raise InvalidRequest("the last message is the assistant's, and answers nothing.", path="messages")
+        problem = "the last message is of the assistant and has no approval response"
+        raise InvalidRequest(problem, path="messages", fix="Send a user message.")
     if begun is None:
         raise Refused(409, NOT_PENDING.format(words[-1].approval), LATE)
     pending = {word.approval: word for word in words if desk.running.is_pending(name, word.approval)}
-    for word in pending.values() or words[-1:]:  # a message may still hold an answer that was taken before
+    for word in pending.values() or words[-1:]:  # a message may still contain decisions that were applied before
         desk.running.answer(name, word.approval, word.approve, word.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
     telling = Chunks(message=str(last.get("id") or ""), seen=seen, one=True)
@@ -90,10 +91,10 @@ async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
 
 
 def _tool_parts(message: JSONObject) -> list[JSONObject]:
-    """The calls in a message of the assistant's."""
+    """Return the tool parts of an assistant message."""
     parts: JSON = message.get("parts") or []
     if not isinstance(parts, list):
-        raise InvalidRequest("a message has a list of parts.", path="messages")
+        raise InvalidRequest("parts of a message must be a list", path="messages", got=type(parts).__name__)
     found: list[JSONObject] = []
     for part in cast(list[JSON], parts):
         match part:
@@ -102,7 +103,7 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
             case {"type": str()}:
                 pass
             case _:
-                raise InvalidRequest("a part is an object with a type.", path="messages")
+                raise InvalidRequest("a part must be an object with a type", path="messages", got=type(part).__name__)
     return found
 
 
@@ -116,9 +117,9 @@ def _word(part: JSONObject) -> Answered | None:
 
 
 def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:
-    """What is new, to open a turn with; the conversation stands where the page goes on from.
+    """Return the new messages, after rewinding the conversation to where the client continues.
 
-    That is changed only where no turn runs: `ConversationBusy` where one does.
+    Raises `ConversationBusy` if it must be rewound while a turn runs.
     """
     try:
         ours = store.load(name)
@@ -138,7 +139,7 @@ def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> lis
 
 
 def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
-    """A history that was begun elsewhere is the beginning of ours; what a person said last opens the turn."""
+    """Store the history of a new conversation, and return its last user messages, which start the turn."""
     end = len(theirs)
     while end and theirs[end - 1].role == "user":
         end -= 1
@@ -147,12 +148,12 @@ def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
 
 
 def _read(messages: list[JSONObject]) -> list[Message]:
-    """What a page sent; what a person said in it can be kept."""
+    """Decode a client's messages, and check that its user messages can be stored."""
     try:
         found = list(VercelFormatter().decode_request({"messages": messages}).messages)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InvalidRequest(
-            f"these are no UIMessages ({type(error).__name__}: {str(error)[:100]}).", path="messages"
+            f"expected UIMessages of the Vercel AI SDK ({type(error).__name__}: {str(error)[:100]}).", path="messages"
         ) from error
     check(found)
     return found

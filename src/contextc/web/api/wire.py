@@ -1,4 +1,4 @@
-"""Requests of anybody's making: checked, repaired, and written as another provider takes them."""
+"""Lint, repair and conversion of requests of any software; documentation of lint rules."""
 
 from typing import Any, cast
 
@@ -18,14 +18,14 @@ from contextc.wire.reading import check_request
 
 
 class Given(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request, or a bare list of messages. `format` is the one it is in; it is seen from it, if it is not said."""
+    """A request, or a list of messages. `format` is detected if not given."""
 
-    body: Any  # JSON of anybody's making
+    body: Any  # any JSON
     format: str | None = None
 
 
 class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request in the format `source`, which is seen from it if it is not said, and the format it is to have."""
+    """A request, its format `source`, which is detected if not given, and the `target` format."""
 
     body: Any
     target: str
@@ -38,7 +38,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 class Repair(Struct, frozen=True, kw_only=True):
-    """A rule that was broken, where, and what was done about it."""
+    """A repaired finding: rule code, path, message, and repair."""
 
     code: str
     path: str
@@ -47,7 +47,7 @@ class Repair(Struct, frozen=True, kw_only=True):
 
 
 class Fixed(Struct, frozen=True, kw_only=True):
-    """The request as its provider takes it; `violations` are what is left."""
+    """The repaired request; `violations` are the remaining findings."""
 
     format: str
     body: Any
@@ -56,7 +56,7 @@ class Fixed(Struct, frozen=True, kw_only=True):
 
 
 class Converted(Struct, frozen=True, kw_only=True):
-    """The request in another format; `warnings` say what that could not take along."""
+    """The converted request; `warnings` list what was lost."""
 
     source: str
     format: str
@@ -65,7 +65,7 @@ class Converted(Struct, frozen=True, kw_only=True):
 
 
 class RulePage(Struct, frozen=True, kw_only=True):
-    """What a rule says and why, with an example, as Markdown."""
+    """Documentation of a lint rule as Markdown, with an example."""
 
     code: str
     title: str
@@ -74,14 +74,14 @@ class RulePage(Struct, frozen=True, kw_only=True):
 
 @endpoint("POST", "/lint")
 def lint_request(desk: Desk, body: Given) -> Checked:
-    """What a provider would refuse in a request."""
+    """Return the lint findings of a request."""
     format = _format(body.body, body.format)
     return Checked(format=format, violations=findings(understood(lambda: lint(body.body, format=format))))
 
 
 @endpoint("POST", "/fix")
 def fix_request(desk: Desk, body: Given) -> Fixed:
-    """A request without what its provider would refuse. No text is lost."""
+    """Repair a request so that its provider accepts it. No text is lost."""
     format = _format(body.body, body.format)
     made, repairs = understood(lambda: fix(cast(JSONObject, body.body), format=format))
     return Fixed(
@@ -94,7 +94,7 @@ def fix_request(desk: Desk, body: Given) -> Fixed:
 
 @endpoint("POST", "/convert")
 def convert_request(desk: Desk, body: Wanted) -> Converted:
-    """A request in the words of another provider, and what those could not say."""
+    """Convert a request to another format, with warnings about losses."""
     source = _format(body.body, body.source)
     made = understood(lambda: convert(cast(JSONObject, body.body), source=source, target=body.target))
     return Converted(source=source, format=body.target, body=made, warnings=made.warnings)
@@ -102,7 +102,7 @@ def convert_request(desk: Desk, body: Wanted) -> Converted:
 
 @endpoint("GET", "/rules/{code}")
 def show_rule(desk: Desk, code: str) -> RulePage:
-    """One rule: what, why, what the provider says, an example, the repair."""
+    """Return one lint rule: description, reason, the provider's error, an example, and the repair."""
     try:
         rule = find_rule(code)
     except InvalidSetting as error:

@@ -1,1 +1,1 @@
-"""Events as others read them, one file a vocabulary: from our events to theirs, and nothing else."""
+"""Encoders of event streams, one module for each vocabulary."""

@@ -1,12 +1,12 @@
-"""Our events as AG-UI's, version 1.0: a turn is a run, and what AG-UI has no word for is a CUSTOM event, whole.
+"""Encoding of events as AG-UI events, version 1.0: a turn is a run. Every event is also a complete CUSTOM event.
 
-A state machine without a clock or a store: what it was given decides what it says, and whatever it is given, what it
-says is a stream that AG-UI's own verifier takes. Every event is inside a run; one that belongs to no turn gets a run of
-its own where none is open. Turns of several agents that run side by side are one run, which ends with the last of them.
-A stream may begin anywhere: what it did not see begin, it opens under the same name.
+It is a pure state machine: its output depends only on its input, and AG-UI's verifier accepts the output for any input.
+Every event is inside a run; an event without a turn gets a run of its own if none is open. Concurrent turns of several
+agents are one run, which ends with the last of them. A stream may start anywhere: parts whose start was not seen are
+opened under the same id.
 
-Of a reply one piece is open at a time: text, reasoning or a call. A piece that goes on after another one is opened
-again under its name, which adds to it.
+One part of a reply is open at a time: text, reasoning or a tool call. A part that continues after another one is opened
+again under its id, which appends to it.
 """
 
 from collections.abc import Mapping
@@ -40,31 +40,31 @@ from contextc.web.streams.sse import frame
 VERSION = "1.0"
 CONTEXT, COMPACTION, SYSTEM = "contextc.context", "contextc.compaction", "contextc.system-message"
 GONE = "The process that ran this turn ended. What it had said is kept; the turn can be resumed."
-LEFT = "The server has ended this stream; the turn may go on."
-NOT_ENDED = "This turn did not come to its end."
+LEFT = "The server ended this stream. The turn may continue."
+NOT_ENDED = "This turn has no end event."
 MEASURED = ("provider", "model", "request", "mode", "epoch", "why", "used", "available", "cut")
 RESPONSE: JSONObject = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "why": {"type": "string"}},
     "required": ["approved"],
 }
-"""What an answer to an interrupt looks like."""
+"""JSON schema of the answer to an interrupt."""
 _encode = msgspec.json.Encoder().encode
 
 
 class _Agent:
-    """What is open of one agent's turn."""
+    """Open state of one agent's turn."""
 
     def __init__(self, turn: int) -> None:
         self.turn, self.step = turn, ""
         self.piece: tuple[str, str] | None = None
         self.failure = ""
         self.context: JSONObject = {}
-        """Whom it asks, and how full the context is."""
+        """Provider, model and context use."""
 
 
 class Runs:
-    """Translates the events of one conversation. `run` is the name of the first run; later ones are named by turn."""
+    """Encoder of the events of one conversation. `run` is the id of the first run; later ids contain the turn."""
 
     def __init__(self, thread: str, run: str = "") -> None:
         self.thread, self._named = thread, run
@@ -72,12 +72,12 @@ class Runs:
         self._agents: dict[str, _Agent] = {}
 
     def frames(self, event: AnyEvent) -> bytes:
-        """The event as frames. Its number stands on the last, so who reconnects is told all of it or nothing."""
+        """Return the event as frames. Only the last has its number, so a client never resumes between them."""
         *before, last = [_encode(each) for each in self.take(event)]
         return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
 
     def take(self, event: AnyEvent) -> list[JSONObject]:
-        """What an event of ours is in AG-UI's words; at least one."""
+        """Return the AG-UI events of an event; at least one."""
         if not event.turn and not self._run:
             return self._alone(event)
         told = self._entered(event) if event.turn else []
@@ -106,12 +106,12 @@ class Runs:
         return {"type": "RUN_ERROR", "message": message, "code": code, **(usage or {})}
 
     def _alone(self, event: AnyEvent) -> list[JSONObject]:
-        """An event of no turn, in a run of its own."""
+        """Return an event without a turn, in a run of its own."""
         started = self._start(f"event-{event.number}")
         return [started, *_said(event), _custom(event), self._end({"outcome": {"type": "success"}})]
 
     def _entered(self, event: AnyEvent) -> list[JSONObject]:
-        """See to it that the turn of an event is open, and nothing that it ends."""
+        """Open the turn of an event, and end the turn that it replaces."""
         told: list[JSONObject] = []
         before = self._agents.get(event.agent)
         if before is not None and (before.turn != event.turn or isinstance(event, TurnStart)):
@@ -127,7 +127,7 @@ class Runs:
         return told
 
     def _finished(self, agent: _Agent, event: TurnFinish | Interrupted) -> list[JSONObject]:
-        """The end of a turn, which is the end of the run if no other agent is in one."""
+        """End a turn, and the run if no other agent has a turn."""
         del self._agents[event.agent]
         if self._agents:
             return []
@@ -144,19 +144,20 @@ class Runs:
 
 
 class OneRun(Runs):
-    """One turn, told to who asked for it. AG-UI's interrupt ends the run where a call waits for a person's word; the
-    next run brings it.
+    """Encoder of one turn for the client that started it.
+
+    At a pending approval, an AG-UI interrupt ends the run; the next run carries the decision.
     """
 
     waits = False
     _asked: ApprovalRequest | None = None
 
     def begin(self, messages: list[JSONObject]) -> bytes:
-        """The beginning of a run that a client joins, with what there was before."""
+        """Return the start of a run with a snapshot of the messages before it."""
         return _framed([self._start(""), {"type": "MESSAGES_SNAPSHOT", "messages": messages}])
 
     def nothing(self) -> bytes:
-        """The end of a run in which there was nothing to do."""
+        """Return the end of a run without a turn."""
         return _framed([self._end({"outcome": {"type": "success"}})])
 
     def frames(self, event: AnyEvent) -> bytes:
@@ -165,7 +166,7 @@ class OneRun(Runs):
         return super().frames(event)
 
     def ended(self) -> bytes:
-        """The end of the stream; of the run, where it has none yet."""
+        """Return the final frames, which end the run if it is still open."""
         if not self._run:
             return b""
         told = [each for agent in self._agents.values() for each in _left(agent)]
@@ -182,11 +183,11 @@ def _framed(told: list[JSONObject]) -> bytes:
     return b"".join([frame(_encode(each)) for each in told])
 
 
-# ── what is open in a run ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── open parts of a run ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _around(agent: _Agent, event: AnyEvent) -> list[JSONObject]:
-    """What begins and ends with an event that is no piece of a reply."""
+    """Return the events around an event that is not a delta."""
     match event:
         case StepStart():
             told = _left(agent)
@@ -207,7 +208,7 @@ def _around(agent: _Agent, event: AnyEvent) -> list[JSONObject]:
 
 
 def _piece(agents: Mapping[str, _Agent], event: TextDelta | ReasoningDelta | ToolCallDelta) -> list[JSONObject]:
-    """A piece of a reply, opened where it is not yet. A call of that id may be open for another agent: it ends."""
+    """Return a delta, and open its part if needed. A part with the same id of another agent is ended."""
     agent = agents[event.agent]
     match event:
         case TextDelta():
@@ -238,7 +239,7 @@ def _piece(agents: Mapping[str, _Agent], event: TextDelta | ReasoningDelta | Too
 
 
 def _left(agent: _Agent) -> list[JSONObject]:
-    """Everything of a turn that is open, ended."""
+    """End the open part and step of a turn."""
     told = _closed(agent)
     if agent.step:
         told.append({"type": "STEP_FINISHED", "stepName": agent.step})
@@ -247,7 +248,7 @@ def _left(agent: _Agent) -> list[JSONObject]:
 
 
 def _closed(agent: _Agent) -> list[JSONObject]:
-    """The piece that is open, ended."""
+    """End the open part."""
     if agent.piece is None:
         return []
     (kind, id), agent.piece = agent.piece, None
@@ -257,11 +258,11 @@ def _closed(agent: _Agent) -> list[JSONObject]:
     return [{"type": end, "messageId": id} for end in ends]
 
 
-# ── what is said ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── AG-UI events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _said(event: AnyEvent) -> list[JSONObject]:
-    """What AG-UI has words for, of an event that goes along whole."""
+    """Return the AG-UI equivalents of an event, besides its CUSTOM event."""
     match event:
         case ToolAnswer():
             about = {"seq": event.seq, "milliseconds": event.milliseconds, "isError": isinstance(event, ToolError)}
@@ -286,14 +287,14 @@ def _said(event: AnyEvent) -> list[JSONObject]:
 
 
 def _interrupt(event: ApprovalRequest) -> JSONObject:
-    """A question to a person. Its number comes first in its name, so that the answer says where to go on.
+    """Return the interrupt of a pending approval. Its id starts with the event number, where the next run continues.
 
-    What would run is in `metadata`, because a model may use the id of a call again.
+    `metadata` has the call, because a model may reuse the id of a call.
     """
     return {
         "id": f"{event.number}:{event.approval}",
         "reason": "tool_call",
-        "message": f"{event.name} waits for your word.",
+        "message": f"Approve {event.name}?",
         "toolCallId": event.id,
         "responseSchema": RESPONSE,
         "metadata": {"contextc": {"name": event.name, "arguments": event.arguments}},

@@ -1,4 +1,4 @@
-"""Messages as AG-UI has them: a person's read, and the record as a client is shown it that joins in the middle."""
+"""Conversion of AG-UI messages: decode a client's messages, and encode stored messages as a snapshot."""
 
 from base64 import b64decode
 from binascii import Error as NoBase64
@@ -14,12 +14,12 @@ ANY = {"image": "image/png", "audio": "audio/mpeg", "video": "video/mp4", "docum
 
 
 def read(wire: list[JSONObject]) -> list[Message]:
-    """A client's messages. What others than a person said is told apart from that, and no more."""
+    """Decode a client's messages. Only the content of user messages is decoded."""
     found: list[Message] = []
     for index, each in enumerate(wire):
         role, uid, content = each.get("role"), each.get("id"), each.get("content")
         if not isinstance(uid, str):
-            raise InvalidRequest("a message has an id, which is a text.", path=f"messages[{index}].id")
+            raise InvalidRequest("must be a string", path=f"messages[{index}].id", got=type(uid).__name__)
         if role == "user":
             found.append(Message(role="user", uid=uid, parts=_parts(content, f"messages[{index}].content")))
         elif role in ("assistant", "tool"):
@@ -28,7 +28,7 @@ def read(wire: list[JSONObject]) -> list[Message]:
 
 
 def shown(messages: list[Message]) -> list[JSONObject]:
-    """The record, as AG-UI's messages; pictures go by their names."""
+    """Encode stored messages as AG-UI messages. Media are URLs."""
     return [each for message in messages for each in _shown(message)]
 
 
@@ -36,7 +36,7 @@ def _parts(content: JSON, path: str) -> tuple[AnyPart, ...]:
     if isinstance(content, str):
         return (Text(content),)
     if not isinstance(content, list):
-        raise InvalidRequest("a user's message has a text, or a list of parts.", path=path)
+        raise InvalidRequest("must be a string or a list of parts", path=path, got=type(content).__name__)
     parts = cast(list[JSON], content)
     return tuple([_part(each, f"{path}[{number}]") for number, each in enumerate(parts)])
 
@@ -58,14 +58,14 @@ def _part(part: JSON, path: str) -> AnyPart:
                     pass
         case _:
             pass
-    raise InvalidRequest("this is no part of a user's message.", path=path)
+    raise InvalidRequest("must be a text, image, audio, video or document part of AG-UI.", path=path)
 
 
 def _bytes(value: str, path: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except NoBase64 as error:
-        raise InvalidRequest(f"no base64: {error}.", path=path) from None
+        raise InvalidRequest(f"invalid base64: {error}.", path=path) from None
 
 
 def _shown(message: Message) -> Iterator[JSONObject]:

@@ -1,4 +1,4 @@
-"""Our events as they are: `event:` is the type, `id:` the number, `data:` the event."""
+"""Native event stream: `event:` is the type, `id:` the number, `data:` the event as JSON."""
 
 from contextc.events import AnyEvent, event_to_json
 from contextc.web.streams.sse import frame

@@ -1,7 +1,7 @@
-"""Server-sent events: how a frame is written, and a stream that goes on until somebody leaves.
+"""Server-sent events: encoding of frames, and the streams of a conversation and of a turn.
 
-What is ready at the same time leaves in one piece. A reader that is slow is waited for by nobody but its own stream:
-what it has not taken is read from the store when its turn comes.
+Events that are ready at the same time are sent in one chunk. A slow client delays only its own stream: events that it
+has not received are read from the store later.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -24,36 +24,36 @@ HEARTBEAT = b": still here\n\n"
 HEARTBEAT_SECONDS = 15.0
 
 NONE = -1
-"""The number of a conversation that does not exist."""
+"""Number of a conversation that does not exist."""
 
 Encode: TypeAlias = Callable[[AnyEvent], bytes]
-"""An event as frames."""
+"""Encoder of an event as frames."""
 
 
 def frame(data: bytes, *, id: int | None = None, event: str = "") -> bytes:
-    """One event. `data` has no line ends: it is JSON."""
+    """Return one event as a frame. `data` is JSON without line breaks."""
     named = b"event: %s\n" % event.encode() if event else b""
     numbered = b"id: %d\n" % id if id is not None else b""
     return b"%s%sdata: %s\n\n" % (named, numbered, data)
 
 
 def first_wanted(request: Request, after: int) -> int:
-    """The number after which a reader wants to go on. One that reconnects says it in a header, which then counts."""
+    """Return the event number to continue after. The header `Last-Event-ID` takes precedence over `after`."""
     said = request.headers.get("last-event-id", "").strip()
     found = event_number(said) if said else after
     if found is None:
-        raise InvalidRequest(f"Last-Event-ID: {said[:100]!r} is no number of an event.")
+        raise InvalidRequest("Last-Event-ID must be the number of an event", got=said[:100])
     return found
 
 
 def event_number(said: str) -> int | None:
-    """The number of an event, as somebody wrote it; None where it is none."""
+    """Parse the number of an event; None if it is invalid."""
     is_number = said.isascii() and said.isdigit() and len(said) <= len(str(SEQ_MASK))
     return number if is_number and (number := int(said)) <= SEQ_MASK else None
 
 
 async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> AsyncGenerator[bytes]:
-    """Everything that happens in a conversation after event `after`, until it is deleted or the server ends."""
+    """Stream all events of a conversation after event `after`, until it is deleted or the server stops."""
     inbox, watched = Inbox(await durable(_number, desk.store, conversation)), hub(desk.store)
     watched.join(conversation, inbox)
     try:
@@ -71,7 +71,7 @@ async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> Asy
 
 
 async def followed(desk: Desk, begun: Begun, after: int, telling: "Telling") -> AsyncGenerator[bytes]:
-    """A turn after event `after`, and those that follow it, to its end or to where it waits for a person."""
+    """Stream a turn and its follow-up turns after event `after`, to the end or to a pending approval."""
     with desk.running.following(begun), desk.watchers.watching(begun.turn.conversation) as gone:
         source = begun.turn.together(after=after, pulse=HEARTBEAT_SECONDS)
         async with aclosing(source):
@@ -94,20 +94,20 @@ def _told_of(events: Sequence[AnyEvent], telling: "Telling") -> bytes:
 
 
 class Telling(Protocol):
-    """A vocabulary in which one turn is told."""
+    """Encoder of one turn in a client's vocabulary."""
 
     waits: bool
-    """Whether the last event asked a person for a word."""
+    """True if the last event requested an approval."""
 
     def frames(self, event: AnyEvent) -> bytes: ...
 
     def ended(self) -> bytes:
-        """What the stream ends with."""
+        """Return the final frames of the stream."""
         ...
 
 
 def _number(store: Store, conversation: str) -> int:
-    """The number of a conversation. One that is deleted and made again under the same name has another."""
+    """Return the number of a conversation. A conversation that is deleted and created again gets another one."""
     try:
         return store.read(lambda tx: head(tx, conversation).conversation)
     except UnknownConversation:

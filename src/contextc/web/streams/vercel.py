@@ -1,8 +1,8 @@
-"""Our events as chunks of the Vercel AI SDK's UI message stream, version 1: a turn is one message of the assistant.
+"""Encoding of events as Vercel AI SDK UI message chunks, version 1: a turn is one assistant message.
 
-A state machine without a clock or a store, as `agui` is one. What the SDK has no word for is a `data-contextc` part,
-which a page gets by `onData` and which is not kept in the message; how full the context is stays in it, as
-`data-context`. Nothing is said that only the newest version of the SDK knows, so pages of versions 5 to 7 can read it.
+It is a pure state machine, like `agui`. Events without an equivalent are transient `data-contextc` parts, which
+clients get by `onData`. Context use is a persistent `data-context` part. Only features that
+SDK versions 5 to 7 share are used.
 """
 
 from collections.abc import Iterable
@@ -32,14 +32,14 @@ DONE = b"data: [DONE]\n\n"
 FINISH = {"stop": "stop", "length": "length", "content_filter": "content-filter", "refusal": "content-filter"}
 MEASURED = ("provider", "model", "used", "available", "cut")
 SHOWN = TextDelta | ReasoningDelta | ToolCallDelta | StepStart | UsageReport | ToolAnswer | ApprovalRequest
-"""What stays in the message."""
+"""Events that are part of the message."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Chunks:
-    """Translates the events of one agent's turns. `message` is the name of the message, where it has one already.
+    """Encoder of the events of one agent's turns. `message` is the id of a message to continue.
 
-    `seen` are the calls that the message has. With `one`, all that comes is one message, which `end` ends.
+    `seen` are the tool calls that the message already has. With `one`, all events form one message, which `end` ends.
     """
 
     def __init__(self, *, message: str = "", seen: Iterable[str] = (), one: bool = False) -> None:
@@ -52,15 +52,15 @@ class Chunks:
         self._context: JSONObject = {}
         self._last: TurnFinish | Interrupted | None = None
         self.waits = False
-        """Whether the last event asked a person for a word, so that the message ends here for now."""
+        """True if the last event requested an approval, so that the message ends here for now."""
 
     def frames(self, event: AnyEvent) -> bytes:
-        """The event as frames; its number stands on the last of them."""
+        """Return the event as frames; the last one has its number."""
         *before, last = [_encode(each) for each in self.take(event)]
         return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
 
     def take(self, event: AnyEvent) -> list[JSONObject]:
-        """What an event of ours is in the SDK's words; at least one chunk."""
+        """Return the chunks of an event; at least one."""
         told = self._begun(event)
         match event:
             case TextDelta() | ReasoningDelta():
@@ -89,7 +89,7 @@ class Chunks:
         return [*told, _custom(event)]
 
     def end(self) -> list[JSONObject]:
-        """What ends a message: how its last turn ended, or that it waits."""
+        """Return the chunks that end a message."""
         told = [*self._closed(), *self._step_ended()]
         last, self._last, started = self._last, None, self._started
         self._started, self._message, self._seen = False, "", set[str]()
@@ -108,17 +108,17 @@ class Chunks:
                 return [*told, {"type": "finish", "finishReason": "tool-calls"}] if started else told
 
     def ended(self) -> bytes:
-        """The end of a stream."""
+        """Return the final frames of a stream."""
         return b"".join([frame(_encode(each)) for each in self.end()]) + DONE
 
     def _begun(self, event: AnyEvent) -> list[JSONObject]:
-        """The beginning of the message, with the first event of its turn; or of one that is not told from it."""
+        """Return the start chunk, with the first event of a turn or of its message."""
         if self._started or not (event.turn or isinstance(event, SHOWN)):
             return []
         self._started = True
         return [{"type": "start", "messageId": self._message or f"turn-{event.turn}"}]
 
-    # ── pieces ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _words(self, event: TextDelta | ReasoningDelta) -> list[JSONObject]:
         kind = "text" if isinstance(event, TextDelta) else "reasoning"
@@ -141,7 +141,7 @@ class Chunks:
         return [*told, {"type": "tool-input-delta", "toolCallId": event.id, "inputTextDelta": event.arguments}]
 
     def _closed(self) -> list[JSONObject]:
-        """The piece that is open, ended."""
+        """End the open part."""
         if self._piece is None:
             return []
         (kind, id), self._piece = self._piece, None
@@ -155,14 +155,14 @@ class Chunks:
             return [{"type": "tool-input-error", **called, "input": written, "errorText": f"No JSON: {error}."}]
 
     def _shown(self, id: str, name: str, arguments: JSONObject) -> list[JSONObject]:
-        """A call that this message does not show yet."""
+        """Return the input of a call that the message does not have yet."""
         if id in self._seen:
             return []
         self._seen.add(id)
         return [_input(id, name, arguments)]
 
     def _asked(self, event: ApprovalRequest) -> list[JSONObject]:
-        """Exactly what would run. The SDK tells calls apart by their ids, which a model may use for several."""
+        """Return the input of the call to approve. The SDK identifies calls by id, which a model may reuse."""
         self._seen.add(event.id)
         return [_input(event.id, event.name, event.arguments)]
 
@@ -188,6 +188,6 @@ def _answered(event: ToolAnswer) -> JSONObject:
 
 
 def _custom(event: AnyEvent) -> JSONObject:
-    """The event whole, for who wants to know more; it does not stay in the message."""
+    """Return the complete event as a transient part."""
     data: JSON = msgspec.to_builtins(event)
     return {"type": "data-contextc", "data": data, "transient": True}

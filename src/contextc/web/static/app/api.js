@@ -1,9 +1,9 @@
 /**
- * Everything the page asks of the server: JSON in, JSON out, and events that follow a conversation.
+ * HTTP client of the web UI: JSON requests, and the event stream of a conversation.
  *
- * Errors are `ApiError`s in the server's own words; a server that is gone is one of status 0. Where a token is wanted it
- * is asked for once, and whoever waits goes on with it. A stream that breaks is taken up again after the last event that
- * came whole, so nothing is told twice and nothing is lost.
+ * Errors are `ApiError`s with the server's message; status 0 means that the server is unreachable. A missing token is
+ * requested from the user once, and all pending requests continue with it. A broken stream resumes after the last
+ * complete event, so no event is delivered twice or lost.
  */
 import { signal } from "@preact/signals";
 
@@ -12,10 +12,10 @@ const TOKEN = "contextc.token";
 const SILENCE = 45_000;
 const WAITS = [400, 800, 1_600, 3_000, 5_000, 8_000];
 
-/** What waits for a token: `{answer(token)}`, or null. The shell shows a dialog for it. */
-export const tokenWanted = signal(null);
+/** The pending token request `{again, answer(token)}`, or null. `main.js` shows a dialog for it. */
+export const tokenRequest = signal(null);
 
-/** Whether the server answers: set by every request and stream. */
+/** True while the server is reachable. Every request and stream sets it. */
 export const reachable = signal(true);
 
 export class ApiError extends Error {
@@ -28,8 +28,8 @@ export class ApiError extends Error {
   }
 }
 
-/** The address of something below /api. `path` is joined from parts that are encoded each. */
-export function address(path, query = {}) {
+/** Return the URL of a path below /api. The parts of `path` must already be percent-encoded. */
+export function apiUrl(path, query = {}) {
   const found = new URL(path.replace(/^\/+/, ""), BASE);
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== null && value !== "") found.searchParams.set(name, String(value));
@@ -37,25 +37,25 @@ export function address(path, query = {}) {
   return found.href;
 }
 
-/** `conversations/NAME/…`, with every part encoded: names may hold slashes. */
+/** Return `conversations/NAME/…` with every part percent-encoded, because names may contain slashes. */
 export function conversationPath(name, ...rest) {
   return ["conversations", name, ...rest].map((each) => encodeURIComponent(each)).join("/");
 }
 
-/** Where the bytes of a media part are. */
-export function blobAddress(part) {
-  return address(`blobs/${encodeURIComponent(part.blob)}`, { type: part.mime_type });
+/** Return the URL of the bytes of a media part. */
+export function blobUrl(part) {
+  return apiUrl(`blobs/${encodeURIComponent(part.blob)}`, { type: part.mime_type });
 }
 
-export const get = (path, query, options) => asked("GET", path, { query, ...options });
-export const post = (path, body = {}, options) => asked("POST", path, { body, ...options });
-export const remove = (path, options) => asked("DELETE", path, options);
+export const get = (path, query, options) => request("GET", path, { query, ...options });
+export const post = (path, body = {}, options) => request("POST", path, { body, ...options });
+export const remove = (path, options) => request("DELETE", path, options);
 
-/** The answer as text instead of JSON: exact request bodies, curl commands. */
-export const text = (path, query, options) => asked("GET", path, { query, as: "text", ...options });
+/** Fetch a response as text instead of JSON: exact request bodies, curl commands. */
+export const getText = (path, query, options) => request("GET", path, { query, as: "text", ...options });
 
-async function asked(method, path, { query, body, as = "json", signal: stopped } = {}) {
-  const sent = await send(address(path, query), {
+async function request(method, path, { query, body, as = "json", signal: stopped } = {}) {
+  const sent = await send(apiUrl(path, query), {
     method,
     body: body === undefined ? undefined : JSON.stringify(body),
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
@@ -64,7 +64,7 @@ async function asked(method, path, { query, body, as = "json", signal: stopped }
   return as === "text" ? sent.text() : sent.json();
 }
 
-/** A response that is well; asks for a token where one is missing. */
+/** Send a request and return a successful response. Ask for a token on status 401. */
 async function send(where, options, tries = 0) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
@@ -74,7 +74,7 @@ async function send(where, options, tries = 0) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     reachable.value = false;
-    throw new ApiError(0, "Unreachable", "The server does not answer. Is `contextc serve` still running?");
+    throw new ApiError(0, "Unreachable", "The server is unreachable. Check that `contextc serve` is running.");
   }
   reachable.value = true;
   if (response.ok) return response;
@@ -86,22 +86,22 @@ async function send(where, options, tries = 0) {
 }
 
 async function problem(response) {
-  const told = await response.json().catch(() => null);
-  const { kind = "Failed", message = `The server answered ${response.status}.` } = told?.error ?? {};
+  const body = await response.json().catch(() => null);
+  const { kind = "Failed", message = `The server answered ${response.status}.` } = body?.error ?? {};
   return new ApiError(response.status, kind, message);
 }
 
 let asking = null;
 
-/** Ask for the token, once for all who want it. It becomes a cookie too, so that pictures can be loaded. */
+/** Ask the user for the token, once for all pending requests. It is also set as a cookie, so that images load. */
 function tokenGiven(refused) {
   if (sessionStorage.getItem(TOKEN) !== refused) return Promise.resolve();
   asking ??= new Promise((resolve, reject) => {
-    tokenWanted.value = {
+    tokenRequest.value = {
       again: refused !== null,
       answer: async (token) => {
         asking = null;
-        tokenWanted.value = null;
+        tokenRequest.value = null;
         if (!token) return reject(new ApiError(401, "NoToken", "Authentication required: open the link that `contextc serve` printed when it started."));
         sessionStorage.setItem(TOKEN, token);
         const page = new URL(document.baseURI);
@@ -116,15 +116,15 @@ function tokenGiven(refused) {
 }
 
 /**
- * Follow a conversation's events from a number on, over fetch, because EventSource sends no token.
+ * Follow the events of a conversation with fetch, because EventSource cannot send a token.
  *
  * @param {string} name the conversation
- * @param {number} after the number of the last event that is known
+ * @param {number} after the number of the last known event
  * @param {(event: {id: string, type: string, data: object}) => void} onEvent called in order
  * @param {{vocabulary?: string, onState?: (state: "open"|"waiting"|"gone", error?: ApiError) => void}} options
  * @returns {{close: () => void, retry: () => void}}
  */
-export function follow(name, after, onEvent, { vocabulary = "agui", onState = () => {} } = {}) {
+export function followEvents(name, after, onEvent, { vocabulary = "agui", onState = () => {} } = {}) {
   const closing = new AbortController();
   let last = String(after);
   let failures = 0;
@@ -136,7 +136,7 @@ export function follow(name, after, onEvent, { vocabulary = "agui", onState = ()
     closing.signal.addEventListener("abort", stop);
     let timer = setTimeout(stop, SILENCE);
     try {
-      const where = address(conversationPath(name, "events"), { after: last, vocabulary });
+      const where = apiUrl(conversationPath(name, "events"), { after: last, vocabulary });
       const response = await send(where, {
         headers: { Accept: "text/event-stream", "Last-Event-ID": last },
         signal: watch.signal,
@@ -194,7 +194,7 @@ export function follow(name, after, onEvent, { vocabulary = "agui", onState = ()
   };
 }
 
-/** A function that takes pieces of a server-sent stream, and calls back with `{id, type, data}` for every event. */
+/** Return a parser of server-sent events. It takes chunks of text and calls `emit({id, type, data})` for each event. */
 export function sseReader(emit) {
   let rest = "";
   let fields = { id: null, type: "message", data: [] };

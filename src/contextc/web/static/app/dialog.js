@@ -1,4 +1,4 @@
-/** Dialogs on the browser's own: it keeps the focus inside, closes on Escape, and gives the focus back. */
+/** Dialogs based on the native <dialog>, which traps the focus and closes on Escape; plus confirmations and notices. */
 import { signal } from "@preact/signals";
 import { html, useEffect, useId, useRef, useState } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
@@ -13,7 +13,7 @@ export function Dialog({ title, onClose, children, footer, class: className = ""
     dialog.querySelector("[data-focus]")?.focus();
     return () => {
       dialog.close();
-      giveFocusBack(before, dialog);
+      restoreFocus(before, dialog);
     };
   }, []);
   const cancel = (event) => {
@@ -32,8 +32,8 @@ export function Dialog({ title, onClose, children, footer, class: className = ""
     </dialog>`;
 }
 
-/** Return the focus, unless it has moved on: an effect's clean-up can run after the next key was pressed. */
-export function giveFocusBack(element, closed) {
+/** Restore the focus, unless it has moved elsewhere: a clean-up can run after the next key press. */
+export function restoreFocus(element, closed) {
   const now = document.activeElement;
   const stays = now && now !== document.body && !closed.contains(now);
   if (!stays && element?.isConnected) element.focus();
@@ -42,38 +42,38 @@ export function giveFocusBack(element, closed) {
 const question = signal(null);
 const notice = signal(null);
 
-/** Ask before something that cannot be taken back. @returns {Promise<boolean>} */
-export function confirmed({ title, body, action, danger = true }) {
+/** Ask the user to confirm an action. @returns {Promise<boolean>} */
+export function confirmAction({ title, body, action, danger = true }) {
   return new Promise((resolve) => {
     question.value = { title, body, action, danger, resolve };
   });
 }
 
-/** Ask for a line of text. @returns {Promise<string|null>} */
-export function asked({ title, label, value = "", action }) {
+/** Ask the user for one line of text. @returns {Promise<string|null>} */
+export function promptForText({ title, label, value = "", action }) {
   return new Promise((resolve) => {
     question.value = { title, label, value, action, danger: false, resolve };
   });
 }
 
-/** Say something in passing; an error stays until it is closed. */
-export function say(text, { bad = false } = {}) {
-  const told = { text, bad };
-  notice.value = told;
-  if (!bad) setTimeout(() => notice.value === told && (notice.value = null), 4_000);
+/** Show a short notice. An error stays until it is dismissed. */
+export function notify(text, { bad = false } = {}) {
+  const shown = { text, bad };
+  notice.value = shown;
+  if (!bad) setTimeout(() => notice.value === shown && (notice.value = null), 4_000);
 }
 
-/** Do something, and say why where it fails. */
+/** Run an action, and show its error as a notice. */
 export async function attempt(work) {
   try {
     return await work();
   } catch (error) {
-    if (error.name !== "AbortError") say(error.message, { bad: true });
+    if (error.name !== "AbortError") notify(error.message, { bad: true });
     return undefined;
   }
 }
 
-export function Questions() {
+export function DialogHost() {
   const asking = question.value;
   return html`
     ${asking && html`<${Question} key=${asking.title} ...${asking} />`}

@@ -1,4 +1,4 @@
-/** Figures and times in words that people read at a glance; and texts of others made fit for a single line. */
+/** Formatting of numbers, sizes and times, and sanitizing of untrusted text for display. */
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const clockTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -28,7 +28,7 @@ export function dollars(value) {
   return `$${value.toFixed(Math.abs(value) < 0.01 ? 4 : Math.abs(value) < 1 ? 3 : 2)}`;
 }
 
-/** 0.834 → 83% ; what is more than nothing is never 0%. */
+/** 0.834 → 83%. Values above 0 are never shown as 0%, values below 1 never as 100%. */
 export function percent(value) {
   if (!isNumber(value)) return NONE;
   if (value > 0 && value < 0.01) return "<1%";
@@ -54,7 +54,7 @@ export function bytes(value) {
   return `${trimmed(value / 1_000_000, 1)} MB`;
 }
 
-/** now, 5 min, 14:32, 3 Mar, 3 Mar 2025: as short as it can be. */
+/** now, 5 min, 14:32, 3 Mar, 3 Mar 2025: the shortest useful form. */
 export function ago(time, now = Date.now()) {
   if (!time) return "";
   const passed = now - time;
@@ -74,22 +74,22 @@ export const plural = (count, one, many = `${one}s`) => `${number(count)} ${coun
 
 const trimmed = (value, digits) => value.toFixed(digits).replace(/\.0+$/, "");
 
-/* Joiners and the selectors of emoji stay: they stand in names and in code that people write. */
+/* Joiners and emoji variation selectors are kept: names and code legitimately contain them. */
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 const OVERRIDES = /[\u202a-\u202e]/g;
 
-/** A text for deciding: what cannot be seen, or turns the direction of what is read, is spelled out. */
+/** Return a text for security decisions: invisible and direction-changing characters are shown as code points. */
 export function visible(text) {
   return String(text ?? "").replace(HIDDEN, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-/** A text for reading: what would turn the order of the letters around is a mark. */
+/** Return a text for reading: characters that override the text direction are replaced. */
 export function readable(text) {
   return String(text ?? "").replace(OVERRIDES, "\ufffd");
 }
 
-/** One line of a text, cut at a length. */
+/** Return a text as one line, cut at a length. */
 export function oneLine(text, limit = 120) {
   const flat = visible(String(text ?? "").slice(0, limit * 4).replace(/\s+/g, " ").trim());
   return flat.length > limit ? `${flat.slice(0, limit - 1)}…` : flat;

@@ -1,10 +1,10 @@
 /**
- * Colours for code, by CodeMirror's stream modes: a mode reads one line from left to right and leaves a state behind, so a
- * text that grows is read on from where it was. A mode returns a name for each token and never markup.
+ * Syntax highlighting with CodeMirror's stream modes. A mode reads one line from left to right and leaves a state, so a
+ * growing text is read on from its last state. A mode returns a name for each token, never markup.
  *
- * The text may be written to make a page stand still, and some modes look ahead in a line again and again. So a line that
- * is too long or has too wide a gap is plain, and so is what comes after the limit of letters. The time for all texts of the
- * page is limited by their length, to far more than it takes: a text that takes even more is plain from there on.
+ * A hostile text could block the browser, because some modes look ahead repeatedly within a line. So very long lines, lines
+ * with a wide gap, and text beyond the limit of letters stay plain. The total time is limited in proportion to the length of
+ * all texts, far above normal use. A text that exceeds it stays plain from there on.
  */
 import * as modes from "code-modes";
 
@@ -18,7 +18,7 @@ const WIDE_GAP = /\s{64}/;
 const TAB = 4;
 const INDENT = 2;
 
-/** Names of languages and endings of files, by the mode that reads them. */
+/** Language names and file extensions, by mode. */
 const NAMES = {
   c: "c h", cpp: "cpp c++ cc cxx hpp", csharp: "csharp cs", css: "css scss less", diff: "diff patch",
   dockerFile: "dockerfile docker", go: "go golang", html: "html htm vue", java: "java",
@@ -30,7 +30,7 @@ const NAMES = {
 const namesOf = ([mode, names]) => names.split(" ").map((name) => [name, modes[mode]]);
 const MODES = new Map(Object.entries(NAMES).flatMap(namesOf));
 
-/** What a mode calls a token, as the page colours it. Other names are plain. */
+/** Token names of modes → CSS kinds. Tokens with other names are plain. */
 const KINDS = new Map(Object.entries({
   comment: "comment", string: "string", "string.special": "string", "string property": "key", number: "number", keyword: "keyword",
   tag: "keyword", angleBracket: "keyword", atom: "constant", self: "constant", "variableName.constant": "constant", def: "name",
@@ -39,30 +39,30 @@ const KINDS = new Map(Object.entries({
 }));
 const YAML = new Map([["atom", "key"], ["keyword", "constant"]]);
 
-/** The mode of a language by the name that a fence gives, if there is one. */
+/** Return the mode of a language, by the name in a code fence; undefined if there is none. */
 const modeOf = (language) => MODES.get(String(language ?? "").toLowerCase().split(/[\s,{]/)[0]);
 
-/** How long may be read now, and when reading ended last. Each text adds to it by its length, and so does time that passes. */
+/** The remaining time budget, and when highlighting ended last. The length of each text and elapsed time add to the budget. */
 let [milliseconds, ended] = [MOST_MILLISECONDS, 0];
 
-/** Where a text begins, for `read`: the state of its mode, and how many letters have colours. */
-export function beginning(language) {
+/** Return the start state for `highlight`: the state of the mode, and how many letters to highlight. */
+export function startState(language) {
   const mode = modeOf(language);
   return { mode, state: mode?.startState?.(INDENT) ?? {}, letters: mode ? LETTERS : 0 };
 }
 
-/** The same place again, which reading on from the other does not change. */
-export function copyOf(place) {
+/** Return an independent copy of a state. */
+export function copyState(place) {
   const { mode, state } = place;
   const arrays = Object.entries(state).map(([name, value]) => [name, Array.isArray(value) ? value.slice() : value]);
   return { ...place, state: mode?.copyState ? mode.copyState(state) : Object.fromEntries(arrays) };
 }
 
 /**
- * Lines from a place on, which moves to their end.
- * @returns {[string, string][]} kinds and texts; joined, the texts are the lines again, and kind "" is plain
+ * Highlight lines from a state, which advances to their end.
+ * @returns {[string, string][]} kinds and texts; the joined texts equal the input, and kind "" is plain
  */
-export function read(lines, place) {
+export function highlight(lines, place) {
   const found = [];
   const add = (kind, text) => {
     if (found.at(-1)?.[0] === kind) found.at(-1)[1] += text;
@@ -84,7 +84,7 @@ export function read(lines, place) {
   return found;
 }
 
-/** @returns {number} how far the line was read; less than all of it where time is up or its mode fails */
+/** @returns {number} how far the line was read: less than its length if the time is up or the mode fails */
 function readLine(line, place, add, until) {
   const { mode, state } = place;
   const stream = new StringStream(line, TAB, INDENT);

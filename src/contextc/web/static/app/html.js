@@ -1,4 +1,4 @@
-/** JSX without a build: `html` makes vnodes from tagged templates. Text in them is always text, never markup. */
+/** JSX without a build step: `html` makes vnodes from tagged templates. Interpolated text is never markup. */
 import { Component, h } from "preact";
 import htm from "htm";
 
@@ -6,7 +6,7 @@ export const html = htm.bind(h);
 export { Fragment, createContext, h, render } from "preact";
 export * from "preact/hooks";
 
-/** A component that is drawn again only when one of its properties is another one. */
+/** Wrap a component so that it renders again only if one of its properties changes. */
 export function memo(Shown) {
   class Memo extends Component {
     shouldComponentUpdate(next) {

@@ -1,4 +1,4 @@
-/** Small drawings, by name. They say nothing to a screen reader: what they stand on has a label. */
+/** Icons by name. They are hidden from screen readers: the element around an icon has the label. */
 import { html } from "./html.js";
 
 const PATHS = {
@@ -46,7 +46,7 @@ export function Icon({ name, size = 16 }) {
     </svg>`;
 }
 
-/** The mark: a context that is open, and what enters it. */
+/** The contextc logo. */
 export function Mark({ size = 22 }) {
   return html`
     <svg class="brand-mark" width=${size} height=${size} viewBox="0 0 32 32" aria-hidden="true" focusable="false">
@@ -56,7 +56,7 @@ export function Mark({ size = 22 }) {
     </svg>`;
 }
 
-/** A button that is only a drawing; its label is what it is called. */
+/** Button that shows only an icon; `label` is its accessible name. */
 export function IconButton({ icon, label, size = 16, class: className = "", title = label, ...rest }) {
   return html`
     <button type="button" class=${`icon-button ${className}`} aria-label=${label} title=${title} ...${rest}>

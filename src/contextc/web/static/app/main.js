@@ -1,20 +1,20 @@
 /**
- * The page: mounted once, its view chosen by the address. The inspector and the opener are loaded when they are wanted.
+ * Entry point of the web UI: mounts the app and picks the view by the URL. The inspector and the file opener load on first use.
  */
 import { effect } from "@preact/signals";
 import { html, render, useEffect, useState } from "./html.js";
-import { reachable, tokenWanted } from "./api.js";
+import { reachable, tokenRequest } from "./api.js";
 import { Chat } from "./chat/chat.js";
 import { Home } from "./chat/home.js";
-import { Dialog, Questions } from "./dialog.js";
+import { Dialog, DialogHost } from "./dialog.js";
 import { Icon } from "./icons.js";
-import { listenForKeys, Shortcuts } from "./keys.js";
+import { listenForKeys, Shortcuts } from "./shortcuts.js";
 import { route } from "./route.js";
 import { Sidebar } from "./sidebar.js";
-import { drawer, isNarrow, keepFresh, loadConversations, loadInfo } from "./state.js";
-import { showRunning } from "./tab.js";
+import { drawer, isNarrow, startAutoRefresh, loadConversations, loadInfo } from "./state.js";
+import { watchBrowserTab } from "./browser_tab.js";
 
-/** A view from a module of its own, loaded on first use. */
+/** A view whose module is loaded on first use. */
 function Later({ load, named, ...props }) {
   const [view, setView] = useState(null);
   const [error, setError] = useState(null);
@@ -23,12 +23,12 @@ function Later({ load, named, ...props }) {
     load().then((module) => wanted && setView(() => module[named]), (failure) => wanted && setError(failure));
     return () => { wanted = false; };
   }, []);
-  if (error) return html`<div class="empty"><h2>This view could not be loaded</h2><p>${error.message}</p></div>`;
+  if (error) return html`<div class="empty"><h2>Could not load this view</h2><p>${error.message}</p></div>`;
   return view ? html`<${view} ...${props} />` : html`<div class="empty" aria-busy="true"><div class="skeleton wide"></div></div>`;
 }
 
 const inspector = () => import("./inspect/inspector.js");
-const opener = () => import("./inspect/open.js");
+const opener = () => import("./inspect/open_file.js");
 
 function View() {
   const { view, name, channel, request, message } = route.value;
@@ -40,24 +40,24 @@ function View() {
   return html`<${Home} />`;
 }
 
-function Gone() {
+function UnreachableBanner() {
   if (reachable.value) return null;
   return html`
     <div class="banner" role="alert" data-testid="gone">
       <${Icon} name="warning" />
-      <span>The server does not answer. Trying again…</span>
-      <button type="button" class="button" onClick=${() => loadInfo()}>Try now</button>
+      <span>The server is unreachable. Retrying…</span>
+      <button type="button" class="button" onClick=${() => loadInfo()}>Retry now</button>
     </div>`;
 }
 
-/** The token of a link that was pasted whole; anything else is the token itself. */
+/** Return the token of a pasted link, or the pasted text itself. */
 function tokenOf(pasted) {
   return URL.canParse(pasted) ? new URL(pasted).searchParams.get("token") ?? pasted : pasted;
 }
 
 function TokenDialog() {
   const [token, setToken] = useState("");
-  const wanted = tokenWanted.value;
+  const wanted = tokenRequest.value;
   if (!wanted) return null;
   const submit = (event) => {
     event.preventDefault();
@@ -68,14 +68,14 @@ function TokenDialog() {
     <${Dialog} title="Authentication required" onClose=${() => wanted.answer("")} data-testid="token-dialog">
       <form onSubmit=${submit}>
         <div class="body">
-          <p class="soft">${wanted.again ? "That token is not valid. " : ""}Open the link that <code>contextc serve</code> printed
+          <p class="soft">${wanted.again ? "Invalid token. " : ""}Open the link that <code>contextc serve</code> printed
             when it started, or paste its token here. A server that was restarted has a new token.</p>
           <label class="labelled"><span>Token</span>
             <input class="field" type="password" autocomplete="off" value=${token} data-focus
               onInput=${(event) => setToken(event.target.value)} />
           </label>
         </div>
-        <footer><button type="submit" class="button primary" disabled=${!token.trim()}>Go on</button></footer>
+        <footer><button type="submit" class="button primary" disabled=${!token.trim()}>Continue</button></footer>
       </form>
     <//>`;
 }
@@ -86,24 +86,24 @@ function App() {
     document.getElementById("main").focus();
   };
   return html`
-    <a class="skip" href="#main" onClick=${skip}>Skip to the conversation</a>
-    <${Gone} />
+    <a class="skip" href="#main" onClick=${skip}>Skip to main content</a>
+    <${UnreachableBanner} />
     <div class="shell ${drawer.value ? "drawer-open" : ""}">
       <${Sidebar} />
       ${drawer.value && html`<div class="scrim" onClick=${() => (drawer.value = false)}></div>`}
       <main id="main" class="view" tabindex="-1" inert=${drawer.value && isNarrow()}><${View} /></main>
     </div>
-    <${Questions} />
+    <${DialogHost} />
     <${TokenDialog} />
     <${Shortcuts} />`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));
 listenForKeys();
-keepFresh();
+startAutoRefresh();
 loadInfo();
 loadConversations();
-showRunning();
+watchBrowserTab();
 effect(() => {
   if (route.value) drawer.value = false;
 });

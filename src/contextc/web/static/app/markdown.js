@@ -1,40 +1,39 @@
 /**
- * What a model wrote, as vnodes made of markdown-it's tokens. Nothing of it is ever markup: text becomes text, and there is
- * no way to an element but those made here. Links go to http, https and mailto alone; a picture is a link to it and is never
- * loaded. While a text streams, only its last block is read again; those before it stay the same objects, and the page does
- * not look at them. Of the last one, too, what reads as before is taken over.
+ * Markdown rendering of model output: markdown-it's tokens become vnodes. Text never becomes markup; only the elements made
+ * here can appear. Links must be http, https or mailto. An image becomes a link and is never loaded. While a text streams,
+ * only its last block is parsed again. Earlier blocks, and unchanged pieces of the last one, are reused as the same objects.
  */
 import MarkdownIt from "markdown-it";
 import { html, h, useRef } from "./html.js";
-import { safeAddress } from "./address.js";
-import { Code } from "./code.js";
+import { safeUrl } from "./safe_url.js";
+import { Code } from "./code_block.js";
 import { readable, visible } from "./format.js";
 
-/** The heading that a message itself has; those in it are below, and skip no level. */
+/** Heading level of a message. Headings inside are below it, and skip no level. */
 const MESSAGE_LEVEL = 2;
-/** Limits on what is shown other than as plain text: levels of blocks and within a paragraph, and columns of a table. */
+/** Limits beyond which content is plain text: nesting of blocks, nesting within a paragraph, columns of a table. */
 const DEEPEST_BLOCK = 20;
 const DEEPEST_INLINE = 16;
 const WIDEST = 200;
-/** So many cells that are not written are added to the rows of a table. */
+/** The most missing cells that are added to the rows of a table. */
 const FILLED = 10_000;
-/** A longer paragraph is plain text, laid out some at a time: a page takes its time for it. */
+/** A longer paragraph is plain text in slabs, because the layout of long paragraphs is slow. */
 const LONGEST = 20_000;
 const SLABS = /[^]{1,8000}(?:\s|$)|[^]{8000}/gu;
 const TASK = /^\[([ xX])\][ \t]+/;
 const ALIGNED = { "text-align:center": "center", "text-align:right": "end" };
 
 const markdown = new MarkdownIt({ html: false, linkify: true, maxNesting: 2 * DEEPEST_BLOCK });
-/* A definition at the end would change links at the beginning, which are drawn already. */
+/* A definition at the end would change earlier links, which are rendered already. */
 markdown.disable(["reference"]);
-/* Addresses stay as they are written; `safeAddress` decides which of them are links. */
+/* URLs stay as written; `safeUrl` decides which of them become links. */
 markdown.validateLink = () => true;
 markdown.normalizeLink = (address) => address;
 markdown.normalizeLinkText = (address) => address;
 markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false }).add("ftp:", null).add("mailto:", null).add("//", null);
 markdown.block.ruler.before("table", "plain", plainParagraph);
 
-/** A block rule: what is nested too deep, or would be too wide a table, is one paragraph and loses nothing. */
+/** Block rule: blocks nested too deep, and tables that are too wide, become one paragraph with all their text. */
 function plainParagraph(state, start, end, silent) {
   if (silent || (state.level < DEEPEST_BLOCK && !isWideTable(state, start, end))) return false;
   let next = start + 1;
@@ -51,24 +50,24 @@ function isWideTable(state, line, end) {
   return line + 1 < end && /^[|:-]/.test(lineAt(line + 1)) && lineAt(line).split("|", WIDEST + 2).length > WIDEST + 1;
 }
 
-/** What was drawn of a text by what it says: once, however often it stands there, and not again when it is read again. */
+/** Cache of rendered pieces by their text, so that equal pieces render once, also across parses. */
 let drawing = { before: new Map(), now: new Map() };
 
 /** @param {{text: string}} props */
 export function Markdown({ text }) {
-  const kept = useRef({ written: "", ...extended(null, "") });
-  if (kept.current.written !== text) kept.current = { written: text, ...extended(kept.current, text) };
+  const kept = useRef({ written: "", ...parseBlocks(null, "") });
+  if (kept.current.written !== text) kept.current = { written: text, ...parseBlocks(kept.current, text) };
   return html`<div class="prose" dir="auto">${kept.current.blocks.map((each) => each.shown)}</div>`;
 }
 
 /**
- * The blocks of a text; those that were closed in the text before are taken over, if this one goes on from it.
+ * Return the blocks of a text. If it extends the text before, its closed blocks are reused.
  *
- * `closed` says how many are, and `start` where the next one begins. More text changes the last block. It may also change
- * where a block begins whose first two lines are not complete: "2" may become "2. item" of the list above, and a row of
- * dashes the head of a table or not. So the block before those is the first that is read again.
+ * `closed` is the number of closed blocks, and `start` the offset of the next one. More text changes the last block. It may
+ * also change the start of a block whose first two lines are incomplete: "2" may become "2. item" of the list above, and a
+ * row of dashes may become a table head. So parsing restarts at the block before those.
  */
-export function extended(before, written) {
+export function parseBlocks(before, written) {
   const text = written.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd");
   const goesOn = before !== null && text.startsWith(before.text);
   const blocks = goesOn ? before.blocks.slice(0, before.closed) : [];
@@ -90,7 +89,7 @@ export function extended(before, written) {
   return { text, blocks, closed, start, drawn: drawing.now };
 }
 
-/** Tokens as nodes with children. Nodes deeper than `deepest` are left out, and what is in them is not. */
+/** Return tokens as a tree. Nodes deeper than `deepest` are dropped, but their contents are kept. */
 function treeOf(tokens, deepest = Infinity) {
   const open = [[]];
   for (const token of tokens) {
@@ -158,7 +157,7 @@ function table({ children: [head, body] }, key) {
     </div>`;
 }
 
-const pieces = (text) => once(`= ${text}`, () => inline(text));
+const pieces = (text) => once(`= ${text}`, () => renderInline(text));
 
 function once(key, make) {
   const { before, now } = drawing;
@@ -166,8 +165,8 @@ function once(key, make) {
   return now.get(key);
 }
 
-/** What stands within a paragraph, a cell or a heading. */
-export function inline(text) {
+/** Render the inline content of a paragraph, a cell or a heading. */
+export function renderInline(text) {
   if (text.length > LONGEST) return text.match(SLABS).map((part) => html`<div>${readable(part)}</div>`);
   const [{ children }] = markdown.parseInline(text, {});
   return drawn(treeOf(children, DEEPEST_INLINE));
@@ -189,7 +188,7 @@ function drawn(nodes, isLinked = false) {
 
 function link(token, children, isLinked) {
   const written = token.attrGet("href");
-  const href = isLinked ? "" : safeAddress(written);
+  const href = isLinked ? "" : safeUrl(written);
   if (href) return anchor(href, drawn(children, true));
   if (token.markup === "autolink") return ["<", ...drawn(children), ">"];
   return [...drawn(children, isLinked), written && token.markup !== "linkify" ? readable(` (${written})`) : ""];
@@ -197,7 +196,7 @@ function link(token, children, isLinked) {
 
 function picture(token, children, isLinked) {
   const written = token.attrGet("src");
-  const href = isLinked ? "" : safeAddress(written);
+  const href = isLinked ? "" : safeUrl(written);
   const words = drawn(children, isLinked || href !== "");
   return href ? anchor(href, words.length ? words : readable(written), "picture-link") : words;
 }

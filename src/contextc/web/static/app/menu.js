@@ -1,12 +1,12 @@
-/** A button with a menu in the browser's top layer, so that nothing cuts it off. Arrow keys, Home, End, Escape, letters. */
+/** Button with a menu in the browser's top layer, so that nothing clips it. Keys: arrows, Home, End, Escape. */
 import { html, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 
 const GAP = 4;
 const EDGE = 8;
 
-/** Put a popover below its button, or above where there is more room. */
-export function placed(popup, button, { align = "start" } = {}) {
+/** Place a popover below its button, or above if there is more space. */
+export function placePopover(popup, button, { align = "start" } = {}) {
   const at = button.getBoundingClientRect();
   const { offsetWidth: width, offsetHeight: height } = popup;
   const below = innerHeight - at.bottom - GAP - EDGE;
@@ -35,7 +35,7 @@ export function Menu({ label, items, icon = "more", children, align = "end", cla
   useLayoutEffect(() => {
     if (!open) return;
     popup.current.showPopover();
-    placed(popup.current, button.current, { align });
+    placePopover(popup.current, button.current, { align });
     (popup.current.querySelector("[aria-checked=true]") ?? popup.current.querySelector("button"))?.focus();
   }, [open]);
   const close = (focus = true) => {

@@ -1,9 +1,9 @@
-/** Where the page is: the part of the address after #, taken apart. Names may hold anything, so each part is encoded. */
+/** Routing by the URL fragment. Each part is percent-encoded, because names may contain any character. */
 import { signal } from "@preact/signals";
 
 /**
  * @typedef {{view: "home"|"chat"|"inspect"|"open", name: string, channel: string, request: number|null, message: number}} Route
- * `message` is the one a conversation is opened at; 0 is its end
+ * `message` is where a conversation is opened; 0 is its end
  */
 
 /** @returns {Route} */
@@ -27,18 +27,18 @@ function decoded(part) {
 
 const encoded = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
 
-export const chatAddress = (name, message = 0) => (message ? encoded("c", name, "m", message) : encoded("c", name));
-export const inspectAddress = (name, channel, request) =>
+export const chatUrl = (name, message = 0) => (message ? encoded("c", name, "m", message) : encoded("c", name));
+export const inspectUrl = (name, channel, request) =>
   channel === undefined || channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request);
-export const openAddress = () => encoded("open");
+export const openFileUrl = () => encoded("open");
 
 export const route = signal(parse(location.hash));
 addEventListener("hashchange", () => {
   route.value = parse(location.hash);
 });
 
-/** Go somewhere; `replace` leaves no trace in the history. */
-export function go(address, { replace = false } = {}) {
+/** Navigate to a URL; `replace` adds no history entry. */
+export function navigate(address, { replace = false } = {}) {
   if (replace) {
     history.replaceState(null, "", address);
     route.value = parse(address);

@@ -1,12 +1,12 @@
-/** Conversations: found by search, newest first, with what can be done to each. A drawer where the screen is narrow. */
+/** The list of conversations with search and actions, newest first. On narrow screens it is a drawer. */
 import { html, useEffect, useRef } from "./html.js";
-import { address, conversationPath } from "./api.js";
-import { giveFocusBack } from "./dialog.js";
+import { apiUrl, conversationPath } from "./api.js";
+import { restoreFocus } from "./dialog.js";
 import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
 import { ago, dateTime, oneLine, visible } from "./format.js";
-import { newConversation } from "./keys.js";
-import { chatAddress, openAddress, route } from "./route.js";
+import { newConversation } from "./shortcuts.js";
+import { chatUrl, openFileUrl, route } from "./route.js";
 import {
   conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, search, shortcutsShown, theme,
 } from "./state.js";
@@ -25,7 +25,7 @@ export function Sidebar() {
     const before = document.activeElement;
     const opened = side.current;
     opened.querySelector("a").focus();
-    return () => giveFocusBack(before, opened);
+    return () => restoreFocus(before, opened);
   }, [isOpen]);
   const leave = (event) => {
     if (event.key === "Escape" && !event.defaultPrevented) drawer.value = false;
@@ -63,7 +63,7 @@ export function Sidebar() {
       </div>
       <div id="conversations" class="conversations" ref=${list} onKeyDown=${withArrows}><${Entries} /></div>
       <div class="sidebar-foot">
-        <a class="button quiet" href=${openAddress()} aria-current=${route.value.view === "open" ? "page" : undefined}>
+        <a class="button quiet" href=${openFileUrl()} aria-current=${route.value.view === "open" ? "page" : undefined}>
           <${Icon} name="file" /> Open a file
         </a>
         <span class="grow"></span>
@@ -77,7 +77,7 @@ const themeIcon = () => THEMES.find(([value]) => value === theme.value)?.[2] ?? 
 const themes = () =>
   THEMES.map(([value, label, icon]) => ({ label, icon, checked: theme.value === value, act: () => (theme.value = value) }));
 
-/** Up and down through the conversations. */
+/** Move through the conversations with the arrow keys. */
 function withArrows(event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step || !event.target.matches("a")) return;
@@ -100,14 +100,14 @@ function Entries() {
   if (error && !items) {
     return html`
       <div class="side-note">
-        <p>${error.message}</p><button type="button" class="button" onClick=${() => loadConversations()}>Try again</button>
+        <p>${error.message}</p><button type="button" class="button" onClick=${() => loadConversations()}>Retry</button>
       </div>`;
   }
   if (!items) {
     const bones = [70, 90, 55, 80, 65].map((width) => html`<div class=${`skeleton w${width}`}></div>`);
     return html`<div role="status" aria-label="Loading" class="side-skeletons">${bones}</div>`;
   }
-  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() ? "Nothing is found." : "No conversations yet."}</p>`;
+  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() ? "No results." : "No conversations yet."}</p>`;
   return html`
     ${grouped(items).map(([title, entries]) => html`
       <section key=${title} aria-label=${title}>
@@ -140,12 +140,12 @@ function Entry({ entry }) {
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
     { label: "Fork", icon: "fork", act: () => forkConversation(name) },
-    { label: "Export", icon: "download", act: () => location.assign(address(conversationPath(name, "export"))) },
+    { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(name, "export"))) },
     { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation(entry) },
   ];
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
-      <a href=${chatAddress(name, hit)} aria-current=${here ? "page" : undefined} title=${whole}>
+      <a href=${chatUrl(name, hit)} aria-current=${here ? "page" : undefined} title=${whole}>
         <span class="entry-title" dir="auto">${oneLine(title || name, 90)}</span>
         <span class="entry-side">
           ${running
@@ -158,7 +158,7 @@ function Entry({ entry }) {
     </li>`;
 }
 
-/** What was searched for, marked where it stands. */
+/** A text with the search term marked. */
 function Marked({ text }) {
   const wanted = search.value.trim().toLowerCase();
   const at = wanted ? text.toLowerCase().indexOf(wanted) : -1;

@@ -1,8 +1,8 @@
-/** What the whole page shares: the theme, what the server is, and the list of conversations. */
+/** Shared state of the web UI: theme, server info, and the list of conversations. */
 import { batch, effect, signal } from "@preact/signals";
 import { conversationPath, get, post, reachable, remove } from "./api.js";
-import { asked, attempt, confirmed, say } from "./dialog.js";
-import { chatAddress, go, route } from "./route.js";
+import { promptForText, attempt, confirmAction, notify } from "./dialog.js";
+import { chatUrl, navigate, route } from "./route.js";
 
 const THEME = "contextc.theme";
 const PAGE = 50;
@@ -17,21 +17,21 @@ effect(() => {
   localStorage.setItem(THEME, theme.value);
 });
 
-/** What GET /info said, or null. */
+/** The response of GET /info, or null. */
 export const info = signal(null);
 export const drawer = signal(false);
 
-/** Whether the conversations are a drawer, as the style sheet has it. */
+/** Return true if the sidebar is a drawer. The style sheet has the same limit. */
 export const isNarrow = () => matchMedia("(max-width: 52rem)").matches;
 export const shortcutsShown = signal(false);
 
-/** Conversations: `items` as far as they are loaded, whether there are `more`, what is searched for. */
+/** The search term, and the loaded conversations. */
 export const search = signal("");
 export const conversations = signal({ items: null, more: false, next: "", loading: false, error: null });
 
 let asking = 0;
 
-/** Load the list anew; `quietly` keeps what is there until the answer has come. */
+/** Reload the list. With `quietly`, the old list stays until the response arrives. */
 export async function loadConversations({ quietly = false } = {}) {
   const mine = (asking += 1);
   const before = conversations.value;
@@ -65,8 +65,8 @@ export async function loadMore() {
   conversations.value = { ...conversations.value, ...added, loading: false };
 }
 
-/** What is known better here than in the list: that it runs, that it was spoken in. */
-export function noteConversation(name, change) {
+/** Update one entry of the list, for example when its turn starts or ends. */
+export function updateConversation(name, change) {
   const { items } = conversations.value;
   const at = items?.findIndex((each) => each.name === name) ?? -1;
   if (at < 0) return;
@@ -76,7 +76,7 @@ export function noteConversation(name, change) {
   conversations.value = { ...conversations.value, items: order };
 }
 
-/** Another conversation, empty. @returns {Promise<string>} its name */
+/** Create an empty conversation. @returns {Promise<string>} its name */
 export async function createConversation(title = "") {
   const entry = { ...(await post("conversations", {})), title, running: true };
   conversations.value = { ...conversations.value, items: [entry, ...(conversations.value.items ?? [])] };
@@ -84,24 +84,24 @@ export async function createConversation(title = "") {
 }
 
 export async function deleteConversation(entry) {
-  const sure = await confirmed({
+  const sure = await confirmAction({
     title: "Delete this conversation?",
-    body: `“${entry.title || entry.name}” goes with all its branches and everything that was sent to models. This cannot be undone.`,
+    body: `“${entry.title || entry.name}” is deleted with all its branches and recorded requests. This cannot be undone.`,
     action: "Delete",
   });
   const deleted = sure && (await attempt(() => remove(conversationPath(entry.name))));
   if (!deleted) return;
-  if (deleted.pending_erasure) say("Deleted. Its content leaves the store's files when another program stops reading them.");
+  if (deleted.pending_erasure) notify("Deleted. Its content is erased from the store's files when another program stops reading them.");
   batch(() => {
     const items = conversations.value.items?.filter((each) => each.name !== entry.name) ?? null;
     conversations.value = { ...conversations.value, items };
-    if (route.value.name === entry.name) go("#/", { replace: true });
+    if (route.value.name === entry.name) navigate("#/", { replace: true });
   });
 }
 
-/** A conversation of its own that begins as this one, up to a message where `at` names one. */
+/** Fork a conversation, up to message `at` if given. */
 export async function forkConversation(name, at) {
-  const wanted = await asked({
+  const wanted = await promptForText({
     title: at === undefined ? "Fork this conversation" : `Fork after message ${at}`,
     label: "Name of the new conversation",
     value: `${name}-fork`,
@@ -110,17 +110,17 @@ export async function forkConversation(name, at) {
   if (!wanted) return;
   const entry = await attempt(() => post(conversationPath(name, "fork"), at === undefined ? { name: wanted } : { name: wanted, at }));
   if (!entry) return;
-  say(`Forked as “${entry.name}”.`);
+  notify(`Forked as “${entry.name}”.`);
   loadConversations({ quietly: true });
-  go(chatAddress(entry.name));
+  navigate(chatUrl(entry.name));
 }
 
 export async function loadInfo() {
   info.value = await get("info").catch(() => info.value);
 }
 
-/** Keep the list fresh while somebody looks, and come back by itself when the server does. */
-export function keepFresh() {
+/** Refresh the list while the tab is visible, and reconnect when the server is back. */
+export function startAutoRefresh() {
   const fresh = () => document.visibilityState === "visible" && !search.value.trim() && loadConversations({ quietly: true });
   setInterval(fresh, AGAIN);
   document.addEventListener("visibilitychange", fresh);

@@ -1,22 +1,22 @@
 /**
- * A call that waits for a person: what it would do, and yes or no. The server spells out what cannot be seen, and an answer
- * names what was shown: the approval's own id, and the hash. A press right after the buttons appear counts for nothing, since
- * it may have been meant for what stood there before.
+ * Approval of a tool call: a preview, and the buttons Allow and Deny. The server escapes invisible characters. A decision
+ * carries the id of the approval and the hash of the preview. Clicks right after the buttons appear are ignored, because
+ * they may have been meant for something else at that place.
  */
 import { html, useEffect, useRef, useState } from "../html.js";
-import { Code } from "../code.js";
+import { Code } from "../code_block.js";
 import { attempt } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { plural, visible } from "../format.js";
 
-/** Milliseconds for which a call must have been shown before it can be answered. */
+/** Milliseconds that a preview must be visible before it can be answered. */
 const SETTLED = 500;
-/** Milliseconds after which the server is asked again what a call would do. */
+/** Milliseconds between requests for a preview that is not there yet. */
 const AGAIN = 2_000;
-/** From so many lines or characters on, it is said how much there is. */
+/** Previews with more lines or characters show their size. */
 const [MANY_LINES, MANY_CHARACTERS] = [12, 1_000];
 
-export function Approval({ approval, session, first }) {
+export function Approval({ approval, client, first }) {
   const { hash, name, arguments: given, what, lines } = approval;
   const [denying, setDenying] = useState(false);
   const [why, setWhy] = useState("");
@@ -29,13 +29,13 @@ export function Approval({ approval, session, first }) {
     if (!isShown || sending.current) return;
     sending.current = true;
     setSent(true);
-    const done = await attempt(() => session.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
+    const done = await attempt(() => client.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
     if (done) return;
     sending.current = false;
     setSent(false);
   };
   useEffect(() => {
-    const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => session.refresh(), AGAIN);
+    const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => client.refresh(), AGAIN);
     return () => clearTimeout(timer);
   }, [hash]);
   useEffect(() => {
@@ -59,12 +59,12 @@ export function Approval({ approval, session, first }) {
   return html`
     <section class="approval" aria-label=${`Approval: ${visible(name)}`} data-testid="approval">
       <h2><${Icon} name="warning" /> <span>${what || `Run ${visible(name)}?`}</span></h2>
-      <p class="faint"><code>${visible(name)}</code> waits for your word.</p>
+      <p class="faint">Approve <code>${visible(name)}</code>?</p>
       <${Code} text=${shown} language=${language} bare limit=${12_000} />
-      ${isLong && html`<p class="faint">${plural(shown.split("\n").length, "line")}, ${plural(shown.length, "character")} in all.</p>`}
+      ${isLong && html`<p class="faint">${plural(shown.split("\n").length, "line")}, ${plural(shown.length, "character")} in total.</p>`}
       ${denying && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer(false); }}>
-          <label class="labelled"><span>Why not? The model is told.</span>
+          <label class="labelled"><span>Reason (sent to the model)</span>
             <input ref=${field} class="field" value=${why} onInput=${(event) => setWhy(event.target.value)} placeholder="Optional"
               onKeyDown=${(event) => event.key === "Escape" && (event.stopPropagation(), setDenying(false))} />
           </label>

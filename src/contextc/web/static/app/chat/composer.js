@@ -1,16 +1,16 @@
-/** Where one writes. Enter sends; while a turn runs it steers, and with Ctrl or Alt it waits for the next turn. */
+/** The message field. Enter sends. During a turn, Enter steers it, and Ctrl+Enter queues for the next turn. */
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { attempt, say } from "../dialog.js";
+import { attempt, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { oneLine } from "../format.js";
-import { partOf } from "./media.js";
+import { mediaPartFromFile } from "./media.js";
 
-/** What was begun and not sent, by conversation. */
+/** Unsent drafts, by conversation. */
 const drafts = new Map();
 
 /**
  * @param {object} props
- * @param {string} props.name of the conversation; "" for one that is not there yet
+ * @param {string} props.name the conversation; "" for a new one
  * @param {boolean} props.running
  * @param {(input: string|object) => Promise<any>} props.onSend
  * @param {(text: string) => Promise<any>} [props.onSteer]
@@ -18,7 +18,7 @@ const drafts = new Map();
  * @param {() => void} [props.onStop]
  * @param {() => void} [props.onEditLast]
  */
-export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Say something…" }) {
+export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Message…" }) {
   const [text, setText] = useState(drafts.get(name)?.text ?? "");
   const [media, setMedia] = useState(drafts.get(name)?.media ?? []);
   const [busy, setBusy] = useState(false);
@@ -44,7 +44,7 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
     const shown = media;
     const parts = [...media, ...(text.trim() ? [{ type: "text", text }] : [])];
     if (running && shown.length) {
-      say("Pictures can be sent when the turn is over.", { bad: true });
+      notify("Files cannot be attached during a turn. Send them when it has ended.", { bad: true });
       return;
     }
     setBusy(true);
@@ -67,7 +67,7 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
     event.preventDefault();
   };
   const take = (files) => attempt(async () => {
-    const parts = await Promise.all([...files].map((file) => partOf(file)));
+    const parts = await Promise.all([...files].map((file) => mediaPartFromFile(file)));
     setMedia((now) => [...now, ...parts]);
   });
   const onPaste = (event) => {
@@ -116,7 +116,7 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
       </div>
       <p id="composer-hint" class="composer-hint">
         ${running
-          ? html`<kbd>Enter</kbd> steers · <kbd>${held}</kbd> <kbd>Enter</kbd> waits for the next turn · <kbd>Esc</kbd> stops`
+          ? html`<kbd>Enter</kbd> steers · <kbd>${held}</kbd> <kbd>Enter</kbd> queues for the next turn · <kbd>Esc</kbd> stops`
           : html`<kbd>Enter</kbd> sends · <kbd>Shift</kbd> <kbd>Enter</kbd> new line`}
       </p>
     </form>`;

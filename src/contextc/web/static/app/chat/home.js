@@ -1,14 +1,14 @@
-/** Where a conversation begins: a field, and nothing that distracts. It is made when something is said. */
+/** Start view: a composer for a new conversation. The conversation is created with the first message. */
 import { html, useState } from "../html.js";
 import { conversationPath, post } from "../api.js";
 import { Mark } from "../icons.js";
 import { oneLine } from "../format.js";
-import { chatAddress, go, openAddress } from "../route.js";
+import { chatUrl, navigate, openFileUrl } from "../route.js";
 import { createConversation, info } from "../state.js";
 import { Composer } from "./composer.js";
-import { DrawerButton } from "./head.js";
+import { DrawerButton } from "./conversation_header.js";
 import { textOf } from "./message.js";
-import { ModelPicker } from "./models.js";
+import { ModelPicker } from "./model_picker.js";
 
 export function Home() {
   const [model, setModel] = useState("");
@@ -18,7 +18,7 @@ export function Home() {
     try {
       await post(conversationPath(name, "turns"), { input, ...(model ? { model } : {}) });
     } finally {
-      go(chatAddress(name));
+      navigate(chatUrl(name));
     }
   };
   return html`
@@ -27,12 +27,12 @@ export function Home() {
     </header>
     <div class="home">
       <${Mark} size=${44} />
-      <h1>What shall it see?</h1>
-      <p class="soft">Talk to a model, and see exactly what it was sent.</p>
+      <h1>What do you want to ask?</h1>
+      <p class="soft">Chat with a model and inspect exactly what it was sent.</p>
       <${Composer} name="" running=${false} onSend=${begin}>
         <${ModelPicker} value=${model || known?.model || ""} onChange=${setModel} />
       <//>
       ${known?.remark && html`<p class="home-remark">${oneLine(known.remark, 240)}</p>`}
-      <p class="home-more"><a href=${openAddress()}>Open a request or a transcript</a> of any framework to look into it.</p>
+      <p class="home-more"><a href=${openFileUrl()}>Open a request or a transcript</a> of any framework to inspect it.</p>
     </div>`;
 }

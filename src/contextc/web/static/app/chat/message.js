@@ -1,24 +1,24 @@
-/** One message, by its role. A reply that is still coming is shown by the same code as one that is stored. */
+/** One message, by role. Streaming and stored replies are rendered by the same code. */
 import { html, useState } from "../html.js";
-import { Code } from "../code.js";
+import { Code } from "../code_block.js";
 import { Icon } from "../icons.js";
 import { Markdown } from "../markdown.js";
 import { number, oneLine, plural, readable, visible } from "../format.js";
-import { Calls, Result } from "./calls.js";
-import { Edit } from "./edit.js";
-import { inWords } from "./failures.js";
+import { ToolCalls, ToolResult } from "./tool_calls.js";
+import { MessageEditor } from "./message_editor.js";
+import { failureText } from "./provider_errors.js";
 import { Media } from "./media.js";
 import { Trigger } from "./notices.js";
 
 const LONG = 2_400;
 
-/** What a message says in words. */
+/** Return the text of a message. */
 export const textOf = (message) => (message.parts ?? []).filter((part) => part.type === "text").map((part) => part.text).join("\n\n");
 
-export function UserMessage({ message, editing, onDone, session, model }) {
+export function UserMessage({ message, editing, onDone, client, model }) {
   const media = message.parts.filter((part) => part.type === "media");
   const text = textOf(message);
-  if (editing) return html`<${Edit} message=${message} text=${text} onDone=${onDone} session=${session} model=${model} />`;
+  if (editing) return html`<${MessageEditor} message=${message} text=${text} onDone=${onDone} client=${client} model=${model} />`;
   return html`
     <div class="user ${message.uid.startsWith("sending-") ? "sending" : ""}">
       ${message.author && message.author !== "user" && html`<p class="author">${oneLine(message.author, 40)}</p>`}
@@ -27,7 +27,7 @@ export function UserMessage({ message, editing, onDone, session, model }) {
     </div>`;
 }
 
-/** Words as they were typed; very long ones up to a length, until all are asked for. */
+/** Typed text, shortened at first if it is very long. */
 function Folded({ text }) {
   const [all, setAll] = useState(false);
   const cut = !all && text.length > LONG * 1.25;
@@ -46,22 +46,22 @@ export function AssistantMessage({ message, results, tools, live }) {
     <div class="assistant ${live ? "live" : ""}">
       ${groups.map((group, at) => html`
         <${Group} key=${at} group=${group} results=${results} tools=${tools} thinks=${live && at === last} />`)}
-      <${Broken} message=${message} />
+      <${IncompleteNote} message=${message} />
     </div>`;
 }
 
-/** Why a reply is not whole. */
-function Broken({ message: { status, error, finish } }) {
-  const [icon, tone, words] =
-    status === "cancelled" ? ["stop", "", "Stopped here. The model does not see this."]
-    : status === "error" ? ["warning", "bad", `Broken off${error ? `: ${inWords(error)}` : "."} The model does not see this.`]
-    : finish === "length" ? ["warning", "", "Cut off: the answer reached its greatest length."]
-    : ["content_filter", "refusal"].includes(finish) ? ["warning", "", `The provider ended it: ${finish}.`]
+/** Note on a reply that is incomplete. */
+function IncompleteNote({ message: { status, error, finish } }) {
+  const [icon, tone, note] =
+    status === "cancelled" ? ["stop", "", "Stopped. Not sent to the model."]
+    : status === "error" ? ["warning", "bad", `Failed${error ? `: ${failureText(error)}` : "."} Not sent to the model.`]
+    : finish === "length" ? ["warning", "", "Truncated: the answer reached its maximum length."]
+    : ["content_filter", "refusal"].includes(finish) ? ["warning", "", `Ended by the provider: ${finish}.`]
     : [];
-  return icon ? html`<p class=${`state-note ${tone}`}><${Icon} name=${icon} size=${14} /> ${words}</p>` : null;
+  return icon ? html`<p class=${`state-note ${tone}`}><${Icon} name=${icon} size=${14} /> ${note}</p>` : null;
 }
 
-/** Neighbours of a kind together: the calls of a step are one group. */
+/** Group adjacent parts of one kind: the calls of a step are one group. */
 function grouped(parts) {
   const groups = [];
   for (const part of parts) {
@@ -76,7 +76,7 @@ function Group({ group, results, tools, thinks }) {
   const { kind, parts } = group;
   if (kind === "text") return html`<${Markdown} text=${parts.map((part) => part.text).join("")} />`;
   if (kind === "reasoning") return html`<${Reasoning} parts=${parts} thinks=${thinks} />`;
-  if (kind === "calls") return html`<${Calls} calls=${parts} results=${results} tools=${tools} />`;
+  if (kind === "calls") return html`<${ToolCalls} calls=${parts} results=${results} tools=${tools} />`;
   if (kind === "media") return html`<div class="media">${parts.map((part) => html`<${Media} part=${part} />`)}</div>`;
   if (kind === "hint") {
     return parts.map((part) => html`<p class="hint" dir="auto"><${Icon} name="info" size=${14} /> ${readable(part.text)}</p>`);
@@ -90,7 +90,7 @@ function Reasoning({ parts, thinks }) {
   const text = parts.map((part) => part.text ?? "").join("\n\n");
   const hidden = !text.trim();
   if (hidden && !thinks) {
-    return html`<p class="reasoning-line faint"><${Icon} name="think" size=${14} /> Reasoning that only its provider can read</p>`;
+    return html`<p class="reasoning-line faint"><${Icon} name="think" size=${14} /> Encrypted reasoning</p>`;
   }
   return html`
     <div class="reasoning ${thinks ? "thinks" : ""}" data-testid="reasoning">
@@ -109,13 +109,13 @@ function Native({ part }) {
   return html`
     <div class="native">
       <button type="button" class="reasoning-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
-        <${Icon} name="file" size=${14} /><span>A block of ${visible(part.provider ?? "")}</span><${Icon} name="chevron" size=${14} />
+        <${Icon} name="file" size=${14} /><span>Provider block: ${visible(part.provider ?? "")}</span><${Icon} name="chevron" size=${14} />
       </button>
       ${open && html`<${Code} text=${JSON.stringify(part.data, null, 2)} language="json" limit=${8_000} />`}
     </div>`;
 }
 
-/** What was said to the model by the system or a trigger: quiet, and with who spoke. */
+/** A system message, with the trigger that created it. */
 export function SystemMessage({ message }) {
   const [open, setOpen] = useState(false);
   const text = textOf(message);
@@ -130,13 +130,13 @@ export function SystemMessage({ message }) {
       <div class="typed ${long && !open ? "clamped" : ""}" dir="auto">${readable(text)}</div>
       ${long && html`
         <button type="button" class="link-button" aria-expanded=${open} onClick=${() => setOpen(!open)}>
-          ${open ? "Less" : "All of it"}
+          ${open ? "Show less" : "Show all"}
         </button>`}
     </div>`;
 }
 
-/** A result whose call is not here, or not yet. */
-export function LooseResult({ message }) {
+/** A tool result whose call is not loaded or does not exist. */
+export function OrphanResult({ message }) {
   const [open, setOpen] = useState(false);
   const parts = message.parts.filter((part) => part.type === "tool_result");
   return html`
@@ -147,6 +147,6 @@ export function LooseResult({ message }) {
         <span class="call-arguments">${oneLine(parts.map((part) => part.name).join(", "), 100)}</span>
         <${Icon} name="chevron" size=${14} />
       </button>
-      ${open && html`<div class="call-body">${parts.map((part) => html`<${Result} result=${part} />`)}</div>`}
+      ${open && html`<div class="call-body">${parts.map((part) => html`<${ToolResult} result=${part} />`)}</div>`}
     </div>`;
 }

@@ -1,27 +1,28 @@
-/** What happened besides messages, where it happened: quiet lines with what they are about. */
+/** Notices between messages: hints, compactions, retries and errors; and markers of cache resets. */
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
+import { resetLabel } from "../reasons.js";
 import { clock, dateTime, duration, number, tokens, visible } from "../format.js";
-import { Failure, inWords } from "./failures.js";
+import { Failure, failureText } from "./provider_errors.js";
 
 const ENDS = {
   stop: "",
   cancelled: "",
   error: "",
-  interrupted: "The process that ran this turn ended.",
-  max_steps: "The turn reached its limit of steps.",
-  max_tool_calls: "The turn reached its limit of tool calls.",
-  max_cost: "The turn reached its limit of cost.",
-  max_seconds: "The turn reached its limit of time.",
-  superseded: "The conversation went on elsewhere.",
-  length: "The answer was cut off: it reached the longest that it may have.",
+  interrupted: "The process that ran this turn has ended.",
+  max_steps: "The turn reached its step limit.",
+  max_tool_calls: "The turn reached its tool call limit.",
+  max_cost: "The turn reached its cost limit.",
+  max_seconds: "The turn reached its time limit.",
+  superseded: "The conversation continued elsewhere.",
+  length: "The answer was truncated: it reached its maximum length.",
 };
 
-/** How a turn has ended, in words; empty where it simply did. */
-export const endOf = (finish) => (Object.hasOwn(ENDS, finish) ? ENDS[finish] : finish ? `The turn ended: ${visible(finish)}.` : "");
+/** Return how a turn ended, as text; "" if it ended normally. */
+export const turnEndText = (finish) => (Object.hasOwn(ENDS, finish) ? ENDS[finish] : finish ? `The turn ended: ${visible(finish)}.` : "");
 
 export function Notice({ notice }) {
-  const [icon, tone, content] = told(notice);
+  const [icon, tone, content] = describe(notice);
   return html`
     <div class="notice-line ${tone}" data-testid=${`notice-${notice.kind}`}>
       <${Icon} name=${icon} size=${14} />
@@ -30,35 +31,35 @@ export function Notice({ notice }) {
     </div>`;
 }
 
-function told(notice) {
+function describe(notice) {
   const { kind } = notice;
   if (kind === "system-hint") {
     return ["info", "", html`<span dir="auto">${visible(notice.text)}</span> <${Trigger} name=${notice.trigger} />`];
   }
   if (kind === "compaction") {
-    const became = `${tokens(notice.before)} tokens became ${tokens(notice.became)}, up to message ${number(notice.upto)}.`;
-    return ["branch", "accent", `Older messages were summed up: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
+    const became = `${tokens(notice.before)} → ${tokens(notice.became)} tokens, up to message ${number(notice.upto)}.`;
+    return ["branch", "accent", `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
   }
-  if (kind === "retry") return ["retry", "warn", html`Tried again after ${duration(notice.seconds * 1_000)}: ${inWords(notice.error)}`];
+  if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice.error)}`];
   if (kind === "error") return ["warning", "bad", html`<${Failure} error=${notice.error} />`];
   return ["info", "", visible(notice.text ?? kind)];
 }
 
-/** The name of what spoke. */
+/** The name of the trigger that created a message. */
 export function Trigger({ name }) {
-  return name ? html`<span class="tag" title="The trigger that spoke">${visible(name)}</span>` : null;
+  return name ? html`<span class="tag" title="Created by this trigger">${visible(name)}</span>` : null;
 }
 
-/** Where the request was laid out anew: from here on the model is sent another beginning. */
+/** Marker of a cache reset: from here on, requests have another prefix. */
 export function Epoch({ request, href }) {
   return html`
-    <div class="marker" role="separator" aria-label=${`Epoch ${request.epoch}`}>
-      <span>Epoch ${number(request.epoch)}${request.why ? html` · ${visible(request.why)}` : ""}</span>
-      <a href=${href}>see what changed</a>
+    <div class="marker" role="separator" aria-label=${resetLabel(request.why)}>
+      <span>${visible(resetLabel(request.why))}</span>
+      <a href=${href}>Show changes</a>
     </div>`;
 }
 
 export function Cleared() {
   return html`
-    <div class="marker" role="separator" aria-label="Context cleared"><span>Context cleared: nothing above is sent any more</span></div>`;
+    <div class="marker" role="separator" aria-label="Context cleared"><span>Context cleared: messages above are no longer sent</span></div>`;
 }

@@ -1,40 +1,40 @@
 /**
- * Where the tokens of a window go, as one bar and a legend with figures. Every kind has a pattern besides its colour and
- * its name in the legend, so nothing is told by colour alone. The compact form is the bar by itself, for a gauge.
+ * The token budget of a request: one bar, and a legend with numbers. Every kind has a pattern besides its colour, so colour
+ * is never the only distinction. The compact form is the bar alone.
  */
 import { html } from "../html.js";
 import { number, percent } from "../format.js";
 
 /**
  * @typedef {object} BudgetFigures
- * @property {number|null} window  the model's window; null where the model is not known
+ * @property {number|null} window  the model's context window; null if the model is not known
  * @property {number} system @property {number} tools @property {number} dynamic @property {number} history
  * @property {number} new @property {number} reserve @property {number} margin @property {number} free
  * @property {number} used @property {number} available @property {string} how exact, measured or estimated
- * @property {number|null} limit @property {number} wanted what messages would have taken, where they were cut
- * @property {number} input what the whole request takes @property {number|null} room what it may
+ * @property {number|null} limit @property {number} wanted tokens of the messages before trimming
+ * @property {number} input tokens of the whole request @property {number|null} room its limit
  */
 
 const KINDS = [
-  ["system", "static", "The system prompt: the same in every request of an epoch."],
-  ["tools", "tools", "What the tools look like, told to the model."],
-  ["history", "history", "Messages that the request before had too."],
-  ["dynamic", "dynamic", "Fragments made afresh, such as the time or a list of what is left to do."],
-  ["new", "new", "Messages that this request shows for the first time."],
-  ["free", "free", "Room that is left."],
-  ["margin", "margin", "Kept free, because counting may be a little wrong."],
-  ["reserve", "reserve", "Kept free for the answer."],
-  ["beyond", "not used", "Of the window, but above the limit that was set."],
+  ["system", "System prompt", "The same in every request until the next cache reset."],
+  ["tools", "Tools", "Definitions of the tools."],
+  ["history", "Already sent", "Messages that the previous request had too."],
+  ["dynamic", "Dynamic fragments", "Prompt fragments that are rendered for each request, such as the time or a todo list."],
+  ["new", "New in this request", "Messages that are sent for the first time."],
+  ["free", "Free", "Unused tokens."],
+  ["margin", "Safety margin", "Kept free, because token counts may be slightly off."],
+  ["reserve", "Kept for the answer", "Kept free for the output."],
+  ["beyond", "Above the limit", "Part of the context window beyond the configured limit."],
 ];
 
 const HOW = {
-  exact: "counted exactly, with the model's own tokenizer",
-  measured: "measured: the provider's own figure stands behind it",
-  estimated: "estimated: not by the model's own tokenizer",
+  exact: "exact, with the model's own tokenizer",
+  measured: "measured by the provider",
+  estimated: "estimated, without the model's own tokenizer",
 };
 
-/** The kinds that take something, with their figures and their share of the whole. */
-export function slices(budget) {
+/** Return the kinds that use tokens, with their tokens and share. */
+export function budgetSlices(budget) {
   const figures = Object.fromEntries(KINDS.map(([name]) => [name, Math.max(0, budget[name] ?? 0)]));
   const sum = Object.values(figures).reduce((total, figure) => total + figure, 0);
   const whole = Math.max(budget.window ?? 0, sum, 1);
@@ -46,33 +46,33 @@ export function slices(budget) {
 const CLOSER = 0.2;
 const FREE = new Set(["free", "margin", "reserve", "beyond"]);
 
-function inWords(budget, shown) {
+function barLabel(budget, shown) {
   const taken = shown.filter((slice) => !FREE.has(slice.name)).reduce((sum, slice) => sum + slice.tokens, 0);
-  const of = budget.window ? ` of a window of ${number(budget.window)}` : "";
+  const of = budget.window ? ` of a context window of ${number(budget.window)}` : "";
   return `${number(taken)} tokens${of}: ${shown.map((slice) => `${slice.label} ${number(slice.tokens)}`).join(", ")}`;
 }
 
-/** A request with none before it: its messages are neither history nor new. */
-const ALONE = { history: ["messages", "Everything that is said in it."] };
+/** Labels for a request without a previous one: its messages are neither already sent nor new. */
+const ALONE = { history: ["Messages", "All messages of the request."] };
 
 /**
  * @param {{budget: BudgetFigures, compact?: boolean, isAlone?: boolean, children?: any}} props `isAlone`: there is no
- *   request before it; `children` stand at its foot
+ *   previous request; `children` follow the legend
  */
 export function Budget({ budget, compact = false, isAlone = false, children }) {
   if (!budget) return null;
-  const all = slices(budget);
+  const all = budgetSlices(budget);
   const shown = isAlone
     ? all.map((slice) => (ALONE[slice.name] ? { ...slice, label: ALONE[slice.name][0], about: ALONE[slice.name][1] } : slice))
     : all;
-  const bar = html`<div class="budget-bar" role="img" aria-label=${inWords(budget, shown)} data-testid="budget-bar">
+  const bar = html`<div class="budget-bar" role="img" aria-label=${barLabel(budget, shown)} data-testid="budget-bar">
     ${shown.map((slice) => html`<${Slice} key=${slice.name} slice=${slice} share=${compact ? 0 : slice.share} />`)}
   </div>`;
   if (compact) return html`<div class="budget compact">${bar}</div>`;
   return html`<div class="budget" role="group" aria-label="Budget" data-testid="budget">
     ${bar}
     <${Closer} shown=${shown} />
-    <${Wanted} budget=${budget} />
+    <${Trimmed} budget=${budget} />
     <ul class="budget-legend">
       ${shown.map(
         (slice) => html`<li key=${slice.name} title=${slice.about}>
@@ -83,7 +83,7 @@ export function Budget({ budget, compact = false, isAlone = false, children }) {
         </li>`,
       )}
     </ul>
-    <div class="budget-foot"><p class="budget-how muted">${said(budget)}</p>${children}</div>
+    <div class="budget-foot"><p class="budget-how muted">${summary(budget)}</p>${children}</div>
   </div>`;
 }
 
@@ -94,7 +94,7 @@ function Slice({ slice, share }) {
   </span>`;
 }
 
-/** What is sent, by itself: in a large window it would be a line too thin to read. */
+/** Enlarged view of the used part, which would be too thin in a large window. */
 function Closer({ shown }) {
   const taken = shown.filter((slice) => !FREE.has(slice.name));
   const share = taken.reduce((sum, slice) => sum + slice.share, 0);
@@ -110,21 +110,21 @@ function title(slice) {
   return `${slice.label}: ${number(slice.tokens)} tokens, ${percent(slice.share)}. ${slice.about}`;
 }
 
-function said(budget) {
+function summary(budget) {
   const parts = [];
-  if (budget.window) parts.push(`Window ${number(budget.window)}`);
+  if (budget.window) parts.push(`Context window ${number(budget.window)}`);
   if (budget.limit) parts.push(`limit ${number(budget.limit)}`);
-  if (budget.room) parts.push(`the request takes ${number(budget.input)} of ${number(budget.room)} (${percent(budget.input / budget.room)})`);
+  if (budget.room) parts.push(`request: ${number(budget.input)} of ${number(budget.room)} (${percent(budget.input / budget.room)})`);
   if (budget.available && budget.used != null) {
     const share = percent(budget.used / budget.available);
-    parts.push(`messages take ${number(budget.used)} of ${number(budget.available)} available (${share})`);
+    parts.push(`messages: ${number(budget.used)} of ${number(budget.available)} (${share})`);
   }
   parts.push(HOW[budget.how] ?? budget.how);
   return parts.filter(Boolean).join(" · ");
 }
 
-/** What the messages would have taken, where they were cut: a second bar on the scale of the first. */
-function Wanted({ budget }) {
+/** A second bar, on the scale of the first, for the size of the messages before trimming. */
+function Trimmed({ budget }) {
   const { wanted, used, window, available } = budget;
   if (!wanted || wanted <= (used ?? 0)) return null;
   const whole = Math.max(window ?? 0, wanted);
@@ -133,8 +133,7 @@ function Wanted({ budget }) {
     <div class="wanted-bar" aria-hidden="true" style=${{ width: `${(100 * wanted) / whole}%` }}>
       <span class="wanted-kept" style=${{ width: `${100 * kept}%` }}></span>
     </div>
-    <p><span aria-hidden="true">✂ </span>It was cut: the messages would have taken <b>${number(wanted)}</b> tokens, and
-      ${" "}${available ? html`<b>${number(available)}</b> were available` : "there was less room"}. <b>${number(used)}</b>
-      ${" "}were kept, ${percent(kept)} of what was wanted.</p>
+    <p><span aria-hidden="true">✂ </span>Trimmed: the messages had <b>${number(wanted)}</b> tokens${available ? html`, <b>${number(available)}</b> were available` : ""}.
+      ${" "}<b>${number(used)}</b> (${percent(kept)}) were kept.</p>
   </div>`;
 }

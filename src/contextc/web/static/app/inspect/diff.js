@@ -1,21 +1,21 @@
-/** What a request has that the one before had not, and the other way round. What is the same is folded into one line. */
+/** Differences between a request and the previous one. Unchanged parts are folded into one row. */
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { number, plural, visible } from "../format.js";
-import { VirtualList } from "../virtual.js";
-import { useLoad } from "./load.js";
-import { Empty, Problem, Skeleton } from "./states.js";
+import { VirtualList } from "../virtual_list.js";
+import { useLoad } from "./use_load.js";
+import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
-const SIGNS = { added: ["+", "added"], removed: ["−", "removed"], same: [" ", "the same"] };
+const SIGNS = { added: ["+", "added"], removed: ["−", "removed"], same: [" ", "unchanged"] };
 
 /** @param {{name: string, step: object}} props */
 export function Diff({ name, step }) {
   const path = conversationPath(name, "requests", step.channel, step.request, "diff");
-  const { data, error, loading, again } = useLoad(path, (signal) => get(path, {}, { signal }));
-  if (error) return html`<${Problem} error=${error} again=${again} />`;
+  const { data, error, loading, reload } = useLoad(path, (signal) => get(path, {}, { signal }));
+  if (error) return html`<${LoadError} error=${error} reload=${reload} />`;
   if (data === null) return html`<${Skeleton} lines=${10} label="Comparing" />`;
   if (data.before === null) {
-    return html`<${Empty} title="Nothing to compare with"><p>This is the first request of its channel.</p><//>`;
+    return html`<${EmptyState} title="Nothing to compare with"><p>This is the first request to this model.</p><//>`;
   }
   return html`<div class="panel" aria-busy=${loading ? "true" : undefined} data-testid="diff">
     <${Hunks} key=${path} hunks=${data.hunks} before=${data.before} unchanged=${data.unchanged_bytes} isCut=${data.cut} />
@@ -26,17 +26,17 @@ function Hunks({ hunks, before, unchanged, isCut }) {
   const rows = useMemo(() => rowsOf(hunks), [hunks]);
   const lines = (kind) => hunks.filter((hunk) => hunk.kind === kind).reduce((sum, hunk) => sum + hunk.count, 0);
   return html`
-    <div class="panel-bar"><p>Against request ${number(before)}: <b class="added-count">+ ${plural(lines("added"), "line")}</b>,
-      ${" "}<b class="removed-count">− ${plural(lines("removed"), "line")}</b>; <b>${number(unchanged)} bytes</b> are the same.
-      ${isCut && " It is long, and cut."}</p></div>
+    <div class="panel-bar"><p>Compared with request ${number(before)}: <b class="added-count">+ ${plural(lines("added"), "line")}</b>,
+      ${" "}<b class="removed-count">− ${plural(lines("removed"), "line")}</b>; <b>${number(unchanged)} bytes</b> unchanged.
+      ${isCut && " Truncated, because it is long."}</p></div>
     ${hunks.every((hunk) => hunk.kind === "same")
-      ? html`<p class="nothing">Both requests are the same.</p>`
+      ? html`<p class="nothing">The requests are identical.</p>`
       : html`<${VirtualList} count=${rows.length} estimate=${21} class="diff-rows" role="list"
-          aria-label="Differences to the request before"
+          aria-label="Differences from the previous request"
         attributes=${() => ({ role: "listitem" })} row=${(index) => html`<${DiffRow} row=${rows[index]} />`} />`}`;
 }
 
-/** A head for every place, and the lines below it; what is the same and not told of is a head alone. */
+/** Return the rows: a head for every path and its lines; unchanged parts are a head alone. */
 function rowsOf(hunks) {
   const rows = [];
   let place = null;
@@ -47,7 +47,7 @@ function rowsOf(hunks) {
     place = isFold ? null : hunk.path;
     for (const text of hunk.lines) {
       const isGap = hunk.kind === "same" && text === "…" && hunk.count > hunk.lines.length;
-      rows.push({ kind: hunk.kind, text: isGap ? `… ${plural(hunk.count - hunk.lines.length + 1, "line")} the same` : text });
+      rows.push({ kind: hunk.kind, text: isGap ? `… ${plural(hunk.count - hunk.lines.length + 1, "line")} unchanged` : text });
     }
   }
   return rows;
@@ -56,7 +56,7 @@ function rowsOf(hunks) {
 function DiffRow({ row }) {
   if (row.isFold) {
     return html`<div class="diff-head is-same"><span aria-hidden="true">=</span> ${visible(row.path)} <span
-        class="soft">the same${row.count > 1 ? `: ${plural(row.count, "message")}` : ""}</span></div>`;
+        class="soft">unchanged${row.count > 1 ? `: ${plural(row.count, "message")}` : ""}</span></div>`;
   }
   if (row.isHead) return html`<div class="diff-head">${visible(row.path)}</div>`;
   const [sign, meaning] = SIGNS[row.kind];

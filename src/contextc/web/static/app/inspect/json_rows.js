@@ -1,19 +1,18 @@
 /**
- * A JSON text as rows to be drawn: numbers and names spelled as they were sent, strings cut where the view ends, so that
- * every row is equally high and megabytes can be scrolled. The text is read once, without recursion and without patterns
- * that could run away; what is no JSON comes out as plain rows.
+ * Splits a JSON text into rows of equal height. Numbers and names keep their spelling; strings are wrapped at the width of
+ * the view. The text is parsed once, without recursion and without expensive patterns. Invalid JSON becomes plain rows.
  */
 
 /**
  * @typedef {object} Row
  * @property {number} depth
  * @property {string} path such as messages[3].content
- * @property {string|null} key a name, as it was written, or null within a list
- * @property {"open"|"close"|"empty"|"string"|"number"|"word"|"more"} kind "more" goes on with the string above
+ * @property {string|null} key a name as written, or null within a list
+ * @property {"open"|"close"|"empty"|"string"|"number"|"word"|"more"} kind "more" continues the string above
  * @property {string} text @property {boolean} comma
  * @property {number} end of "open": the index of the row that closes it @property {number} parent -1 at the top
- * @property {number} size of "open": how many there are in it; of "string": its length
- * @property {string} hint of "open": how it begins @property {boolean} [isLast] the string ends with this row
+ * @property {number} size of "open": number of items; of "string": its length
+ * @property {string} hint of "open": its first characters @property {boolean} [isLast] the string ends with this row
  */
 
 const HINT = 110;
@@ -36,7 +35,7 @@ function plain(text, wide) {
 
 function read(text, wide) {
   const rows = [];
-  /** Open objects and lists: the row of each, and how many are in it. */
+  /** Open objects and lists: row and number of items of each. */
   const open = [];
   let at = 0;
   let key = null;
@@ -78,7 +77,7 @@ function read(text, wide) {
       at += 1;
     } else if (letter === "}" || letter === "]") {
       const outer = open.pop();
-      if (!outer || (rows[outer.row].text === "{") !== (letter === "}")) throw new SyntaxError("closes what is not open");
+      if (!outer || (rows[outer.row].text === "{") !== (letter === "}")) throw new SyntaxError("unexpected closing bracket");
       const begun = rows[outer.row];
       at += 1;
       if (outer.row === rows.length - 1) {
@@ -105,25 +104,25 @@ function read(text, wide) {
       const from = at;
       while (at < text.length && !" \n\r\t,]}".includes(text[at])) at += 1;
       const word = text.slice(from, at);
-      if (!/^(?:true|false|null|-?\d[\d.eE+-]*)$/.test(word)) throw new SyntaxError(`what is ${word.slice(0, 20)}?`);
+      if (!/^(?:true|false|null|-?\d[\d.eE+-]*)$/.test(word)) throw new SyntaxError(`unexpected token ${word.slice(0, 20)}`);
       add(/^[-\d]/.test(word) ? "number" : "word", word);
     }
   }
-  if (open.length) throw new SyntaxError("not closed");
+  if (open.length) throw new SyntaxError("unexpected end");
   return rows;
 }
 
-/** Behind the quotation mark that ends the string that begins here. */
+/** Return the index after the string literal that starts at `from`. */
 function stringEnd(text, from) {
   for (let at = text.indexOf('"', from + 1); at >= 0; at = text.indexOf('"', at + 1)) {
     let slashes = 0;
     while (text[at - 1 - slashes] === "\\") slashes += 1;
     if (slashes % 2 === 0) return at + 1;
   }
-  throw new SyntaxError("a string does not end");
+  throw new SyntaxError("unterminated string");
 }
 
-/** A text in pieces that fit: cut at line ends, which stay visible as ↵, and where the row is full. */
+/** Split a text into pieces that fit a row, at line ends and where the row is full. */
 function pieces(text, first, later = first) {
   const found = [];
   let [from, room] = [0, Math.max(NARROWEST, first)];
@@ -145,8 +144,8 @@ function wordEnd(text, from, room) {
   return code >= 0xd800 && code < 0xdc00 ? end + 1 : end;
 }
 
-/** The rows that are seen when these are folded. */
-export function unfolded(rows, folded) {
+/** Return the indices of the visible rows. */
+export function visibleRows(rows, folded) {
   const seen = [];
   for (let index = 0; index < rows.length; index += 1) {
     seen.push(index);
@@ -155,8 +154,8 @@ export function unfolded(rows, folded) {
   return seen;
 }
 
-/** Everything below a depth, where there is so much that a reader wants an overview first. */
-export function foldedAtFirst(rows, most = 4000, depth = 2) {
+/** Return the rows to fold at first: of a long text, everything below a depth. */
+export function initialFolds(rows, most = 4000, depth = 2) {
   const found = new Set();
   if (rows.length <= most) return found;
   rows.forEach((row, index) => {
@@ -167,8 +166,8 @@ export function foldedAtFirst(rows, most = 4000, depth = 2) {
 
 const LAST_STEP = /(?:\.[^.[\]]*|\[[^\]]*\]|^[^.[\]]+)$/;
 
-/** The row of a path, or of what it is in. */
-export function rowAt(rows, path) {
+/** Return the row of a path, or of its closest parent. */
+export function rowOfPath(rows, path) {
   for (let wanted = path; wanted; wanted = wanted.replace(LAST_STEP, "")) {
     const found = rows.findIndex((row) => row.path === wanted && row.kind !== "close");
     if (found >= 0) return found;
@@ -177,7 +176,7 @@ export function rowAt(rows, path) {
   return rows.length ? 0 : -1;
 }
 
-/** The rows in which a text stands, also where it is cut. */
+/** Return the rows that contain a text, also across wrapped rows. */
 export function search(rows, sought) {
   const words = sought.toLowerCase();
   const found = [];

@@ -1,4 +1,4 @@
-/** Tabs as tabs are meant: one stop for the Tab key, arrows, Home and End go from one to the next. */
+/** Accessible tabs: one tab stop; arrows, Home and End move between tabs. */
 import { html, useId, useRef } from "../html.js";
 
 /**

@@ -1,27 +1,27 @@
 /**
- * The whole conversation at a glance: a column a step, stacked by where its tokens came from; the cost beneath, the share
- * of the cache as a line, epochs as bands with the reason for each, channels as a lane at the foot.
+ * Timeline of a conversation: one column per step, stacked by cache state; below it the cost. The cache share is a line,
+ * cache epochs are bands with the reason for each reset, and models are a lane at the bottom.
  *
- * Only the columns that are seen are drawn, so three thousand steps take as long as thirty. For a screen reader and the
- * keyboard it is a slider over steps, whose value is the step in words.
+ * Only visible columns are rendered. For screen readers and the keyboard it is a slider over steps.
  */
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { dollars, number, percent } from "../format.js";
-import { layout } from "./scale.js";
-import { Plot, SIZES } from "./plot.js";
-import { StepFigures, inWords } from "./figures.js";
+import { GlyphLegend } from "./glyph_legend.js";
+import { columnLayout, eventKind, EVENTS } from "./timeline_layout.js";
+import { TimelinePlot, SIZES } from "./timeline_plot.js";
+import { StepFigures, stepSummary } from "./step_figures.js";
 
-/** How far a key goes. */
+/** Key → number of steps to move. */
 const MOVES = {
   ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
 };
 
-/** Windows in which the chart is lower, so that something of the messages is seen. */
+/** Low windows have a lower chart, so that messages are visible below it. */
 const short = matchMedia("(max-height: 54rem)");
 
 /**
  * @param {{steps: object[], lost: object[], channels: Map<string, object>, current: number,
- *   choose: (index: number) => void, move: (by: number) => void}} props `lost` is what was not answered, in its places
+ *   choose: (index: number) => void, move: (by: number) => void}} props `lost` are the unanswered requests
  */
 export function Timeline({ steps, lost, channels, current, choose, move }) {
   const scroller = useRef(null);
@@ -37,7 +37,7 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
     return () => short.removeEventListener("change", onChange);
   }, []);
   const inner = Math.max(60, room - SIZES.left - SIZES.right);
-  const shape = layout(steps, inner, zoom);
+  const shape = columnLayout(steps, inner, zoom);
 
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => setRoom(scroller.current?.clientWidth ?? 0));
@@ -71,9 +71,9 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
   const step = steps[current];
   return html`<figure class="timeline" data-testid="timeline">
     <figcaption class="timeline-caption">
-      <${Legend} hasLost=${lost.length > 0} />
-      <div class="timeline-zoom" role="group" aria-label="Zoom of the timeline">
-        ${shape.together > 1 && html`<span class="muted">a column is ${shape.together} steps, their mean</span>`}
+      <${Legend} steps=${steps} hasLost=${lost.length > 0} />
+      <div class="timeline-zoom" role="group" aria-label="Timeline zoom">
+        ${shape.together > 1 && html`<span class="muted">one column is the mean of ${shape.together} steps</span>`}
         <button type="button" class="icon-button" aria-label="Zoom out" disabled=${!shape.canShrink}
           onClick=${() => setZoom(Math.max(1, zoom / 2))}>−</button>
         <button type="button" class="icon-button" aria-label="Zoom in" disabled=${!shape.canGrow}
@@ -84,12 +84,12 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
     <div class="timeline-scroll" ref=${scroller} onScroll=${(event) => setLeft(event.currentTarget.scrollLeft)}
       role="slider" tabindex="0" aria-label="Step" aria-orientation="horizontal" aria-valuemin="1"
       aria-valuemax=${steps.length} aria-valuenow=${current + 1}
-      aria-valuetext=${step ? inWords(step, channels.get(step.channel)) : "none"}
+      aria-valuetext=${step ? stepSummary(step, channels.get(step.channel)) : "none"}
       onKeyDown=${onKeyDown} onPointerMove=${(event) => setHover(indexAt(event))} onPointerLeave=${() => setHover(null)}
       onFocus=${(event) => setFocused(event.currentTarget.matches(":focus-visible"))} onBlur=${() => setFocused(false)}
       onClick=${(event) => { const index = indexAt(event); if (index !== null) choose(index); }}>
       <div class="timeline-length" style=${{ width: `${shape.length + SIZES.left + SIZES.right}px` }}>
-        ${room > 0 && html`<${Plot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
+        ${room > 0 && html`<${TimelinePlot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
           current=${current} hover=${hover} isShort=${isShort} />`}
       </div>
     </div>
@@ -106,25 +106,27 @@ function Bubble({ at, room, children }) {
 }
 
 const SERIES = [
-  ["read", "from cache"], ["write", "written to cache"], ["fresh", "fresh"], ["output", "output"],
-  ["share", "cache share"], ["window", "window"], ["cost", "cost"],
+  ["read", "from cache"], ["write", "written to cache"], ["fresh", "uncached"], ["output", "output"],
+  ["share", "cache share"], ["window", "context window"], ["cost", "cost"],
 ];
 
-function Legend({ hasLost }) {
-  const series = hasLost ? [...SERIES, ["lost", "not answered"]] : SERIES;
-  return html`<ul class="timeline-legend" aria-label="What the columns show">
-    ${series.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
+function Legend({ steps, hasLost }) {
+  const kinds = useMemo(() => new Set(steps.map((step) => eventKind(step.why))), [steps]);
+  const signs = Object.entries(EVENTS).filter(([kind]) => kinds.has(kind)).map(([, { sign, word }]) => [sign, word]);
+  return html`<ul class="timeline-legend" aria-label="Legend">
+    ${SERIES.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
         aria-hidden="true"></span>${label}</li>`)}
-  </ul>`;
+  </ul>
+  <${GlyphLegend} signs=${hasLost ? [...signs, ["⊘", "not answered"]] : signs} />`;
 }
 
-/** What it came to in all. @param {{totals: object, shown: object[]}} props */
+/** Totals of the conversation. @param {{totals: object, shown: object[]}} props */
 export function Totals({ totals }) {
   const share = totals.input ? (totals.cache_read ?? 0) / totals.input : null;
   const facts = [
     [totals.requests === 1 ? "request" : "requests", number(totals.requests)], ["tokens in", number(totals.input)],
     ["tokens out", number(totals.output)], ["from cache", percent(share)], ["cost", dollars(totals.cost)],
-    [totals.epochs === 1 ? "epoch" : "epochs", number(totals.epochs)],
+    [totals.epochs === 1 ? "cache epoch" : "cache epochs", number(totals.epochs)],
   ];
   if (totals.unanswered) facts.push(["not answered", number(totals.unanswered)]);
   return html`<dl class="totals" data-testid="totals">

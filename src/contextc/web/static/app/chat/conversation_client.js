@@ -1,0 +1,343 @@
+/**
+ * Client of one open conversation: its state as a signal, kept current by the event stream, and its actions.
+ *
+ * Events are applied once per frame. Messages are fetched in pages as they come into view. The end of the conversation is
+ * fetched when events report that it has grown.
+ */
+import { signal } from "@preact/signals";
+import { conversationPath, followEvents, get, post, remove } from "../api.js";
+import { attempt } from "../dialog.js";
+import { updateConversation } from "../state.js";
+import { createDecoder } from "./agui_decoder.js";
+import { initialState, NOTICES, reduce } from "./conversation_state.js";
+
+const PAGE = 100;
+const FIRST = 60;
+const MANY_REQUESTS = 3_000;
+/** Milliseconds without a change before the next request is estimated. */
+const PAUSE = 200;
+/** Milliseconds before a lost connection is shown. */
+const AWAY = 1_000;
+/** Events that are read again on opening, for details of the last turns that neither messages nor notices contain. */
+const REMEMBERED = 500;
+
+/** Context use by error kind, where there are no numbers: full. */
+const NO_ROOM = { ContextOverflow: { used: 1, available: 1, window: 0 } };
+
+export class ConversationClient {
+  constructor(name) {
+    this.name = name;
+    this.state = signal(initialState());
+    /** "loading", "ready", or the error that prevented opening */
+    this.status = signal("loading");
+    /** State of the event stream: "open", "waiting" for the server, or "gone" */
+    this.connection = signal("open");
+    this.timeline = signal(null);
+    this.branches = signal([]);
+    this._loading = new Set();
+    this._events = [];
+    this._seen = { stale: 0, broken: 0 };
+    this._frame = 0;
+    this._closed = false;
+  }
+
+  path(...rest) {
+    return conversationPath(this.name, ...rest);
+  }
+
+  dispatch(action) {
+    this.state.value = reduce(this.state.value, action);
+  }
+
+  async open() {
+    try {
+      const view = await get(this.path());
+      if (this._closed) return;
+      this.dispatch({ type: "view", view });
+      if (view.length) this.dispatch({ type: "page", page: await get(this.path("messages"), { last: FIRST }) });
+      if (this._closed) return;
+      this.status.value = "ready";
+      updateConversation(this.name, { running: Boolean(view.running), title: view.title });
+      const read = createDecoder();
+      this._stream = followEvents(this.name, Math.max(0, view.last_event - REMEMBERED), (frame) => this._take(read(frame)), {
+        onState: (state) => this._setConnection(state),
+      });
+      this.loadNotices();
+      this.loadBranches();
+      setTimeout(() => this.loadTimeline(), 300);
+    } catch (error) {
+      if (!this._closed) this.status.value = error;
+    }
+  }
+
+  /** Set the connection state. A short interruption is not shown. */
+  _setConnection(state) {
+    clearTimeout(this._away);
+    if (state === "waiting") this._away = setTimeout(() => { this.connection.value = state; }, AWAY);
+    else this.connection.value = state;
+  }
+
+  close() {
+    this._closed = true;
+    clearTimeout(this._away);
+    this._stream?.close();
+    this._estimate?.abort();
+    cancelAnimationFrame(this._frame);
+    clearTimeout(this._timer);
+    clearTimeout(this._estimateTimer);
+  }
+
+  // ── incoming events ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+  _take(event) {
+    if (!event) return;
+    this._events.push(event);
+    if (this._events.length > 1) return;
+    if (document.visibilityState === "hidden") this._timer = setTimeout(() => this._fold(), 250);
+    else this._frame = requestAnimationFrame(() => this._fold());
+  }
+
+  _fold() {
+    const events = this._events;
+    this._events = [];
+    if (this._closed || !events.length) return;
+    this.dispatch({ type: "events", events });
+    this._tellList(events);
+    this._follow();
+  }
+
+  /** Update the entry in the list of conversations. */
+  _tellList(events) {
+    for (const { type, time } of events) {
+      if (type === "turn-start") updateConversation(this.name, { running: true, spoken: time });
+      if (type === "turn-finish" || type === "interrupted") updateConversation(this.name, { running: false, spoken: time });
+    }
+  }
+
+  /** Fetch what events have announced. */
+  _follow() {
+    const { known, length, messages, stale, broken } = this.state.value;
+    if (broken !== this._seen.broken) this.reload();
+    else if (stale !== this._seen.stale) this.refresh();
+    if (known > length || (length && !messages.has(length))) this._fetchTail();
+    this._seen = { stale, broken };
+  }
+
+  async _fetchTail() {
+    if (this._fetching) return;
+    this._fetching = true;
+    try {
+      const { messages, length } = this.state.value;
+      let after = length;
+      while (after > 0 && !messages.has(after) && length - after < PAGE) after -= 1;
+      const page = await get(this.path("messages"), { after, limit: PAGE });
+      if (!this._closed) this.dispatch({ type: "page", page });
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+    }
+    this._fetching = false;
+    const { known, length, messages } = this.state.value;
+    const isMissing = known > length || (length > 0 && !messages.has(length));
+    if (!this._closed && isMissing) this._fetchTail();
+  }
+
+  async refresh() {
+    const view = await get(this.path()).catch(() => null);
+    if (!view || this._closed) return;
+    const { notices } = this.state.value;
+    this.dispatch({ type: "view", view });
+    if (notices.length && !this.state.value.notices.length) this.loadNotices();
+    if (!view.running) {
+      this.loadBranches();
+      this.loadTimeline({ again: true });
+      updateConversation(this.name, { title: view.title, running: false, length: view.length });
+    }
+    if (view.length && !this.state.value.messages.has(view.length)) this._fetchTail();
+  }
+
+  /** Load everything again: the branch has changed. */
+  async reload() {
+    const view = await attempt(() => get(this.path()));
+    if (!view || this._closed) return;
+    const page = view.length ? await attempt(() => get(this.path("messages"), { last: FIRST })) : null;
+    this.state.value = { ...this.state.value, view: null };
+    this.dispatch({ type: "view", view });
+    if (page) this.dispatch({ type: "page", page });
+    this._loading.clear();
+    this.loadNotices();
+    this.loadBranches();
+    this.loadTimeline({ again: true });
+  }
+
+  async loadBranches() {
+    if (this.state.value.view?.branches > 1 || this.branches.value.length > 1) {
+      this.branches.value = await get(this.path("branches")).catch(() => this.branches.value);
+    }
+  }
+
+  /** Load the stored notices. The stream delivers new ones. */
+  async loadNotices() {
+    const { last } = this.state.value;
+    if (this._closed || !last) return;
+    try {
+      const notices = await get(this.path("notices"), { before: last + 1, limit: NOTICES });
+      if (!this._closed) this.dispatch({ type: "notices", notices });
+    } catch (error) {
+      if (error.status === 0) setTimeout(() => this.loadNotices(), 1_500);
+    }
+  }
+
+  /** Load the request behind each message, by uid because seqs differ between branches. Long timelines are not reloaded. */
+  async loadTimeline({ again = false } = {}) {
+    if (this._closed || (again && (this.timeline.value?.size ?? 0) > MANY_REQUESTS)) return;
+    const found = await get(this.path("timeline")).catch(() => null);
+    if (!found || this._closed) return;
+    const byUid = new Map();
+    const epochs = new Map();
+    for (const request of found.requests) {
+      const before = epochs.get(request.channel);
+      epochs.set(request.channel, request.epoch);
+      request.begins = before !== undefined && before !== request.epoch;
+      for (const uid of request.uids) if (uid && !byUid.has(uid)) byUid.set(uid, request);
+    }
+    for (const { uid, channel, number, model, cost } of found.unanswered) {
+      if (uid) byUid.set(uid, { channel, request: number, model, cost, uids: [uid] });
+    }
+    byUid.requests = found.requests;
+    this.timeline.value = byUid;
+  }
+
+  /**
+   * Estimate how much of the model's context window the next request would use. The server compiles it after a pause
+   * without changes. During a turn, events have the numbers.
+   *
+   * @param {string} model the model; empty: the one used last
+   */
+  estimate(model) {
+    clearTimeout(this._estimateTimer);
+    this._estimate?.abort();
+    const { view, running, last, length } = this.state.value;
+    if (this._closed || running || !length || view.last_event < last) return;
+    const stopped = (this._estimate = new AbortController());
+    this._estimateTimer = setTimeout(async () => {
+      const found = await get(this.path("next"), { model, limit: 1 }, { signal: stopped.signal }).catch((error) => error);
+      if (stopped.signal.aborted) return;
+      const full = NO_ROOM[found.kind];
+      const next = found.budget && { used: found.budget.input, available: found.budget.room, window: found.budget.window };
+      const { used, available, window } = next ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
+      this.dispatch({ type: "estimated", gauge: { used, available, window, why: full ? found.message : "" } });
+    }, PAUSE);
+  }
+
+  /** Fetch the messages from `first` to `last` that are missing. */
+  need(first, last) {
+    const { messages, length } = this.state.value;
+    const pages = new Set();
+    for (let seq = Math.max(1, first); seq <= Math.min(last, length); seq += 1) {
+      if (!messages.has(seq)) pages.add(Math.floor((seq - 1) / PAGE));
+    }
+    for (const page of pages) this._loadPage(page);
+  }
+
+  async _loadPage(number) {
+    if (this._loading.has(number)) return;
+    this._loading.add(number);
+    let isGone = false;
+    try {
+      const page = await get(this.path("messages"), { after: number * PAGE, limit: PAGE });
+      if (!this._closed) this.dispatch({ type: "page", page });
+    } catch (error) {
+      isGone = error.status === 0;
+      await new Promise((resolve) => setTimeout(resolve, 1_500));
+    }
+    this._loading.delete(number);
+    if (isGone && !this._closed) this._loadPage(number);
+  }
+
+  // ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Send a message and start a turn. @param {string | object} input text, or a message with media */
+  async send(input, model) {
+    const message = typeof input === "string" ? { role: "user", parts: [{ type: "text", text: input }] } : input;
+    const uid = `sending-${Date.now()}`;
+    this.dispatch({ type: "sending", message: { ...message, uid, time: Date.now() } });
+    try {
+      await post(this.path("turns"), { input, ...(model ? { model } : {}) });
+      return true;
+    } catch (error) {
+      this.dispatch({ type: "not-sent", uid });
+      throw error;
+    }
+  }
+
+  /** Resume an interrupted turn, or answer the last message. */
+  async resumeTurn(model, { resume = true } = {}) {
+    await post(this.path("turns"), { ...(resume ? { resume } : {}), ...(model ? { model } : {}) });
+  }
+
+  cancel() {
+    return post(this.path("cancel"));
+  }
+
+  steer(text) {
+    return post(this.path("steer"), { text });
+  }
+
+  followUp(text) {
+    return post(this.path("follow-up"), { text });
+  }
+
+  /** Remove queued input. */
+  async withdraw(number) {
+    await remove(this.path("queue", number));
+    this.dispatch({ type: "withdrawn", number });
+  }
+
+  /** Allow or deny a tool call as previewed. An expired approval disappears; a changed one is shown again. */
+  async answer({ id, hash }, approve, why) {
+    try {
+      await post(this.path("approvals"), { id, hash, approve, ...(why ? { why } : {}) });
+    } catch (error) {
+      if (error.status === 409) await this.refresh();
+      if (error.kind === "UnknownApproval") this.dispatch({ type: "answered", id });
+      throw error;
+    }
+    this.dispatch({ type: "answered", id });
+  }
+
+  async edit(seq, text, model) {
+    await post(this.path("edit"), { seq, text });
+    await this.reload();
+    await this.resumeTurn(model, { resume: false });
+  }
+
+  async rewind(to) {
+    await post(this.path("rewind"), { to });
+    await this.reload();
+  }
+
+  /** Regenerate an answer: rewind to its question and start a turn. */
+  async regenerate(seq, model) {
+    const { messages } = this.state.value;
+    let question = seq - 1;
+    while (question > 1 && messages.get(question) && messages.get(question).role !== "user") question -= 1;
+    await this.rewind(question);
+    await this.resumeTurn(model, { resume: false });
+  }
+
+  async switchTo(branch) {
+    await post(this.path("switch"), { branch });
+    await this.reload();
+  }
+
+  async pin(seq, wanted) {
+    await post(this.path(wanted ? "pin" : "unpin"), { seq });
+    await this.refresh();
+  }
+
+  async compact(model) {
+    const done = await post(this.path("compact"), model ? { model } : {});
+    await this.refresh();
+    return done;
+  }
+}

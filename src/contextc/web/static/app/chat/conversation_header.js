@@ -1,0 +1,52 @@
+/** Header of a conversation: title, running state, branches, and actions. */
+import { html } from "../html.js";
+import { apiUrl, conversationPath } from "../api.js";
+import { attempt, notify } from "../dialog.js";
+import { Icon, IconButton } from "../icons.js";
+import { Menu } from "../menu.js";
+import { ago, number, oneLine, plural, visible } from "../format.js";
+import { inspectUrl } from "../route.js";
+import { deleteConversation, drawer, forkConversation } from "../state.js";
+
+export function DrawerButton() {
+  return html`<${IconButton} icon="menu" label="Conversations" class="only-narrow" onClick=${() => (drawer.value = true)} />`;
+}
+
+export function ConversationHeader({ client, state, title, model }) {
+  const { view, running } = state;
+  const branches = client.branches.value;
+  const busy = Boolean(running);
+  const compact = () => attempt(async () => {
+    const done = await client.compact(model);
+    notify(done.upto ? `Compacted up to message ${number(done.upto)}.` : "Nothing to compact.");
+  });
+  const items = () => [
+    { label: "Fork", icon: "fork", act: () => forkConversation(client.name) },
+    { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
+    { label: "Compact conversation", icon: "branch", disabled: busy, act: compact },
+    { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation({ name: client.name, title: view.title }) },
+  ];
+  const lines = () => branches.map((branch, index) => ({
+    label: `${index + 1} · ${oneLine(branch.words, 50) || "no message yet"}`,
+    note: `${plural(branch.length, "message")} · ${ago(branch.created)}`,
+    checked: branch.current,
+    disabled: busy,
+    act: () => !branch.current && attempt(() => client.switchTo(branch.number)),
+  })).reverse();
+  return html`
+    <header class="view-head">
+      <${DrawerButton} />
+      <div class="head-title">
+        <h1 dir="auto" title=${visible(client.name)}>${oneLine(title, 90)}</h1>
+        ${running && html`<span class="dot running" title="A turn is running"></span><span class="off-screen" role="status">A turn is running</span>`}
+      </div>
+      ${branches.length > 1 && html`
+        <${Menu} label=${`Branches: ${branches.length}`} items=${lines} class="button quiet" data-testid="branches">
+          <${Icon} name="branch" /><span>${branches.length}</span>
+        <//>`}
+      <a class="button quiet" href=${inspectUrl(client.name)} aria-label="Inspect" data-testid="inspect">
+        <${Icon} name="eye" /><span class="only-wide">Inspect</span>
+      </a>
+      <${Menu} label="More" items=${items} />
+    </header>`;
+}

@@ -1,0 +1,107 @@
+/** The tool calls of one step: one row each, which expands to arguments and result. Many calls are collapsed into one row. */
+import { html, useState } from "../html.js";
+import { Code } from "../code_block.js";
+import { Icon } from "../icons.js";
+import { duration, oneLine, plural, visible } from "../format.js";
+import { Media } from "./media.js";
+
+const SHOWN = 8_000;
+const MANY = 4;
+
+/** @param {{calls: object[], results: Map<string, object>, tools: Map<string, object>}} props */
+export function ToolCalls({ calls, results, tools }) {
+  const rows = calls.map((call) => ({ call, ...stateOf(call, results, tools) }));
+  const busy = rows.some((row) => row.state === "running" || row.state === "waiting" || row.state === "writing");
+  const [open, setOpen] = useState(null);
+  const failed = rows.filter((row) => row.state === "error").length;
+  const lines = () => rows.map((row) => html`<${Call} key=${row.call.id} ...${row} />`);
+  if (calls.length <= MANY) return html`<div class="calls" role="group" aria-label="Tool calls">${lines()}</div>`;
+  const isOpen = open ?? busy;
+  const names = [...new Set(calls.map((call) => visible(call.name)))].join(", ");
+  return html`
+    <div class="calls" role="group" aria-label="Tool calls">
+      <button type="button" class="call-line group" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
+        <${State} state=${busy ? "running" : failed ? "error" : "done"} />
+        <span class="call-name">${plural(calls.length, "call")}</span>
+        <span class="call-arguments">${oneLine(names, 90)}</span>
+        ${failed > 0 && html`<span class="tag bad">${failed} failed</span>`}
+        <${Icon} name="chevron" size=${14} />
+      </button>
+      ${isOpen && lines()}
+    </div>`;
+}
+
+/** Return the state of a call: from its stored result, else from events. */
+function stateOf(call, results, tools) {
+  const result = results.get(call.id);
+  const known = tools.get(call.id);
+  const took = known?.milliseconds;
+  if (result) return { result, state: result.is_error ? "error" : "done", took };
+  if (known) return { known, state: known.state, took };
+  return { state: call.partial ? "writing" : "open" };
+}
+
+const STATE_NAMES = { done: "ok", error: "failed", running: "running", waiting: "needs approval", writing: "writing", open: "no result" };
+
+function State({ state }) {
+  if (state === "running" || state === "writing") return html`<span class="spinner" aria-hidden="true"></span>`;
+  const icon = { done: "check", error: "warning", waiting: "clock" }[state] ?? "tool";
+  return html`<span class="call-state ${state}"><${Icon} name=${icon} size=${14} /></span>`;
+}
+
+function Call({ call, result, known, state, took }) {
+  const [open, setOpen] = useState(false);
+  const written = call.raw ?? "";
+  const plain = state === "writing" ? written : brief(call);
+  return html`
+    <div class="call ${state}" data-testid="tool-call">
+      <button type="button" class="call-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        <${State} state=${state} />
+        <span class="call-name">${visible(call.name) || "…"}</span>
+        <span class="call-arguments">${oneLine(plain, 140)}</span>
+        <span class="call-end">
+          ${Number.isFinite(took) && html`<span>${duration(took)}</span>`}
+          <span class=${state === "error" ? "bad-text" : ""}>${STATE_NAMES[state]}</span>
+        </span>
+        <${Icon} name="chevron" size=${14} />
+      </button>
+      ${known?.progress && state === "running" && html`<p class="call-progress">${oneLine(known.progress, 200)}</p>`}
+      ${open && html`
+        <div class="call-body">
+          <${Code} title="Arguments" language="json" text=${argumentsText(call)} limit=${SHOWN} />
+          ${call.malformed && html`<p class="faint">These arguments are not a JSON object. They are shown as the model wrote them.</p>`}
+          <${ToolResult} result=${result} known=${known} name=${call.name} />
+        </div>`}
+    </div>`;
+}
+
+export function ToolResult({ result, known }) {
+  if (!result && !known?.text) return null;
+  const title = result?.is_error ? "Error" : "Result";
+  if (!result) return html`<${Code} title="Start of the result" text=${known.text} limit=${SHOWN} />`;
+  const block = (text) => html`<${Code} title=${title} ...${withLanguage(text)} limit=${SHOWN} />`;
+  if (!Array.isArray(result.content)) return block(result.content ?? "");
+  return result.content.map((part) => (part.type === "media" ? html`<${Media} part=${part} />` : block(part.text)));
+}
+
+/** Return the text and, if it is recognizable, the language of a result. */
+function withLanguage(text) {
+  const start = text.slice(0, 200).trimStart();
+  if (/^[[{]/.test(start) && /[\]}]\s*$/.test(text.slice(-20))) return { text, language: "json" };
+  if (/^(?:diff |--- |@@ )/m.test(start)) return { text, language: "diff" };
+  return { text };
+}
+
+function argumentsText(call) {
+  if (call.malformed || call.partial) return call.raw ?? "";
+  return JSON.stringify(call.arguments ?? {}, null, 2);
+}
+
+/** Return the arguments in one line: a single argument without its name, several with their names. */
+function brief(call) {
+  if (call.malformed) return call.raw ?? "";
+  const given = Object.entries(call.arguments ?? {});
+  const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  if (given.length === 1) return shown(given[0][1]);
+  return given.map(([name, value]) => `${name}: ${shown(value)}`).join(", ");
+}

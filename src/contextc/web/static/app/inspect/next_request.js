@@ -1,0 +1,93 @@
+/** Preview of the next request, also after an edit, a rewind, or with another model. */
+import { html, useId, useState } from "../html.js";
+import { conversationPath, get } from "../api.js";
+import { dollars, number, oneLine, plural } from "../format.js";
+import { remarkText, resetLabel } from "../reasons.js";
+import { info } from "../state.js";
+import { Budget } from "./budget.js";
+import { LineList, ONLY, WIDTH, lineDetail, lineSearch } from "./manifest_lines.js";
+import { useLoad } from "./use_load.js";
+import { LoadError, Skeleton } from "./placeholders.js";
+
+const ACTIONS = [["go", "continue"], ["edit", "edit a message"], ["rewind", "rewind to a message"]];
+
+/** @param {{name: string, step?: object, seq?: number}} props `step` is the request to continue from, `seq` its last message */
+export function NextRequest({ name, step, seq = 1 }) {
+  const id = useId();
+  const spec = step?.model ?? "";
+  const [form, setForm] = useState({ model: spec, action: "go", seq, text: "" });
+  const [asked, setAsked] = useState(form);
+  const query = {
+    ...(asked.model === spec ? { channel: step?.channel ?? "" } : { model: asked.model }),
+    ...(asked.action === "edit" ? { edit: asked.seq, text: asked.text } : {}),
+    ...(asked.action === "rewind" ? { rewind: asked.seq } : {}),
+  };
+  const key = JSON.stringify([name, query]);
+  const from = (more, signal) => get(conversationPath(name, "next"), { ...query, ...more }, { signal });
+  const { data, error, loading, reload } = useLoad(key, (signal) => from({ width: WIDTH }, signal));
+  const change = (event) => setForm({ ...form, [event.currentTarget.name]: event.currentTarget.value });
+  const submit = (event) => {
+    event.preventDefault();
+    setAsked({ ...form, seq: Number(form.seq) });
+  };
+  const models = (info.value?.providers ?? []).flatMap((each) => each.models.map((model) => `${each.name}:${model}`));
+  return html`<div class="panel scrolls next" data-testid="next">
+    <form class="next-form" onSubmit=${submit}>
+      <label class="labelled"><span>With model</span><input class="field" name="model" list=${`${id}-models`}
+          value=${form.model} onInput=${change} placeholder=${info.value?.model ?? ""} spellcheck="false"
+          autocomplete="off" /></label>
+      <datalist id=${`${id}-models`}>${models.slice(0, 400).map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+      <label class="labelled"><span>If you</span><select class="field" name="action" value=${form.action} onChange=${change}>
+        ${ACTIONS.map(([value, label]) => html`<option key=${value} value=${value}
+            selected=${form.action === value}>${label}</option>`)}</select></label>
+      ${form.action !== "go" && html`<label class="labelled is-number"><span>Message</span><input class="field" type="number"
+          min=${form.action === "rewind" ? 0 : 1} name="seq" value=${form.seq} onInput=${change} /></label>`}
+      ${form.action === "edit" && html`<label class="labelled is-wide"><span>New text</span><input class="field" name="text"
+          value=${form.text} onInput=${change} placeholder="Text of the message" /></label>`}
+      <button type="submit" class="button primary">Preview</button>
+    </form>
+    ${error && html`<${LoadError} error=${error} reload=${reload} />`}
+    ${!data && !error && html`<${Skeleton} lines=${6} label="Compiling the request" />`}
+    ${data && html`<div class="next-answer" aria-busy=${loading ? "true" : undefined} aria-live="polite">
+      <${Verdict} data=${data} asked=${asked} />
+      <${Budget} budget=${data.budget} />
+      <div class="next-lines"><${LineList} key=${key} identity=${key} counts=${data.counts} shared=${data.shared}
+        why=${data.why} ask=${paged(from, data)} find=${lineSearch(from)} detail=${lineDetail(from)} /></div>
+    </div>`}
+  </div>`;
+}
+
+/** Return a function that fetches lines in pages: sent ones first, then the rest. The first page is in the response. */
+const paged = (from, data) => (filter) => async (after, limit, signal) => {
+  const upto = Math.min(after + limit, filter === "in" ? data.counts.shown : data.counts.lines);
+  if (filter !== "out" && upto <= data.lines.length) return data.lines.slice(after, upto);
+  const found = await from({ after, limit, only: ONLY[filter], width: WIDTH }, signal);
+  return found.lines;
+};
+
+const sentence = (remark) => {
+  const text = remarkText(remark).replace(/\.$/, "");
+  return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
+};
+
+function Verdict({ data, asked }) {
+  const { cached_lost: lost, signed_lost: signed, dollars: dollarsLost } = data.cost;
+  const facts = [
+    `Request ${number(data.request)} for ${oneLine(`${data.provider}:${data.model}`, 60)}`,
+    data.mode === "resume" ? "resuming its session" : "with the full context",
+    data.why && resetLabel(oneLine(data.why, 80)),
+  ];
+  const more = [
+    data.request > 1 && `${number(data.shared.tokens)} tokens are the same as in the previous request.`,
+    data.is_new === false && asked.action === "go" && "No new message to answer.",
+    ...data.remarks.map(sentence),
+  ];
+  const price = dollarsLost == null ? "" : `: ${dollars(dollarsLost)} to write them again`;
+  return html`<div class=${`verdict ${lost || signed ? "is-costly" : "is-free"}`} data-testid="verdict">
+    <p class="verdict-head">${lost > 0
+        ? html`<b>${number(lost)} cached tokens would be lost</b>${price}.`
+        : html`<b>No cached tokens would be lost.</b>`}
+      ${signed > 0 && html` <b>Signed reasoning of ${plural(signed, "message")}</b> would become invalid.`}</p>
+    <p class="soft">${facts.filter(Boolean).join("; ")}. ${more.filter(Boolean).join(" ")}</p>
+  </div>`;
+}

@@ -1,0 +1,175 @@
+/**
+ * View of an opened file or a pasted request: format detection, token counts, lint, repair and conversion. The content is
+ * sent only to the contextc server, and is not stored.
+ */
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { post } from "../api.js";
+import { bytes, number, oneLine, plural } from "../format.js";
+import { info } from "../state.js";
+import { Budget } from "./budget.js";
+import { Findings } from "./findings.js";
+import { InspectorHeader } from "./inspector_header.js";
+import { JsonView } from "./json_view.js";
+import { LineList, linesMatching } from "./manifest_lines.js";
+import { Convert, Repair } from "./repair_convert.js";
+import { LoadError, Skeleton } from "./placeholders.js";
+import { Tabs } from "./tabs.js";
+import { CopyButton } from "./copy_download.js";
+
+const LARGE = 100_000;
+const KINDS = { request: "a request", messages: "a list of messages", transcript: "a transcript" };
+
+export function OpenFile() {
+  const [given, setGiven] = useState(null);
+  const [state, setState] = useState({ data: null, error: null, busy: false });
+  const open = async (name, text, more = {}) => {
+    setGiven({ name, text });
+    setState((before) => ({ data: more.request || more.model ? before.data : null, error: null, busy: true }));
+    try {
+      setState({ data: await post("open", { name, text, ...more }), error: null, busy: false });
+    } catch (error) {
+      setState({ data: null, error, busy: false });
+    }
+  };
+  return html`<div class="inspect open-file" data-testid="open-file">
+    <${InspectorHeader} title="Open a file or a request">
+      ${given && html`<button type="button" class="button"
+          onClick=${() => { setGiven(null); setState({ data: null, error: null, busy: false }); }}>Open another</button>`}
+    <//>
+    <div class="inspect-body">
+      ${!given && html`<${FileInput} open=${open} before="" />`}
+      ${state.busy && !state.data && html`<${Skeleton} lines=${8} label="Reading" />`}
+      ${state.error && html`<${LoadError} error=${state.error} />
+        <${FileInput} open=${open} before=${given.text.length < LARGE ? given.text : ""} />`}
+      ${state.data && html`<${Opened} given=${given} data=${state.data}
+          reload=${(more) => open(given.name, given.text, more)} />`}
+    </div>
+  </div>`;
+}
+
+/** Drop area, file picker, and text field. */
+function FileInput({ open, before }) {
+  const [text, setText] = useState(before);
+  const [isOver, setIsOver] = useState(false);
+  const picker = useRef(null);
+  const take = async (file) => file && open(file.name, await file.text());
+  useEffect(() => {
+    const refuse = (event) => event.preventDefault();
+    addEventListener("dragover", refuse);
+    addEventListener("drop", refuse);
+    return () => {
+      removeEventListener("dragover", refuse);
+      removeEventListener("drop", refuse);
+    };
+  }, []);
+  return html`<div class="taking">
+    <p class="local-note"><span class="tag good">Local only</span> The file is read by your contextc server. It is not sent anywhere else and not stored.</p>
+    <div class=${`drop ${isOver ? "is-over" : ""}`} data-testid="drop"
+        onDragOver=${(event) => { event.preventDefault(); setIsOver(true); }}
+      onDragLeave=${() => setIsOver(false)}
+          onDrop=${(event) => { event.preventDefault(); setIsOver(false); take(event.dataTransfer.files[0]); }}>
+      <p><b>Drop a file here</b></p>
+      <p class="soft">a request body, a list of messages, JSON Lines, a HAR recording, a curl command, a transcript of
+        Claude Code or Codex, a Vercel chat</p>
+      <button type="button" class="button" onClick=${() => picker.current.click()}>Choose a file</button>
+      <input type="file" class="off-screen" ref=${picker} tabindex="-1" aria-label="File to open"
+          onChange=${(event) => take(event.currentTarget.files[0])} />
+    </div>
+    <form class="paste" onSubmit=${(event) => { event.preventDefault(); if (text.trim()) open("", text); }}>
+      <label for="paste-field">or paste text</label>
+      <textarea id="paste-field" class="field" rows="10" spellcheck="false" value=${text}
+          onInput=${(event) => setText(event.currentTarget.value)}
+        placeholder=${'{"model": "…", "messages": [{"role": "user", "content": "…"}]}'}></textarea>
+      <button type="submit" class="button primary" disabled=${!text.trim()}>Open</button>
+    </form>
+  </div>`;
+}
+
+/** @param {{given: object, data: object, reload: (more: {request?: number, model?: string}) => void}} props */
+function Opened({ given, data, reload }) {
+  const [tab, setTab] = useState("messages");
+  const [goTo, setGoTo] = useState(null);
+  const lines = data.lines.map((line, index) => ({ ...line, index }));
+  const shown = lines.filter((line) => line.shown).length;
+  const body = useMemo(() => asGiven(given.text, data.body), [given, data]);
+  const show = (path) => {
+    setGoTo({ path });
+    setTab("body");
+  };
+  const tabs = [
+    { name: "messages", label: "Messages", note: number(lines.length) }, { name: "body", label: "As JSON" },
+    { name: "lint", label: "Rules", note: data.judged ? (data.violations.length ? `${data.violations.length}` : "✓") : "" },
+    ...(data.judged ? [{ name: "fix", label: "Repair" }, { name: "convert", label: "Convert" }] : []),
+  ];
+  return html`
+    <section class="opened-head" aria-label="Opened file" data-testid="opened">
+      <p>${given.name && html`<b>${oneLine(given.name, 80)}</b>, `}${bytes(given.text.length)}: <b>${KINDS[data.kind] ?? data.kind}</b>
+        ${" in format "}<span class="tag accent">${data.format}</span>
+        ${data.model && html` for <span class="tag">${oneLine(data.model, 60)}</span>`}, ${plural(data.tokens, "token")}.</p>
+      ${data.requests.length > 1 && html`<${Chooser} data=${data} reload=${reload} />`}
+      ${data.budget && html`<${Budget} budget=${data.budget} isAlone=${true} />`}
+      ${data.notes.length > 0 && html`<ul class="repaired">${data.notes.map((each, index) => html`<li
+          key=${index}>${oneLine(each, 300)}</li>`)}</ul>`}
+      ${!data.budget?.window && html`<${ModelForWindow} data=${data} reload=${reload} />`}
+    </section>
+    <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Details of the opened file">
+      ${tab === "messages" && html`<${LineList} key=${data.chosen} identity=${`opened ${data.chosen}`} isAlone=${true}
+          counts=${{ lines: lines.length, shown, left: lines.length - shown }}
+          ask=${(filter) => async (after, limit) => chosen(lines, filter).slice(after, after + limit)}
+          find=${async (filter, words) => linesMatching(chosen(lines, filter), words)} />`}
+      ${tab === "body" && html`<div class="panel"><${JsonView} text=${body} label="The opened file as JSON"
+          goTo=${goTo}><${CopyButton} get=${() => body}>Copy JSON<//><//></div>`}
+      ${tab === "lint" && html`<div class="panel scrolls">${data.judged
+        ? html`<${Findings} format=${data.format} violations=${data.violations} show=${show} />`
+        : html`<p class="panel-note" data-testid="not-judged">These messages are in contextc's own format, which no
+            provider accepts. Lint rules do not apply.</p>`}</div>`}
+      ${tab === "fix" && html`<${Repair} key=${data.chosen} data=${data} name=${given.name} />`}
+      ${tab === "convert" && html`<${Convert} key=${data.chosen} data=${data} name=${given.name} />`}
+    <//>`;
+}
+
+/** Selection of one request of a log or a recording. */
+function Chooser({ data, reload }) {
+  return html`<label class="inline-label request-choice"><span>Request</span>
+    <select class="field" value=${data.chosen} data-testid="request-choice"
+        onChange=${(event) => reload({ request: Number(event.currentTarget.value) })}>
+      ${data.requests.map((each) => html`<option key=${each.number} value=${each.number}
+          selected=${each.number === data.chosen}>${listed(each, data.requests.length)}</option>`)}
+    </select></label>`;
+}
+
+function listed({ number: which, address, model, messages, failed }, total) {
+  const place = address.replace(/^https?:\/\//, "");
+  const facts = [`${which} of ${total}`, model, plural(messages, "message"), place, failed ? "failed" : ""];
+  return oneLine(facts.filter(Boolean).join(" · "), 160);
+}
+
+/** Selection of a model for the context window, if the request names none or an unknown one. */
+function ModelForWindow({ data, reload }) {
+  const [model, setModel] = useState("");
+  if (data.model) return html`<p class="soft">Unknown model: its context window is not known.</p>`;
+  const known = [...new Set((info.value?.providers ?? []).flatMap((each) => each.models))].sort();
+  const ask = (event) => {
+    event.preventDefault();
+    if (model.trim()) reload({ model: model.trim(), ...(data.chosen ? { request: data.chosen } : {}) });
+  };
+  return html`<form class="whose" onSubmit=${ask}>
+    <label class="inline-label"><span>No model is named. Compare with the context window of</span>
+      <input class="field" list="whose-models" value=${model} placeholder="a model" data-testid="whose-model"
+          onInput=${(event) => setModel(event.currentTarget.value)} /></label>
+    <datalist id="whose-models">${known.map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+    <button type="submit" class="button" disabled=${!model.trim()}>Show</button>
+  </form>`;
+}
+
+const chosen = (lines, filter) => lines.filter((line) => filter === "all" || line.shown === (filter === "in"));
+
+/** Return the given text if it equals the parsed body: serializing it again would change the spelling of numbers. */
+function asGiven(text, body) {
+  const found = JSON.stringify(body);
+  try {
+    return JSON.stringify(JSON.parse(text)) === found ? text : found;
+  } catch {
+    return found;
+  }
+}

@@ -1,0 +1,46 @@
+/** The numbers of one step: as a small table, and as a sentence for screen readers. */
+import { html } from "../html.js";
+import { resetLabel } from "../reasons.js";
+import { dateTime, dollars, number, percent } from "../format.js";
+import { channelName } from "./channel_names.js";
+import { splitTokens } from "./timeline_layout.js";
+
+/** Return a step as a sentence. */
+export function stepSummary(step, channel) {
+  const { input } = splitTokens(step);
+  const parts = [
+    `request ${number(step.request)}${channel ? ` of ${channelName(channel)}` : ""}`,
+    step.why ? resetLabel(step.why) : `cache epoch ${step.epoch}`,
+    `${number(input)} tokens in`,
+  ];
+  if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
+  if (step.output != null) parts.push(`${number(step.output)} out`);
+  if (step.cost != null) parts.push(dollars(step.cost));
+  return parts.join("; ");
+}
+
+export function StepFigures({ step, channel }) {
+  const { input, read, write, fresh } = splitTokens(step);
+  const rows = [
+    ["series-read", "from cache", read, step.cache_read], ["series-write", "written to cache", write, step.cache_write],
+    ["series-fresh", "uncached", fresh, input], ["series-output", "output", step.output, step.output],
+  ];
+  return html`<div class="step-figures">
+    <p class="step-figures-title"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
+      <b>request ${number(step.request)}</b> · cache epoch ${step.epoch}${step.mode === "resume" ? " · resumed session" : ""}</p>
+    ${channel && html`<p class="muted">${channelName(channel)}</p>`}
+    ${step.why && html`<p class="why">${resetLabel(step.why)}</p>`}
+    <table><tbody>
+      ${rows.map(
+        ([swatch, label, figure, known]) => html`<tr key=${label}>
+          <th scope="row"><span class=${`swatch ${swatch}`}></span>${label}</th><td>${known == null ? "–" : number(figure)}</td>
+        </tr>`,
+      )}
+      <tr class="sum"><th scope="row">input</th><td>${number(input)}</td></tr>
+      <tr><th scope="row">cache share</th><td>${percent(step.cache_share)}</td></tr>
+      <tr><th scope="row">cost</th><td>${dollars(step.cost)}</td></tr>
+      ${step.left > 0 && html`<tr><th scope="row">left out</th><td>${number(step.left)}</td></tr>`}
+    </tbody></table>
+    ${step.time && html`<p class="muted">${dateTime(step.time)}</p>`}
+  </div>`;
+}
