@@ -94,7 +94,7 @@ def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(cc.InvalidSetting, match="steps=0"):
+    with pytest.raises(cc.InvalidSetting, match="steps must be an integer above 0, got 0"):
         cc.Limits(steps=0)
 
 

@@ -138,7 +138,7 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
     assert [message.text for message in store.load("first")] == ["hello", "hello there"]
 
     cut = Raw([*sound[:3], {"type": "content_block_delta"}])
-    with pytest.raises(ProviderFailed, match="cannot be read"):
+    with pytest.raises(ProviderFailed, match="cannot be parsed"):
         asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=cut), "second"))
     assert [(message.text, message.status) for message in store.load("second")] == [
         ("hello", "sent"),
@@ -169,7 +169,7 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
     )
     for event in ({**odd}, added, said):
         incoming.reader.read(event)
-    with pytest.raises(ProviderFailed, match="cannot be read"):
+    with pytest.raises(ProviderFailed, match="cannot be parsed"):
         incoming._read(odd)  # pyright: ignore[reportPrivateUsage]
     assert incoming.reader.events == [odd, added, said]
     assert [message.text for message in incoming.messages()] == ["well said"]
