@@ -151,7 +151,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
     ("arguments", "said"),
     [
         (["--port", "70000"], "0 to 65535"),
-        (["--host", "no.such.host.invalid"], "no such address"),
+        (["--host", "no.such.host.invalid"], "address not found"),
         (["--root", "nowhere"], "directory not found"),
         (
             ["--model", "nobody:knows"],

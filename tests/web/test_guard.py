@@ -330,7 +330,7 @@ def test_what_is_packed_is_refused_in_words(client: TestClient) -> None:
         "/api/conversations", content=gzip.compress(b"{}"), headers={**PLAIN, "Content-Encoding": "gzip"}
     )
     assert kind(packed) == (415, "UnsupportedMediaType")
-    assert "Content-Encoding: gzip" in packed.json()["error"]["message"]
+    assert "Content-Encoding is not supported, got 'gzip'" in packed.json()["error"]["message"]
     assert client.post(
         "/api/conversations", content=b"{}", headers={**PLAIN, "Content-Encoding": "identity"}
     ).is_success

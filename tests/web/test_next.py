@@ -130,8 +130,8 @@ def test_what_cannot_be_foretold_is_refused_in_words(client: TestClient, store: 
     life = Life(store, whom(window=2_000))
     life.turn("hi")
     ask = Asking(client, life)
-    assert "takes both" in ask("next", status=400, edit=1)["error"]["message"]
-    assert "takes both" in ask("next", status=400, text="x")["error"]["message"]
+    assert "must be given together" in ask("next", status=400, edit=1)["error"]["message"]
+    assert "must be given together" in ask("next", status=400, text="x")["error"]["message"]
     assert ask("next", status=404, edit=99, text="x")["error"]["kind"] == "UnknownMessage"
     assert ask("next", status=404, rewind=99)["error"]["kind"] == "UnknownMessage"
     for query in ({"edit": 0, "text": "x"}, {"rewind": -1}, {"limit": 0}, {"colour": "red"}, {"model": "nobody:x"}):
