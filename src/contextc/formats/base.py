@@ -18,7 +18,6 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.checking import Finding, RuleBook, Sketch
 from contextc.formats.grouping import in_their_order, segments
-from contextc.formats.grouping import together as together
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed

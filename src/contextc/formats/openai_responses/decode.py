@@ -11,7 +11,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, remember, text_of, together
+from contextc.formats.base import Request, grow, remember, text_of
+from contextc.formats.grouping import together
 from contextc.formats.media import from_data_url, guessed
 from contextc.formats.openai_responses.encode import (
     BARE,

@@ -11,7 +11,8 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.base import Request, remember, together
+from contextc.formats.base import Request, remember
+from contextc.formats.grouping import together
 from contextc.formats.media import unpacked
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, MADE_UP, encode_segment
