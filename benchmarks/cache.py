@@ -29,7 +29,7 @@ from rich.table import Table
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.models import cost
-from contextc.tokens import Counter
+from contextc.tokens import TokenCounter
 from converters import CLAUDE, Said, openai_message
 from measure import Goal, show_goals
 from peers import version
@@ -88,7 +88,7 @@ class Bill(NamedTuple):
 class Reader:
     """Takes requests apart, and counts each block once."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: TokenCounter) -> None:
         self._counter, self._counts = counter, dict[bytes, int]()
 
     def read(self, params: JSONObject) -> Request:

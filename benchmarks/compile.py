@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import contextc as cc
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from contextc.store.sqlite import SQLiteTransaction
 from measure import Cost, Goal, cpu, in_turn, ratio, show_goals
 from peers import WORKPLACE, interpreter, version
@@ -239,7 +239,7 @@ def cold(address: str) -> Cold:
 
 
 def _start_cold(ours: Ours) -> float:
-    warm(ours.store).clear()
+    get_channel_cache(ours.store).clear()
     ours.compiler = cc.MessageCompiler(ours.store, ours.provider)
     gc.collect()
     start = process_time()

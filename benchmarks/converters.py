@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import Formatter, Request, segments
+from contextc.formats.base import Formatter, Request, split_segments
 
 ANTHROPIC, OPENAI = SHAPES = ("anthropic", "openai chat")
 OURS, SEALED, ALONE = "contextc", "contextc, sealed", ", converter alone"
@@ -85,7 +85,7 @@ class Ours:
         formatter: Formatter = cc.AnthropicFormatter() if shape == ANTHROPIC else cc.OpenAIFormatter()
         history, prompt = self._stored(said), cc.system(SYSTEM)
         request = Request(messages=tuple(history), system=prompt)
-        *before, _ = segments(formatter.paired(history).messages)
+        *before, _ = split_segments(formatter.paired(history).messages)
         sealed = [formatter.encode(segment) for segment in before]
         last = max(index for index, message in enumerate(history) if message.role == "assistant")
 

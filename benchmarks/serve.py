@@ -27,14 +27,14 @@ from rich.table import Table
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.agents.whom import Whom
+from contextc.agents.whom import ModelChoice
 from contextc.executor import AgentExecutor
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Endpoint, ProviderCall
 from contextc.triggers import default_triggers
-from contextc.web.app import application
-from contextc.web.desk import Options
-from contextc.web.lines import Lines
-from contextc.web.serving import listen, server
+from contextc.web.app import create_application
+from contextc.web.desk import ServerOptions
+from contextc.web.lines import ExecutorPool
+from contextc.web.serving import create_server, listen
 from measure import Goal, show_goals
 
 CONVERSATIONS, SECONDS = 200, 60
@@ -52,7 +52,7 @@ MODEL = "replay:metronome"
 class Metronome(Endpoint):
     """A model that keeps time."""
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         await asyncio.sleep(FIRST)
         for number in range(WORDS):
             yield {"id": "r", "model": "m", "choices": [{"index": 0, "delta": {"content": f"word{number} "}}]}
@@ -65,15 +65,15 @@ def serve(folder: Path) -> None:
     model = cc.provider(MODEL, window=128_000, output=4_000, url="metronome", format="openai_chat")
     with cc.open_store(f"sqlite:///{folder}/served.db") as store:
 
-        def made(_: Whom) -> tuple[AgentExecutor, Endpoint]:
+        def made(_: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
             line = Metronome()
             return AgentExecutor(store, model, triggers=default_triggers(), endpoint=line), line
 
-        app = application(store, Options(root=folder, model=MODEL))
-        app.state.desk.running.lines = Lines(made)
+        app = create_application(store, ServerOptions(root=folder, model=MODEL))
+        app.state.desk.running.lines = ExecutorPool(made)
         listening = listen("127.0.0.1", 0)
         print(listening.getsockname()[1], flush=True)
-        server(app).run([listening])
+        create_server(app).run([listening])
 
 
 # ── those who read ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,13 +23,13 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.sessions.programs import PROGRAMS, House, Marked, Program, answered, marks, turn
-from tests.standin import Standin
+from tests.sessions.programs import PROGRAMS, House, Marked, TestedProgram, answered, marks, turn
+from tests.standin import FakeVendors
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.providers.endpoint import Call
-from contextc.tokens import counter
+from contextc.providers.endpoint import ProviderCall
+from contextc.tokens import get_counter
 
 TURNS = 10
 WORDS = "The lighthouse keeper writes down the weather, the ships and the hour, and nobody reads it until winter. "
@@ -53,7 +53,7 @@ class Figures(NamedTuple):
     missing: int
 
 
-Way: TypeAlias = Callable[[Program, House, Standin], Coroutine[object, object, list[Turn]]]
+Way: TypeAlias = Callable[[TestedProgram, House, FakeVendors], Coroutine[object, object, list[Turn]]]
 
 
 def question(number: int) -> str:
@@ -65,10 +65,10 @@ def note(number: int) -> str:
 
 
 def tokens(text: str) -> int:
-    return counter("o200k_base", provider="openai", model="gpt-5.4").text(text)
+    return get_counter("o200k_base", provider="openai", model="gpt-5.4").text(text)
 
 
-async def ours(program: Program, house: House, standin: Standin) -> list[Turn]:
+async def ours(program: TestedProgram, house: House, standin: FakeVendors) -> list[Turn]:
     agent, turns = house.agent(program, standin), list[Turn]()
     for number in range(1, TURNS + 1):
         began = perf_counter()
@@ -80,7 +80,7 @@ async def ours(program: Program, house: House, standin: Standin) -> list[Turn]:
     return turns
 
 
-async def naive(program: Program, house: House, standin: Standin) -> list[Turn]:
+async def naive(program: TestedProgram, house: House, standin: FakeVendors) -> list[Turn]:
     provider = house.provider(program, standin)
     line, history, turns = house.line(provider), list[str](), list[Turn]()
     session = cursor = ""
@@ -90,7 +90,7 @@ async def naive(program: Program, house: House, standin: Standin) -> list[Turn]:
         message = cc.user("\n\n".join(history))
         settings: JSONObject = {"model": provider.asks_for, **provider.stream_settings}
         body = encode({**settings, provider.formatter.messages_key: provider.formatter.format([message])})
-        call = Call(provider=provider, body=body, session=session, cursor=cursor, directory=str(house.work))
+        call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(house.work))
         reader = provider.formatter.reader()
         async with aclosing(line.stream(call)) as events:
             async for event in events:
@@ -102,8 +102,8 @@ async def naive(program: Program, house: House, standin: Standin) -> list[Turn]:
     return turns
 
 
-def measured(program: Program, way: Way) -> Figures:
-    with TemporaryDirectory() as folder, Standin(Marked()) as standin:
+def measured(program: TestedProgram, way: Way) -> Figures:
+    with TemporaryDirectory() as folder, FakeVendors(Marked()) as standin:
         store = cc.open_store(f"sqlite:///{folder}/chat.db")
         turns = asyncio.run(way(program, House(store, Path(folder)), standin))
         store.close()

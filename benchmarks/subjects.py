@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypedDict
 
 import contextc as cc
-from contextc.messages import from_json, to_json
+from contextc.messages import decode_message, encode_message
 
 RAW, INDEXED, OURS, AGENTS, GRAPH = NAMES = ("raw", "raw + index", "contextc", "openai-agents", "langgraph")
 CONVERSATION = "benchmark"
@@ -62,7 +62,7 @@ class Raw:
         self._messages = [cc.user(text(index)) for index in range(BATCH)]
 
     def fill(self, count: int) -> None:
-        rows = ((CONVERSATION, to_json(cc.user(text(index)))) for index in range(count))
+        rows = ((CONVERSATION, encode_message(cc.user(text(index)))) for index in range(count))
         self._connection.execute("BEGIN")
         self._connection.executemany("INSERT INTO message (conversation, body) VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
@@ -70,16 +70,16 @@ class Raw:
     def append(self, count: int) -> None:
         for message in self._messages[:count]:
             self._connection.execute(
-                "INSERT INTO message (conversation, body) VALUES (?, ?)", (CONVERSATION, to_json(message))
+                "INSERT INTO message (conversation, body) VALUES (?, ?)", (CONVERSATION, encode_message(message))
             )
 
     def load(self, last: int | None = None) -> list[cc.Message]:
         if last is None:
             query = "SELECT body FROM message WHERE conversation = ? ORDER BY id"
-            return [from_json(body) for (body,) in self._connection.execute(query, (CONVERSATION,)).fetchall()]
+            return [decode_message(body) for (body,) in self._connection.execute(query, (CONVERSATION,)).fetchall()]
         query = "SELECT body FROM message WHERE conversation = ? ORDER BY id DESC LIMIT ?"
         rows = self._connection.execute(query, (CONVERSATION, last)).fetchall()
-        return [from_json(body) for (body,) in reversed(rows)]
+        return [decode_message(body) for (body,) in reversed(rows)]
 
     def settings(self) -> str:
         return pragmas(self._connection)

@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 import contextc as cc
-from contextc.events import SystemMessageCreated, TextDelta, ToolResult, TurnFinish
+from contextc.events import SystemMessageCreated, TextDelta, ToolFinished, TurnFinish
 
 WEATHER = {"Paris": "18 °C, rain", "Cairo": "34 °C, clear"}
 
@@ -53,7 +53,7 @@ async def main() -> None:
             match event:
                 case TextDelta():
                     print(event.text, end="", flush=True)
-                case ToolResult():
+                case ToolFinished():
                     print(f"[{event.name}: {event.text}]")
                 case SystemMessageCreated():
                     print(f"[{event.trigger}: {event.text}]")

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from contextc._json import JSONObject
-from contextc.models.table import table
-from contextc.tokens.vocabulary import vocabulary
+from contextc.models.table import load_catalog
+from contextc.tokens.vocabulary import load_vocabulary
 
 SIZE = 4
 IMPORTED = (
@@ -139,8 +139,8 @@ def _become(asked: JSONObject, standard: list[int]) -> None:
 def _main(descriptor: int) -> None:
     for name in IMPORTED:
         __import__(name)
-    table()
-    vocabulary("o200k_base")
+    load_catalog()
+    load_vocabulary("o200k_base")
     for name in [name for name in sys.modules if name.startswith("contextc.cli")]:
         del sys.modules[name]  # a command reads its environment as it imports this
     _serve(socket.socket(fileno=descriptor))

@@ -15,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.manager import HistoryFormatter
-from contextc.messages import to_json
+from contextc.messages import encode_message
 
 Item = cc.Message | JSONObject
 OWN = "your own"
@@ -28,7 +28,7 @@ class Transcript:
 
     def format(self, history: Sequence[cc.Message], system_prompt: str | None) -> list[str]:
         prompt = [f"system: {system_prompt}"] if system_prompt else []
-        return [*prompt, *(f"{message.role}: {to_json(message).decode()}" for message in history)]
+        return [*prompt, *(f"{message.role}: {encode_message(message).decode()}" for message in history)]
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         return None
@@ -184,8 +184,10 @@ def outcome(form: HistoryFormatter, items: Sequence[Item]) -> str:
         assert manager.messages == before, f"{item} was refused, and something was stored"
         return f"refused {refused.field}"
     wire = manager.get_formatted_messages()
-    given = set(marks(json.dumps([item if isinstance(item, dict) else to_json(item).decode() for item in items])))
-    stored = set(marks(b"".join(map(to_json, manager.messages)).decode()))
+    given = set(
+        marks(json.dumps([item if isinstance(item, dict) else encode_message(item).decode() for item in items]))
+    )
+    stored = set(marks(b"".join(map(encode_message, manager.messages)).decode()))
     sent = set(marks(json.dumps([wire, manager.get_formatted_system_prompt()])))
     assert given == stored, f"not stored: {given - stored}"
     assert given == sent, f"not sent: {given - sent}"

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.config import Setting, distrust, masked, project_file, read_providers, read_settings, trust
+from contextc.config import (
+    Setting,
+    distrust_file,
+    find_untrusted_file,
+    mask_secrets,
+    read_providers,
+    read_settings,
+    trust_file,
+)
 
 
 def test_with_nothing_configured_the_store_is_in_the_users_data_folder(tmp_path: Path) -> None:
@@ -83,14 +91,14 @@ def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_passwords_are_never_shown(address: str, shown: str) -> None:
-    assert masked(address) == shown
+    assert mask_secrets(address) == shown
 
 
 def trusted(environment: dict[str, str], folder: Path) -> None:
     """Trust the project's file as it is now."""
-    file = project_file(environment=environment, folder=str(folder))
+    file = find_untrusted_file(environment=environment, folder=str(folder))
     assert file is not None
-    trust(file, environment=environment)
+    trust_file(file, environment=environment)
 
 
 def configured(folder: Path, *, user: str = "", project: str = "") -> dict[str, str]:
@@ -153,7 +161,7 @@ def test_a_cloned_projects_file_changes_nothing_that_could_hurt(tmp_path: Path, 
 def test_a_projects_file_may_describe_models_without_being_trusted(tmp_path: Path) -> None:
     project = 'local_idle = "9m"\n[models."own"]\nwindow = 2_000\n[providers.groq]\nwindow = 9_000\n'
     environment = configured(tmp_path, project=project)
-    assert project_file(environment=environment, folder=str(tmp_path)) is None
+    assert find_untrusted_file(environment=environment, folder=str(tmp_path)) is None
     assert read_settings(environment=environment, folder=str(tmp_path)).local_idle.value == "9m"
     assert read_providers(environment=environment, folder=str(tmp_path)) == {"groq": {"window": 9_000}}
 
@@ -168,13 +176,13 @@ def test_trust_is_for_one_file_with_one_content(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "contextc.toml").write_text('store = "sqlite:///a.db"\n')
-    assert project_file(environment=environment, folder=str(elsewhere)) is not None
+    assert find_untrusted_file(environment=environment, folder=str(elsewhere)) is not None
     (tmp_path / "contextc.toml").write_text('store = "sqlite:///evil.db"\n')
     with pytest.raises(cc.InvalidSetting, match="not trusted"):
         read_settings(environment=environment, folder=str(tmp_path))
     trusted(environment, tmp_path)
-    assert distrust(str(tmp_path / "contextc.toml"), environment=environment)
-    assert not distrust(str(tmp_path / "contextc.toml"), environment=environment)
+    assert distrust_file(str(tmp_path / "contextc.toml"), environment=environment)
+    assert not distrust_file(str(tmp_path / "contextc.toml"), environment=environment)
     with pytest.raises(cc.InvalidSetting, match="not trusted"):
         read_settings(environment=environment, folder=str(tmp_path))
 

@@ -3,11 +3,11 @@
 import pytest
 
 import contextc as cc
-from contextc.doctor import Finding, examine
+from contextc.doctor import Finding, scan_store
 
 
 def codes(store: cc.Store) -> list[tuple[str, str]]:
-    return [(finding.kind, finding.code) for finding in examine(store)]
+    return [(finding.kind, finding.code) for finding in scan_store(store)]
 
 
 def test_a_sound_store_has_no_findings(store: cc.Store) -> None:
@@ -37,7 +37,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         store.append("demo", cc.user(cc.Media(mime_type="image/png", data=b"x")))
         store.fork("demo", "fork", at=3)
         store.write(lambda tx: tx.run(damage))
-        findings = list(examine(store))
+        findings = list(scan_store(store))
         assert {finding.code for finding in findings} == {code}
         assert len(findings) <= 2, "one fault is not reported all the way down the chain"
         assert all(finding.kind == "fault" for finding in findings)
@@ -52,7 +52,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
 def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> None:
     calls = [cc.ToolCall(id=name, name="f", arguments={}) for name in ("answered", "open")]
     store.extend("demo", [cc.user("hi"), cc.assistant(tool_calls=calls), cc.tool_result("answered", "f", "ok")])
-    (finding,) = examine(store)
+    (finding,) = scan_store(store)
     assert finding == Finding(
         kind="note",
         code="open-call",
@@ -71,5 +71,5 @@ def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> N
 def test_progress_counts_every_message(store: cc.Store) -> None:
     store.extend("demo", [cc.user(str(number)) for number in range(1_500)])
     seen: list[tuple[int, int]] = []
-    list(examine(store, lambda done, total: seen.append((done, total))))
+    list(scan_store(store, lambda done, total: seen.append((done, total))))
     assert seen == [(1_000, 1_500), (1_500, 1_500)]

@@ -11,8 +11,8 @@ from multiprocessing.synchronize import Barrier
 import pytest
 
 import contextc as cc
-from contextc.doctor import Finding, Healed, examine, heal
-from contextc.messages import Admitted, content_of, from_json, to_json
+from contextc.doctor import Finding, RepairResult, repair_conversations, scan_store
+from contextc.messages import ValidatedMessage, canonical_content, decode_message, encode_message
 from contextc.store import chain, places
 from contextc.store.base import Transaction
 
@@ -29,11 +29,11 @@ def asks(*names: str, author: str | None = None) -> cc.Message:
 
 
 def found(store: cc.Store, conversation: str | None = None) -> list[Finding]:
-    return list(examine(store, conversation=conversation))
+    return list(scan_store(store, conversation=conversation))
 
 
 def codes(store: cc.Store) -> list[tuple[str, str]]:
-    return [(finding.kind, finding.code) for finding in examine(store)]
+    return [(finding.kind, finding.code) for finding in scan_store(store)]
 
 
 def said(store: cc.Store, name: str = "demo") -> list[str]:
@@ -59,12 +59,12 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
     store.write(work)
 
 
-def heal_all(store: cc.Store) -> list[Healed]:
+def heal_all(store: cc.Store) -> list[RepairResult]:
     """Heal everything; then nothing is found any more, a second time does nothing, and no message was touched."""
     before = rows(store)
-    healed = heal(store, found(store))
+    healed = repair_conversations(store, found(store))
     assert found(store) == []
-    assert heal(store, found(store)) == []
+    assert repair_conversations(store, found(store)) == []
     assert [row for row in rows(store) if row in before] == before
     assert all(each.outcome == "healed" for each in healed)
     return healed
@@ -170,7 +170,12 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     blank = cc.user(" \n")
 
     def work(tx: Transaction) -> None:
-        chain.place_messages(tx, "demo", places.head(tx, "demo"), [chain.entry(Admitted(blank, content_of(blank), {}))])
+        chain.insert_messages(
+            tx,
+            "demo",
+            places.load_tip(tx, "demo"),
+            [chain.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
+        )
 
     store.write(work)
     store.append("demo", cc.assistant("yes"))
@@ -296,7 +301,7 @@ def test_every_conversation_on_the_damage_is_healed_by_itself(store: cc.Store) -
     lines = {finding.conversation: finding.branches for finding in found(store)}
     assert lines == {"demo": (first, second), "fork": (store.conversation("fork").branch,)}
     assert {each.conversation for each in found(store, "fork")} == {"fork"}
-    assert len(heal(store, found(store, "fork"))) == 1
+    assert len(repair_conversations(store, found(store, "fork"))) == 1
     assert [each.conversation for each in found(store)] == ["demo"]
     (healed,) = heal_all(store)
     assert sorted(healed.branches) == [first, second]
@@ -326,26 +331,26 @@ def test_a_conversation_with_a_running_turn_is_left_alone(store: cc.Store) -> No
         store.extend(name, [cc.user("hi"), asks("a")])
     findings = found(store)
     with store.lease("busy", agent="coder"):
-        outcomes = {each.conversation: each.outcome for each in heal(store, findings)}
+        outcomes = {each.conversation: each.outcome for each in repair_conversations(store, findings)}
         assert outcomes == {"busy": "left", "idle": "healed"}
         assert len(store.load("busy")) == 2
-    (healed,) = heal(store, found(store))
+    (healed,) = repair_conversations(store, found(store))
     assert (healed.conversation, healed.outcome) == ("busy", "healed")
 
 
 def test_what_is_healed_meanwhile_is_not_healed_twice(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     findings = found(store)
-    assert [each.outcome for each in heal(store, findings)] == ["healed"]
+    assert [each.outcome for each in repair_conversations(store, findings)] == ["healed"]
     before = rows(store)
-    assert [each.outcome for each in heal(store, findings)] == ["sound"]
+    assert [each.outcome for each in repair_conversations(store, findings)] == ["sound"]
     assert rows(store) == before
 
 
 def test_only_what_was_given_is_healed(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     branch = store.conversation("demo").branch
-    heal(store, [each for each in found(store) if each.code == "open-call"])
+    repair_conversations(store, [each for each in found(store) if each.code == "open-call"])
     assert store.conversation("demo").branch == branch
     assert codes(store) == [("note", "stray-result")]
 
@@ -354,7 +359,7 @@ def heal_at_once(address: str, start: Barrier) -> None:
     with cc.open_store(address) as store:
         findings = found(store)
         start.wait(60)
-        heal(store, findings)
+        repair_conversations(store, findings)
 
 
 def ruin(store: cc.Store, name: str, length: int) -> None:
@@ -385,7 +390,7 @@ def heal_until_killed(address: str, pipe: Connection) -> None:
     with cc.open_store(address) as store:
         findings = found(store)
         pipe.send("go")
-        heal(store, findings, lambda done, _: pipe.send(done))
+        repair_conversations(store, findings, lambda done, _: pipe.send(done))
 
 
 def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_address: str) -> None:
@@ -413,14 +418,16 @@ def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_add
                 assert len(store.load(name)) == (63 if name in left else 64)
             assert all(finding.kind == "note" for finding in found(store))
     with cc.open_store(shared_address) as store:
-        heal(store, found(store))
+        repair_conversations(store, found(store))
         assert found(store) == []
 
 
 def test_a_body_of_another_shape_is_damage_too(store: cc.Store) -> None:
     """What can be read, and says another place than it has."""
     store.extend("demo", [cc.user("m1"), cc.user("m2")])
-    change(store, 2, lambda body: to_json(cc.Message(role="user", parts=from_json(body).parts, uid="x", seq=7)))
+    change(
+        store, 2, lambda body: encode_message(cc.Message(role="user", parts=decode_message(body).parts, uid="x", seq=7))
+    )
     assert codes(store) == [("fault", "broken-link")]
     heal_all(store)
     assert said(store) == ["user: m1", "user: m2"]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import contextc as cc
-from contextc.doctor import examine, heal
+from contextc.doctor import repair_conversations, scan_store
 from contextc.store.base import Transaction
 from tests.conftest import often
 from tests.test_doctor_heal import asks, rows
@@ -100,17 +100,17 @@ def test_whatever_was_stored_and_damaged_is_healed_once_and_for_all(
         store.extend("demo", more)
         for damage, at in damages:
             ruin(store, damage, at)
-        before, findings = rows(store), list(examine(store))
+        before, findings = rows(store), list(scan_store(store))
         for finding in findings:
             assert finding.would
             assert finding.why
-        healed = heal(store, findings)
+        healed = repair_conversations(store, findings)
         assert all(each.outcome == "healed" for each in healed), healed
         assert {each.conversation for each in healed} == {each.conversation for each in findings}
-        assert list(examine(store)) == []
+        assert list(scan_store(store)) == []
         after = rows(store)
         assert [row for row in after if row in before] == before
-        assert all(each.outcome == "sound" for each in heal(store, findings))
+        assert all(each.outcome == "sound" for each in repair_conversations(store, findings))
         assert rows(store) == after
         for conversation in store.conversations():
             sent = [each for each in store.load(conversation.name) if each.status == "sent"]

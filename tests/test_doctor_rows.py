@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine, heal
+from contextc.doctor import repair_conversations, scan_store
 
 MAIN, FORK, EDIT, OTHER = 1, 2, 3, 4
 """The branches of the store below: `demo` begins on MAIN and goes on with EDIT; the others have one each."""
@@ -31,7 +31,7 @@ def said(store: cc.Store, name: str = "demo") -> list[str]:
 def damaged(store: cc.Store, *statements: str) -> list[tuple[str, str | None, str]]:
     """What is found after somebody wrote into the tables."""
     store.write(lambda tx: [tx.run(each) for each in statements])
-    return [(each.code, each.conversation, each.healing) for each in examine(store) if each.kind == "fault"]
+    return [(each.code, each.conversation, each.healing) for each in scan_store(store) if each.kind == "fault"]
 
 
 def compiles(store: cc.Store, name: str) -> object:
@@ -86,10 +86,10 @@ WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
 def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: str, code: str) -> None:
     """Guarantee 3.4: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
     assert [each[0] for each in damaged(ill, damage)] == [code]
-    (healed,) = heal(ill, list(examine(ill)))
+    (healed,) = repair_conversations(ill, list(scan_store(ill)))
     assert (healed.conversation, healed.outcome) == ("demo", "healed"), healed.text
     assert (said(ill), said(ill, "fork"), said(ill, "other")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"], ["o1"])
-    assert list(examine(ill)) == []
+    assert list(scan_store(ill)) == []
     ill.append("demo", cc.user("goes on"))
     assert [message.text for message in ill.sync("demo", [cc.user("another page")])] == ["another page"]
 
@@ -103,9 +103,9 @@ def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: st
 )
 def test_a_root_that_begins_elsewhere_is_healed_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
     assert damaged(ill, damage)[0][0] == "lost-base"
-    heal(ill, list(examine(ill)))
+    repair_conversations(ill, list(scan_store(ill)))
     assert (said(ill), said(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
-    assert list(examine(ill)) == []
+    assert list(scan_store(ill)) == []
 
 
 def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) -> None:
@@ -114,9 +114,9 @@ def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) 
     assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
     with pytest.raises(cc.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
         ill.load("demo")
-    heal(ill, list(examine(ill)))
+    repair_conversations(ill, list(scan_store(ill)))
     assert said(ill) == [f"m{number}" for number in range(1, 9)]
-    (left,) = examine(ill)
+    (left,) = scan_store(ill)
     assert left.text == "2 messages on branch 3, which is missing."
     assert left.would.startswith("cannot be repaired: ")
 
@@ -124,20 +124,20 @@ def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) 
 def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
     found = damaged(ill, f"DELETE FROM branch WHERE number = {OTHER}", "DELETE FROM message WHERE place >> 32 = 4")
     assert found == [("lost-branch", "other", "none")]
-    (finding,) = examine(ill, conversation="other")
+    (finding,) = scan_store(ill, conversation="other")
     assert finding.would == "cannot be repaired: no branch belongs to it. Restore a backup of the store"
-    assert heal(ill, [finding]) == []
+    assert repair_conversations(ill, [finding]) == []
 
 
 def test_a_root_that_is_gone_leaves_its_conversations_and_heals_the_others(ill: cc.Store) -> None:
     """A crash in one conversation must not keep another from being healed."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     ill.append("fork", cc.assistant(tool_calls=[call]))
-    before = list(examine(ill))
+    before = list(scan_store(ill))
     ill.append("other", cc.assistant(tool_calls=[call]))
     found = damaged(ill, f"DELETE FROM branch WHERE number = {MAIN}")
     assert {each[0] for each in found} == {"lost-messages", "lost-base"}
-    healed = heal(ill, [*before, *examine(ill)])
+    healed = repair_conversations(ill, [*before, *scan_store(ill)])
     assert [(each.conversation, each.outcome) for each in healed] == [("fork", "left"), ("other", "healed")]
     assert "Nothing was changed." in healed[0].text
 
@@ -147,9 +147,9 @@ def test_an_id_of_any_type_is_healed_and_so_is_everybody_else(ill: cc.Store, val
     torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
     found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}
-    assert {each.outcome for each in heal(ill, list(examine(ill)))} == {"healed"}
+    assert {each.outcome for each in repair_conversations(ill, list(scan_store(ill)))} == {"healed"}
     assert said(ill) == WHOLE
-    assert list(examine(ill)) == []
+    assert list(scan_store(ill)) == []
 
 
 @pytest.mark.parametrize("value", ["'abc'", "5", "1.5"])
@@ -178,7 +178,7 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) ->
         "UPDATE lease SET expires = 0, seq = 0",
     )
     assert found == [("unreadable", "other", "branch")]
-    (healed,) = heal(ill, list(examine(ill)))
+    (healed,) = repair_conversations(ill, list(scan_store(ill)))
     assert healed.outcome == "healed", healed.text
     assert len(said(ill, "other")) == 1
     ill.release(lease)
@@ -187,7 +187,7 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) ->
 def test_a_running_turn_keeps_its_row_from_being_put_right(ill: cc.Store) -> None:
     with ill.lease("demo"):
         damaged(ill, "UPDATE conversation SET branch = 99 WHERE name = 'demo'")
-        (healed,) = heal(ill, list(examine(ill)))
+        (healed,) = repair_conversations(ill, list(scan_store(ill)))
         assert healed.outcome == "left"
         row = ill.read(lambda tx: tx.row("SELECT branch FROM conversation WHERE name = 'demo'"))
         assert row == (99,)

@@ -12,9 +12,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.doctor import examine, heal
+from contextc.doctor import repair_conversations, scan_store
 from contextc.transfer import import_files
-from contextc.transfer.sources.langgraph import ENDS
+from contextc.transfer.sources.langgraph import LEAF_QUERY
 
 
 def user(text: str) -> JSONObject:
@@ -161,12 +161,12 @@ def test_what_was_damaged_and_healed_can_be_imported_again(tmp_path: Path) -> No
     with cc.open_store(address) as store:
         log = written(path, [*talk(1, "one"), *talk(1, "two"), *talk(1, "three")])
         assert [each.error for each in import_files(store, [log]).conversations] == [None] * 3
-        heal(store, examine(store))
+        repair_conversations(store, scan_store(store))
         grown = import_files(store, [written(path, [*talk(2, "one"), *talk(1, "two")])])
         assert [(each.new, each.error) for each in grown.conversations] == [(2, None), (0, None)]
         assert texts(store, "request-log-one")[1:] == ["a0", "q1", "a1"]
         assert import_files(store, [path]).total("new") == 0
-        assert [each for each in examine(store) if each.kind == "fault"] == []
+        assert [each for each in scan_store(store) if each.kind == "fault"] == []
 
 
 def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: Path) -> None:
@@ -192,13 +192,13 @@ def test_a_healed_line_goes_on_where_it_was_healed(store: cc.Store, tmp_path: Pa
     said = [user("a"), asked, user("b"), {"role": "tool", "tool_call_id": "c1", "content": "r"}]
     path = written(tmp_path / "log.jsonl", [exchange("x", *said)])
     import_files(store, [path])
-    heal(store, examine(store))
+    repair_conversations(store, scan_store(store))
     written(path, [exchange("x", *said), exchange("y", *said, reply("x"), user("more"))])
     for new in (2, 0):
         assert import_files(store, [path]).total("new") == new
     (conversation,) = store.conversations()
     assert texts(store, conversation.name)[-3:] == ["x", "more", "y"]
-    assert [each for each in examine(store) if each.kind == "fault"] == []
+    assert [each for each in scan_store(store) if each.kind == "fault"] == []
 
 
 @pytest.mark.parametrize("way", ["edit", "rewind"])
@@ -267,7 +267,7 @@ def test_the_cost_of_importing_again_follows_the_size(tmp_path: Path) -> None:
 def test_the_ends_of_a_thread_are_found_in_one_pass(tmp_path: Path) -> None:
     """No question is asked again for each checkpoint: a thread may have thousands."""
     connection = sqlite3.connect(threads(tmp_path / "threads.sqlite", one="Hi."))
-    plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {ENDS}", ("one", "one"))]
+    plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {LEAF_QUERY}", ("one", "one"))]
     connection.close()
     assert any("LIST SUBQUERY" in step for step in plan)
     assert not any("CORRELATED" in step for step in plan)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
-from contextc.transfer import Summary, import_files
+from contextc.doctor import scan_store
+from contextc.transfer import ImportSummary, import_files
 
 IMPORTS = Path(__file__).parent / "data" / "imports"
 GARDEN = ["user: What grows here?", "assistant: Thyme.", "user: And in winter?", "assistant: Moss."]
@@ -28,7 +28,7 @@ def told(store: cc.Store, conversation: str, branch: int | None = None) -> list[
     ]
 
 
-def figures(summary: Summary) -> list[tuple[str, int, int, int, int]]:
+def figures(summary: ImportSummary) -> list[tuple[str, int, int, int, int]]:
     return [(each.name, each.messages, each.new, each.tool_calls, each.branches) for each in summary.conversations]
 
 
@@ -49,7 +49,7 @@ def test_a_session_of_openai_agents_comes_in_with_its_calls_and_reasoning(store:
     first, reply, *_ = store.load("openai-agents-garden")
     assert first.at.isoformat().startswith("2026-11-15T18:07")
     assert reply.parts[0] == cc.Reasoning(text="I should look.", id="rs_1", provider="openai")
-    assert list(examine(store)) == []
+    assert list(scan_store(store)) == []
 
 
 def test_branches_of_openai_agents_are_branches(store: cc.Store) -> None:
@@ -218,7 +218,7 @@ def test_a_session_that_grew_adds_its_tail_and_a_new_branch(store: cc.Store, tmp
         spring[2:],
         ["user: And in autumn?"],
     ]
-    assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+    assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
 
 
 def test_another_session_of_the_same_name_is_not_mixed_in(store: cc.Store) -> None:

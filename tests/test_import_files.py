@@ -11,9 +11,9 @@ import pytest
 
 import contextc as cc
 from contextc.transfer import import_files
-from contextc.transfer.files import file_source, is_own
-from contextc.transfer.given import File
-from contextc.transfer.sources import source, source_names
+from contextc.transfer.files import detect_source, is_own_format
+from contextc.transfer.given import InputFile
+from contextc.transfer.sources import load_source, source_names
 from tests.transcripts import GARDEN, claude_lines, codex_lines
 
 IMPORTS = Path(__file__).parent / "data" / "imports"
@@ -31,7 +31,7 @@ def test_every_source_says_what_it_reads_and_is_found_by_its_file() -> None:
         "request-log",
         "vercel",
     ]
-    assert all(source(name).ABOUT for name in source_names())
+    assert all(load_source(name).ABOUT for name in source_names())
 
 
 def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
@@ -48,11 +48,11 @@ def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
     for name, text in files.items():
         path = tmp_path / "any.txt"
         path.write_text(text)
-        assert file_source(File(path)) == name
-        assert not is_own(File(path))
+        assert detect_source(InputFile(path)) == name
+        assert not is_own_format(InputFile(path))
     for path in sorted(IMPORTS.glob("*.*[bqe]")):
         expected = path.stem.partition("_old")[0].partition("_branches")[0].replace("_", "-")
-        assert file_source(File(path)) == expected
+        assert detect_source(InputFile(path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_files_of_ours_are_known_too(text: str) -> None:
-    file = File(data=text.encode())
-    assert is_own(file)
-    assert file_source(file) is None or text.startswith('{"role"')
+    file = InputFile(data=text.encode())
+    assert is_own_format(file)
+    assert detect_source(file) is None or text.startswith('{"role"')
 
 
 def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(store: cc.Store, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: P
     """Guarantee 15.1: what it is, and the way out."""
     path = tmp_path / "log.jsonl"
     path.write_bytes(data)
-    assert not path.read_bytes().startswith(b"{") or not is_own(File(path))
+    assert not path.read_bytes().startswith(b"{") or not is_own_format(InputFile(path))
     with pytest.raises(cc.InvalidInput, match=problem):
         import_files(store, [path])
 
@@ -196,7 +196,7 @@ def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> No
 def test_a_source_that_is_written_almost_right_is_named() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.InvalidInput, match=r"Source 'langraph' not found\. Did you mean langgraph\?"):
-        source("langraph")
+        load_source("langraph")
 
 
 def test_files_of_two_programs_are_not_read_as_one(store: cc.Store) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.transfer import Summary, import_files
-from contextc.transfer.shortened import is_shortened
+from contextc.transfer import ImportSummary, import_files
+from contextc.transfer.shortened import is_truncated
 
 
 def user(text: str) -> JSONObject:
@@ -24,7 +24,7 @@ def exchange(reply: JSONObject, *messages: JSONObject, prompt: str = "", **more:
     return {"request": {"model": "m", "messages": [*head, *messages]}, "response": reply, **more}
 
 
-def taken(store: cc.Store, path: Path, *lines: JSONObject) -> Summary:
+def taken(store: cc.Store, path: Path, *lines: JSONObject) -> ImportSummary:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return import_files(store, [path])
 
@@ -194,4 +194,4 @@ def test_another_result_of_the_same_call_is_another_branch(store: cc.Store, tmp_
     ],
 )
 def test_what_a_shortened_text_is(short: str, long: str, is_one: bool) -> None:
-    assert is_shortened(short, long) is is_one
+    assert is_truncated(short, long) is is_one

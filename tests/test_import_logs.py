@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.transfer import import_files
 
 TRAFFIC = Path(__file__).parent / "data" / "traffic.jsonl"
@@ -101,7 +101,7 @@ def test_where_requests_part_there_are_branches(store: cc.Store, tmp_path: Path)
         ["user: And in spring?", "assistant: Tulips."],
     ]
     assert texts(store, taken.name)[-1] == "assistant: Tulips."
-    assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+    assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
 
 
 def test_what_many_requests_share_joins_nothing(store: cc.Store, tmp_path: Path) -> None:

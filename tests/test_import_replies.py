@@ -9,9 +9,9 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.messages import Reasoning
-from contextc.providers.named import format_for, formats_at
-from contextc.transfer import Summary, exchanges, import_files
-from contextc.transfer.replies import events_in
+from contextc.providers.named import format_of_model, formats_of_url
+from contextc.transfer import ImportSummary, exchanges, import_files
+from contextc.transfer.replies import parse_events
 
 ASKED: JSONObject = {"role": "user", "content": "What grows here?"}
 BODY: JSONObject = {"model": "gpt-6", "messages": [ASKED]}
@@ -33,7 +33,7 @@ def pieces(*texts: str) -> str:
     return "\n".join(json.dumps(line) for line in [*lines, {"model": "l", "message": {"content": ""}, "done": True}])
 
 
-def taken(store: cc.Store, path: Path, *lines: JSONObject) -> Summary:
+def taken(store: cc.Store, path: Path, *lines: JSONObject) -> ImportSummary:
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     return import_files(store, [path])
 
@@ -83,7 +83,7 @@ def test_other_breaks_than_those_of_lines_stay_in_a_streamed_text(store: cc.Stor
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": text})
     assert said(store, summary.conversations[0].name) == ["Thyme\u2028\x85does.!"]
     for ending in ("\r\n", "\r"):
-        assert len(events_in(text.replace("\n", ending)).events) == 3
+        assert len(parse_events(text.replace("\n", ending)).events) == 3
 
 
 def test_events_that_cannot_be_read_are_counted(store: cc.Store, tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_a_stream_of_bedrock_is_known_by_its_events(store: cc.Store, tmp_path: P
 
 
 def test_addresses_and_models_say_what_is_spoken() -> None:
-    assert formats_at("https://api.mistral.ai/v1/chat/completions") == ("mistral",)
-    assert formats_at("https://example.org/v1/chat/completions?x=1")[0] == "openai_chat"
-    assert formats_at("/v1/messages") == ("anthropic",)
-    assert formats_at("x/models/gemini-3:streamGenerateContent?alt=sse") == ("gemini",)
-    assert (formats_at(""), formats_at("/login"), formats_at("http://[")) == ((), (), ())
-    assert (format_for("claude-sonnet-4-5"), format_for("nobody-knows")) == ("anthropic", "")
+    assert formats_of_url("https://api.mistral.ai/v1/chat/completions") == ("mistral",)
+    assert formats_of_url("https://example.org/v1/chat/completions?x=1")[0] == "openai_chat"
+    assert formats_of_url("/v1/messages") == ("anthropic",)
+    assert formats_of_url("x/models/gemini-3:streamGenerateContent?alt=sse") == ("gemini",)
+    assert (formats_of_url(""), formats_of_url("/login"), formats_of_url("http://[")) == ((), (), ())
+    assert (format_of_model("claude-sonnet-4-5"), format_of_model("nobody-knows")) == ("anthropic", "")
     for name in format_names():
         text = Path(exchanges.__file__).read_text(encoding="utf-8")
         assert f'"{name}"' not in text, f"{name}: exchanges are told apart by asking, not by name"

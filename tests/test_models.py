@@ -17,8 +17,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.config import read_models, read_settings
 from contextc.errors import UnknownModel
-from contextc.models import Model, Price, cost, house_names, model, model_names
-from contextc.models.find import entry_of
+from contextc.models import Model, Price, cost, list_models, list_vendors, model
+from contextc.models.find import find_entry
 from tests.formats.traffic import FILES
 
 WHEN = datetime(2026, 11, 15, 8, tzinfo=UTC)  # prices change with the date, and DeepSeek's with the hour
@@ -92,7 +92,7 @@ def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
 )
 def test_a_name_without_a_month_does_not_answer_for_another_month(name: str) -> None:
     """Guarantee 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
-    assert entry_of(name) is None
+    assert find_entry(name) is None
 
 
 @pytest.mark.parametrize("name", ["claude-opus-5-7", "gpt-5.2-proo", "gpt-6.2-terra", "gemini-5-flash", "o5"])
@@ -184,7 +184,7 @@ def test_gemini_has_no_system_role_between_messages() -> None:
 
 
 def test_every_entry_adds_up() -> None:
-    for name in model_names():
+    for name in list_models():
         found = model(name)
         assert found.name == name
         assert 0 < found.output < found.window
@@ -195,8 +195,8 @@ def test_every_entry_adds_up() -> None:
 
 def test_a_tokenizer_is_one_that_counts_or_the_word_for_an_estimate() -> None:
     """Guarantee 6.1: exact where a tokenizer is at hand offline."""
-    named = {model(name).tokenizer for name in model_names()}
-    for tokenizer in named - {*house_names(), "claude", "gemini"}:
+    named = {model(name).tokenizer for name in list_models()}
+    for tokenizer in named - {*list_vendors(), "claude", "gemini"}:
         assert Tokenizer.from_pretrained(tokenizer)
     assert {"o200k_base", "llama3", "mistral_v3", "claude", "gemini"} <= named
 
@@ -214,7 +214,7 @@ OTHER_WINDOWS = {
 def test_windows_agree_with_genai_prices_where_both_know() -> None:
     """Two tables that are kept by different people."""
     compared, apart = 0, set[str]()
-    for name in model_names():
+    for name in list_models():
         ours = model(name)
         try:
             _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.house, ours.house), None)

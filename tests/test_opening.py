@@ -13,9 +13,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.named import format_names, formatter
-from contextc.messages import to_json
-from contextc.transfer.dialects import format_of_messages
-from contextc.transfer.opening import OWN, format_of, opened, words_of
+from contextc.messages import encode_message
+from contextc.transfer.dialects import detect_message_format
+from contextc.transfer.opening import OWN_FORMAT, detect_format, open_text, split_command
 from tests.conftest import some
 from tests.formats.traffic import transcripts
 
@@ -35,8 +35,8 @@ SPOKEN = [name for name in format_names() if not formatter(name).lines]
 def test_a_bare_list_with_calls_is_told_by_how_calls_are_written(format: str) -> None:
     """Guarantee 10.6: no format is named anywhere, all of them are asked."""
     messages = formatter(format).format(HISTORY)
-    assert format_of_messages(messages) == format
-    found = opened(json.dumps(messages))
+    assert detect_message_format(messages) == format
+    found = open_text(json.dumps(messages))
     assert (found.format, found.kind, found.body) == (format, "messages", messages)
     assert [message.role for message in found.request.messages] == ["user", "assistant", "tool", "assistant"]
 
@@ -44,17 +44,17 @@ def test_a_bare_list_with_calls_is_told_by_how_calls_are_written(format: str) ->
 def test_requests_of_the_field_are_read_as_what_they_are() -> None:
     """Transcripts that were recorded elsewhere are all of OpenAI's kind."""
     for body in some(transcripts(), 40):
-        assert format_of(body) == "openai_chat"
-        found = opened(json.dumps(body))
+        assert detect_format(body) == "openai_chat"
+        found = open_text(json.dumps(body))
         assert (found.format, found.kind) == ("openai_chat", "messages" if isinstance(body, list) else "request")
 
 
 def test_our_own_messages_are_ours_in_a_list_or_line_by_line() -> None:
     """Guarantee 10.6: also before they were ever stored."""
-    lines = [to_json(message).decode() for message in HISTORY]
+    lines = [encode_message(message).decode() for message in HISTORY]
     for text in ("\n".join(lines), f"[{', '.join(lines)}]", lines[0]):
-        found = opened(text)
-        assert (found.format, found.kind) == (OWN, "messages")
+        found = open_text(text)
+        assert (found.format, found.kind) == (OWN_FORMAT, "messages")
         assert found.request.messages[0].text == "What is there?"
 
 
@@ -64,15 +64,15 @@ def test_a_recording_of_a_browser_is_looked_into() -> None:
     request = {"url": "https://api.openai.com/v1/chat/completions", "postData": {"text": json.dumps(asked)}}
     reply = {"choices": [{"message": {"role": "assistant", "content": "hello"}}]}
     entry = {"request": request, "response": {"status": 200, "content": {"text": json.dumps(reply)}}}
-    found = opened(json.dumps({"log": {"entries": [entry]}}))
+    found = open_text(json.dumps({"log": {"entries": [entry]}}))
     assert [message.text for message in found.request.messages] == ["hi"]
 
 
 def test_what_is_said_wins_over_what_is_seen() -> None:
     """A person may know better."""
     text = json.dumps([{"role": "user", "content": "hi"}])
-    assert opened(text, "anthropic").format == "anthropic"
-    assert opened(text).format == "openai_chat"
+    assert open_text(text, "anthropic").format == "anthropic"
+    assert open_text(text).format == "openai_chat"
 
 
 def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> 
     meta: JSONObject = {"id": "x", "history_base": {"thread_id": "y", "end_ordinal_exclusive": 1}}
     item: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
     lines: list[JSON] = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": item}]
-    found = opened("\n".join(map(json.dumps, lines)))
+    found = open_text("\n".join(map(json.dumps, lines)))
     assert found.format == "codex"
     assert [message.text for message in found.request.messages] == ["hi"]
 
@@ -88,7 +88,7 @@ def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "{}", "[1]", "null", '"x"', "[" * 10_000, "curl x", "curl 'x"])
 def test_what_is_none_of_these_is_refused(text: str) -> None:
     with pytest.raises(cc.InvalidRequest):
-        opened(text)
+        open_text(text)
 
 
 WORDS_OF_A_SHELL = (
@@ -102,14 +102,14 @@ WORDS_OF_A_SHELL = (
 @pytest.mark.parametrize("command", WORDS_OF_A_SHELL)
 def test_a_command_has_the_words_that_a_shell_finds(command: str) -> None:
     """Quotes and escapes decide where a body begins and what is in it."""
-    assert words_of(command) == shlex.split(command)
+    assert split_command(command) == shlex.split(command)
 
 
 @pytest.mark.parametrize("command", ["curl 'x", 'curl "x\\"', "curl x\\", "curl ''' x"])
 def test_a_command_whose_quotes_are_not_closed_is_refused(command: str) -> None:
     """Half of a command was copied: a part of its body must not be taken for all of it."""
     with pytest.raises(cc.InvalidRequest, match="not closed"):
-        opened(command)
+        open_text(command)
 
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "$'{}'"])
@@ -127,7 +127,7 @@ def test_the_work_of_a_long_command_does_not_grow_with_its_body(quoted: str) -> 
         sys.settrace(count)
         try:
             with pytest.raises(cc.InvalidRequest):
-                opened("curl -d " + quoted.replace("{}", "\\u0041" * size))
+                open_text("curl -d " + quoted.replace("{}", "\\u0041" * size))
         finally:
             sys.settrace(None)
         counts.append(steps)

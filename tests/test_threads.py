@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from contextc._threads import Slots, in_thread, limit_from_environment, run_soon
+from contextc._threads import ConcurrencyLimit, read_thread_limit, run_in_thread, submit
 from contextc.errors import InvalidSetting
 
 SECONDS = 10
@@ -17,7 +17,7 @@ def ran_on(work_is_done: threading.Event | None = None) -> threading.Thread:
     """The thread that the next piece of work gets."""
     found: list[threading.Thread] = []
     delivered = work_is_done or threading.Event()
-    run_soon(lambda: found.append(threading.current_thread()), delivered.set)
+    submit(lambda: found.append(threading.current_thread()), delivered.set)
     assert delivered.wait(SECONDS)
     return found[0]
 
@@ -35,7 +35,7 @@ def test_work_that_hangs_stands_in_nobodys_way() -> None:
         begun.set()
         hangs.wait(SECONDS)
 
-    run_soon(hang, ended.set)
+    submit(hang, ended.set)
     assert begun.wait(SECONDS)
     assert ran_on() is not first
     hangs.set()
@@ -50,7 +50,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     child = os.fork()
     if not child:
         done = threading.Event()
-        run_soon(lambda: None, done.set)
+        submit(lambda: None, done.set)
         os._exit(0 if done.wait(SECONDS) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -68,7 +68,7 @@ def test_no_more_run_at_once_than_there_are_slots_and_those_that_wait_go_in_orde
     """A bound that lets some overtake others would leave those others waiting for ever."""
 
     async def main() -> list[int]:
-        slots, begun, may_end = Slots(2), list[int](), asyncio.Event()
+        slots, begun, may_end = ConcurrencyLimit(2), list[int](), asyncio.Event()
 
         async def work(number: int) -> None:
             async with slots.taken():
@@ -90,7 +90,7 @@ def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None
     """A cancellation, also in the very moment when the slot comes, leaves it to the next."""
 
     async def main() -> None:
-        slots = Slots(1)
+        slots = ConcurrencyLimit(1)
         first, second = slots.taken(), slots.taken()
         await first.__aenter__()
         waiting = asyncio.ensure_future(second.__aenter__())
@@ -112,7 +112,7 @@ def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None
 
 def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     """Another loop of the process may have ended while its tasks waited."""
-    slots = Slots(1)
+    slots = ConcurrencyLimit(1)
     slots.take(lambda: None)
     loop = asyncio.new_event_loop()
 
@@ -139,17 +139,17 @@ def test_what_is_no_exception_is_raised_as_one() -> None:
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="SystemExit: 3"):
-            await in_thread(leave)
+            await run_in_thread(leave)
 
     asyncio.run(main())
 
 
 def test_a_number_of_threads_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong value is refused by its name."""
-    assert limit_from_environment("CONTEXTC_SOME_THREADS", 7) == 7
+    assert read_thread_limit("CONTEXTC_SOME_THREADS", 7) == 7
     monkeypatch.setenv("CONTEXTC_SOME_THREADS", "12")
-    assert limit_from_environment("CONTEXTC_SOME_THREADS", 7) == 12
+    assert read_thread_limit("CONTEXTC_SOME_THREADS", 7) == 12
     for wrong in ("0", "-1", "many", "1.5"):
         monkeypatch.setenv("CONTEXTC_SOME_THREADS", wrong)
         with pytest.raises(InvalidSetting, match=f"CONTEXTC_SOME_THREADS must be an integer above 0, got '{wrong}'"):
-            limit_from_environment("CONTEXTC_SOME_THREADS", 7)
+            read_thread_limit("CONTEXTC_SOME_THREADS", 7)

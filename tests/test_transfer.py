@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
-from contextc.messages import to_json
+from contextc.doctor import scan_store
+from contextc.messages import encode_message
 from contextc.transfer import export_lines, import_lines
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
@@ -55,7 +55,7 @@ def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
     ]
     for one, two in zip(theirs, ours, strict=True):
         assert target.load("demo", branch=two.number) == store.load("demo", branch=one.number)
-    assert [finding for finding in examine(target) if finding.kind == "fault"] == []
+    assert [finding for finding in scan_store(target) if finding.kind == "fault"] == []
     picture = target.load("demo", branch=ours[0].number)[2].parts[1]
     assert isinstance(picture, cc.Media)
     assert target.blob(picture.blob or "") == b"\x89PNG"
@@ -155,7 +155,7 @@ def test_a_conversation_can_be_copied_within_a_store(store: cc.Store) -> None:
 
 def test_plain_messages_are_appended_as_new_ones(store: cc.Store) -> None:
     """A file somebody wrote by hand: one message a line, no header."""
-    lines = [b'{"role":"user","parts":[{"type":"text","text":"hi"}]}', b"", to_json(cc.assistant("hello"))]
+    lines = [b'{"role":"user","parts":[{"type":"text","text":"hi"}]}', b"", encode_message(cc.assistant("hello"))]
     assert import_lines(store, lines, "demo").length == 2
     assert import_lines(store, lines, "demo").length == 4
     with pytest.raises(cc.InvalidImport, match=r"do not name their conversation. Pass the name"):
@@ -221,7 +221,7 @@ def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> N
     }
     assert {entry["id"] for entry in expected} == set(stored)
     for entry in expected:
-        assert msgspec.json.decode(to_json(stored[entry["id"]])) == entry
+        assert msgspec.json.decode(encode_message(stored[entry["id"]])) == entry
     assert store.conversation("golden").tip == "0000000bb50a6e6debda22c069e365656148f193"
 
 
@@ -232,5 +232,5 @@ def test_a_sqlite_file_of_version_1_opens_for_ever(tmp_path: Path) -> None:
     with cc.open_store(copy) as store, cc.open_store("memory:") as reference:
         import_lines(reference, (GOLDEN / "v1.jsonl").read_bytes().splitlines())
         assert store.load("golden") == reference.load("golden")
-        assert list(examine(store)) == list(examine(reference))
+        assert list(scan_store(store)) == list(scan_store(reference))
         store.append("golden", cc.user("and on"))

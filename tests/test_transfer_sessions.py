@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.transfer import import_session, import_transcript, list_sessions
 from tests.transcripts import (
     CLAUDE_ID,
@@ -83,7 +83,7 @@ def test_a_session_is_found_and_taken_in_whole(
     taken = import_session(store, source, listed.id[:10])
     assert (taken.conversation.name, taken.added, taken.warnings) == (name, 4, [])
     assert said(store, name) == expected
-    assert list(examine(store)) == []
+    assert list(scan_store(store)) == []
     store.append(name, cc.user("Go on."))
     assert len(cc.MessageCompiler(store, "anthropic:claude-opus-5-5").compile(name).params["messages"]) == 5
 

@@ -62,16 +62,16 @@ if TYPE_CHECKING:
     from contextc.manager import MessageManager
     from contextc.manifest import Manifest
     from contextc.messages import (
-        Hint,
         Media,
         Message,
-        Native,
         Part,
+        ProviderBlock,
         Reasoning,
         Text,
         ToolCall,
         ToolResult,
         Usage,
+        UserNotice,
         assistant,
         system,
         tool_call,
@@ -79,15 +79,15 @@ if TYPE_CHECKING:
         user,
     )
     from contextc.models import Model, Price, cost, model
-    from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptFragment, Surroundings
+    from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptContext, PromptFragment
     from contextc.providers import Endpoint, Provider, endpoint, provider
     from contextc.providers.claude_code.sessions import ClaudeSessions
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
     from contextc.todos import Todo
     from contextc.toolbox import FunctionTool, ToolContext, tool
     from contextc.tools import NativeTool, Tool
-    from contextc.triggers import Moment, Say, Trigger, default_triggers, trigger
-    from contextc.wire import ConvertedBody, ConvertedMessages, Repaired, Violation, convert, fix, lint
+    from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
+    from contextc.wire import AppliedFix, ConvertedBody, ConvertedMessages, Violation, convert, fix, lint
 
 __all__ = [
     "AgentCard",
@@ -115,7 +115,7 @@ __all__ = [
     "FragmentFailed",
     "FunctionTool",
     "GeminiFormatter",
-    "Hint",
+    "UserNotice",
     "InternalError",
     "InvalidImport",
     "InvalidInput",
@@ -134,8 +134,8 @@ __all__ = [
     "MessageManager",
     "MistralFormatter",
     "Model",
-    "Moment",
-    "Native",
+    "TriggerContext",
+    "ProviderBlock",
     "NativeTool",
     "NothingNew",
     "OllamaFormatter",
@@ -150,8 +150,8 @@ __all__ = [
     "ProviderFailed",
     "Reasoning",
     "Recovered",
-    "Repaired",
-    "Say",
+    "AppliedFix",
+    "TriggerMessage",
     "SchemaTooNew",
     "SessionManager",
     "StaleCompile",
@@ -164,7 +164,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "Stream",
-    "Surroundings",
+    "PromptContext",
     "Text",
     "Todo",
     "Tool",
@@ -203,7 +203,7 @@ __all__ = [
     "user",
 ]
 
-_MODULES = {
+_PUBLIC_NAMES = {
     "compiler": "Attempt Compiled Cost MessageCompiler",
     "errors": (
         "Conflict ContextcError ContextOverflow ConversationBusy ConversationExists FragmentFailed InternalError "
@@ -238,7 +238,7 @@ _MODULES = {
     "wire": "ConvertedBody ConvertedMessages Repaired Violation convert fix lint",
 }
 """The public names of each module. Using a name imports only its module."""
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

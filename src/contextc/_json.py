@@ -1,7 +1,7 @@
 """JSON encoding, canonical JSON, hashes and validation of JSON values.
 
 Stored JSON keeps the order of keys, because a provider may have signed it. Canonical JSON sorts keys, so that equal
-content has one hash. `check` rejects what JSON cannot represent (NaN, keys that are not strings, other types). It also
+content has one hash. `find_json_problem` rejects what JSON cannot represent (NaN, keys that are not strings, other types). It also
 limits the nesting depth, because decoders recurse and fail at a depth that depends on the caller.
 """
 
@@ -12,15 +12,17 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-JSON: TypeAlias = Any  # msgspec cannot follow a recursive alias; `check` enforces the shape at run time instead
+JSON: TypeAlias = (
+    Any  # msgspec cannot follow a recursive alias; `find_json_problem` enforces the shape at run time instead
+)
 JSONObject: TypeAlias = dict[str, JSON]
 
 MAX_DEPTH = 100
 MAX_DIGITS = 4_300
 """Maximum number of digits of an integer, which is Python's default limit."""
-LARGEST_INT = 10**MAX_DIGITS
+MAX_INT = 10**MAX_DIGITS
 
-TYPES = {
+JSON_TYPE_NAMES = {
     "NoneType": "null",
     "bool": "a boolean",
     "int": "a number",
@@ -33,21 +35,21 @@ TYPES = {
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
-canonical = msgspec.json.Encoder(order="sorted").encode
+encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-def json_type(value: object) -> str:
+def json_type_name(value: object) -> str:
     """Return the JSON name of the type of a decoded value."""
-    return TYPES.get(type(value).__name__, f"a {type(value).__name__}")
+    return JSON_TYPE_NAMES.get(type(value).__name__, f"a {type(value).__name__}")
 
 
-def blob_name(data: bytes) -> str:
+def hash_blob(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def check(value: JSON, path: str = "") -> tuple[str, str] | None:
+def find_json_problem(value: JSON, path: str = "") -> tuple[str, str] | None:
     """Return path and problem of the first invalid value, or None for valid JSON. Iterative, for any depth."""
-    if _is_sound(value):
+    if _is_valid(value):
         return None
     open_values: list[tuple[object, str, int]] = [(value, path, 0)]
     while open_values:
@@ -56,7 +58,7 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
         if kind is str or kind is bool or item is None:
             continue
         if kind is int:
-            if not -LARGEST_INT < cast(int, item) < LARGEST_INT:
+            if not -MAX_INT < cast(int, item) < MAX_INT:
                 return here, f"an integer has more than {MAX_DIGITS:,} digits. Give it as text instead."
             continue
         if kind is float:
@@ -77,8 +79,8 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
     return None
 
 
-def _is_sound(value: JSON) -> bool:
-    """Return True if the value is certainly valid. `check` searches for the path only otherwise."""
+def _is_valid(value: JSON) -> bool:
+    """Return True if the value is certainly valid. `find_json_problem` searches for the path only otherwise."""
     level: list[JSON] = [value]
     for _ in range(MAX_DEPTH):
         inside: list[JSON] = []
@@ -94,7 +96,7 @@ def _is_sound(value: JSON) -> bool:
             elif kind is list:
                 inside += item
             elif kind is int:
-                if not -LARGEST_INT < item < LARGEST_INT:
+                if not -MAX_INT < item < MAX_INT:
                     return False
             elif kind is not float or not math.isfinite(item):
                 return False
@@ -109,33 +111,33 @@ def parse_object(text: str) -> JSONObject | None:
     try:
         value = decode(text)
     except msgspec.DecodeError:
-        value = _half_an_emoji(text)
+        value = _parse_with_lone_surrogates(text)
     except (RecursionError, UnicodeEncodeError):
         return None
-    return cast(JSONObject, value) if type(value) is dict and check(value) is None else None
+    return cast(JSONObject, value) if type(value) is dict and find_json_problem(value) is None else None
 
 
-def _half_an_emoji(text: str) -> JSON:
+def _parse_with_lone_surrogates(text: str) -> JSON:
     r"""Parse JSON with lone surrogates, as in `{"mood": "\ud83d"}`, where a model cut an emoji in two."""
     if "\\ud" not in text.lower():
         return None
     try:
-        return well_formed_json(json.loads(text))
+        return fix_surrogates_in_json(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
 
-def well_formed(text: str) -> str:
+def fix_surrogates(text: str) -> str:
     """Return the text with surrogate pairs joined, and lone surrogates, which cannot be encoded, as U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def well_formed_json(value: JSON) -> JSON:
-    """Apply `well_formed` to every string in a JSON value, keys included."""
+def fix_surrogates_in_json(value: JSON) -> JSON:
+    """Apply `fix_surrogates` to every string in a JSON value, keys included."""
     if isinstance(value, str):
-        return well_formed(value)
+        return fix_surrogates(value)
     if isinstance(value, list | tuple):
-        return [well_formed_json(each) for each in cast(list[JSON], value)]
+        return [fix_surrogates_in_json(each) for each in cast(list[JSON], value)]
     if isinstance(value, dict):
-        return {well_formed(key): well_formed_json(each) for key, each in cast(JSONObject, value).items()}
+        return {fix_surrogates(key): fix_surrogates_in_json(each) for key, each in cast(JSONObject, value).items()}
     return value

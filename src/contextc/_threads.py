@@ -5,7 +5,7 @@ of its threads while holding another can deadlock. All blocking work of this pac
 below, and no thread ever waits for an event loop.
 
 A thread runs one piece of work at a time. Work that never ends keeps its thread, and the next piece gets another one.
-`Slots` limits how many pieces of one kind run at a time.
+`ConcurrencyLimit` limits how many pieces of one kind run at a time.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from contextlib import asynccontextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
 
-from contextc.errors import InvalidSetting, described
+from contextc.errors import InvalidSetting, describe_error
 
 T = TypeVar("T")
-Given = TypeVarTuple("Given")
+Args = TypeVarTuple("Given")
 Work: TypeAlias = Callable[[], None]
 IDLE_SECONDS = 10.0
 
 _idle: "list[_Worker]" = []
 
 
-def run_soon(work: Work, deliver: Work) -> None:
+def submit(work: Work, deliver: Work) -> None:
     """Run work on a worker thread, free the thread, then run `deliver` there. Neither may raise.
 
     Raises RuntimeError if no thread can be started.
@@ -41,7 +41,7 @@ def run_soon(work: Work, deliver: Work) -> None:
     worker.given.put((work, deliver))
 
 
-async def in_thread(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
+async def run_in_thread(work: Callable[[Unpack[Args]], T], *given: *Args) -> T:
     """Run blocking work on a worker thread and return its result. Replaces `asyncio.to_thread`.
 
     A cancelled caller does not wait; the thread finishes in the background.
@@ -66,7 +66,7 @@ async def in_thread(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
         with suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(end)
 
-    run_soon(run, deliver)
+    submit(run, deliver)
     await ended
     if errors:
         raise as_exception(errors[0])
@@ -81,12 +81,12 @@ def as_exception(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    made = RuntimeError(f"the code that ran raised {described(error)}")
+    made = RuntimeError(f"the code that ran raised {describe_error(error)}")
     made.__cause__ = error
     return made
 
 
-class Slots:
+class ConcurrencyLimit:
     """A limit on concurrent pieces of work of one kind. Waiters are served in order of arrival."""
 
     def __init__(self, limit: int) -> None:
@@ -155,7 +155,7 @@ class Slots:
             self.give()
 
 
-def limit_from_environment(name: str, default: int) -> int:
+def read_thread_limit(name: str, default: int) -> int:
     """Read a number of threads from an environment variable."""
     value = os.environ.get(name, "").strip() or str(default)
     if not value.isdecimal() or not int(value[:9]) > 0:

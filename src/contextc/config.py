@@ -4,8 +4,8 @@ Precedence, highest first: arguments, environment variables, `contextc.toml` in 
 user's configuration folder, defaults. The default store is a SQLite file in the user's data folder.
 
 A project's file is untrusted input: it may come with a cloned repository. Without trust it may describe models
-(`HARMLESS` settings, `[models]` tables, the sizes of a provider's models). Settings that decide where conversations are
-sent, what a model reads or what is erased require that the user trusts the file with this content: `trust` records its
+(`SAFE_SETTINGS` settings, `[models]` tables, the sizes of a provider's models). Settings that decide where conversations are
+sent, what a model reads or what is erased require that the user trusts the file with this content: `trust_file` records its
 hash in the user's configuration folder. Until then `read_settings` refuses the file, and its providers cannot be
 called.
 """
@@ -21,28 +21,28 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from contextc._json import json_type
+from contextc._json import json_type_name
 from contextc.errors import InvalidSetting
 
-FILE = "contextc.toml"
-TRUSTED = "trusted.json"
-HARMLESS = frozenset({"local_idle", "session_gap"})
+CONFIG_FILE = "contextc.toml"
+TRUST_FILE = "trusted.json"
+SAFE_SETTINGS = frozenset({"local_idle", "session_gap"})
 """Settings that a project's file may change without being trusted."""
-HARMLESS_FACTS = frozenset({"window", "output"})
+SAFE_PROVIDER_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
 MODELS, PROVIDERS = "models", "providers"
-HOW = {
+TABLE_HELP = {
     MODELS: 'Write [models."its-name"] and below it, for example, window = 128_000.',
     PROVIDERS: 'Write [providers.its-name] and below it, for example, url = "https://…/v1".',
 }
-VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+VARIABLE_PATTERN = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 SYSTEM_PROMPT = (
     "You are a helpful assistant. Answer what was asked, plainly and to the point. Say so when you do not know, and "
     "ask when a request can be read in two ways that lead to different work. Use the tools you are given rather than "
     "guess at what they would tell you."
 )
-UNITS = {"d": "days", "h": "hours"}
-IDLE_UNITS = {"s": 1, "m": 60, "h": 3_600}
+RETENTION_UNITS = {"d": "days", "h": "hours"}
+SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600}
 
 
 class Setting(NamedTuple):
@@ -71,34 +71,34 @@ class Settings(NamedTuple):
         text = self.retention.value
         if not text:
             return None
-        if not text[:-1].isdigit() or text[-1] not in UNITS or int(text[:-1]) == 0:
+        if not text[:-1].isdigit() or text[-1] not in RETENTION_UNITS or int(text[:-1]) == 0:
             raise InvalidSetting(
                 f"retention ({self.retention.source}) must be days or hours", got=text, fix="Write it like 90d or 12h."
             )
-        return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
+        return timedelta(**{RETENTION_UNITS[text[-1]]: int(text[:-1])})
 
     def local_idle_seconds(self) -> int:
-        return _seconds("local_idle", self.local_idle)
+        return _parse_seconds("local_idle", self.local_idle)
 
     def session_gap_seconds(self) -> int:
-        return _seconds("session_gap", self.session_gap)
+        return _parse_seconds("session_gap", self.session_gap)
 
 
-def _seconds(name: str, setting: Setting) -> int:
+def _parse_seconds(name: str, setting: Setting) -> int:
     text = setting.value
-    if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in IDLE_UNITS or int(text[:-1]) == 0:
+    if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in SECONDS_PER_UNIT or int(text[:-1]) == 0:
         raise InvalidSetting(
             f"{name} ({setting.source}) must be seconds, minutes or hours",
             got=text,
             fix="Write it like 90s, 5m or 1h.",
         )
-    return int(text[:-1]) * IDLE_UNITS[text[-1]]
+    return int(text[:-1]) * SECONDS_PER_UNIT[text[-1]]
 
 
-class ProjectFile(NamedTuple):
+class UntrustedFile(NamedTuple):
     """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`.
 
-    Passwords in addresses are masked. Show the changes only after `check_project`: an unknown setting may be a secret.
+    Passwords in addresses are masked. Show the changes only after `check_project_file`: an unknown setting may be a secret.
     """
 
     path: str
@@ -109,42 +109,46 @@ class ProjectFile(NamedTuple):
     """The names of the providers among the changes."""
 
 
-def project_file(*, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> ProjectFile | None:
+def find_untrusted_file(
+    *, environment: Mapping[str, str] = os.environ, folder: str | None = None
+) -> UntrustedFile | None:
     """Return the project's file if it would change what only a trusted file may change."""
-    user, path = _files(environment, folder or os.curdir)
-    content, digest = _parsed(path)
+    user, path = _config_paths(environment, folder or os.curdir)
+    content, digest = _parse_file(path)
     if not content or os.path.realpath(path) == os.path.realpath(user):
         return None
-    tables = _tables(PROVIDERS, path, content)
-    providers = {name: facts for name, facts in tables.items() if facts.keys() - HARMLESS_FACTS}
-    changes = [_change(name, value) for name, value in content.items() if name not in HARMLESS and name not in HOW]
+    tables = _get_tables(PROVIDERS, path, content)
+    providers = {name: facts for name, facts in tables.items() if facts.keys() - SAFE_PROVIDER_FACTS}
+    changes = [
+        _change(name, value) for name, value in content.items() if name not in SAFE_SETTINGS and name not in TABLE_HELP
+    ]
     for name, facts in providers.items():
         changes += [_change(f"{PROVIDERS}.{name}.{fact}", value) for fact, value in facts.items()]
-    if not changes or _trusted(environment).get(os.path.realpath(path)) == digest:
+    if not changes or _load_trusted(environment).get(os.path.realpath(path)) == digest:
         return None
-    return ProjectFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+    return UntrustedFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
 
 
 def _change(name: str, value: object) -> str:
-    return f"{name} = {(masked(value) if isinstance(value, str) and '://' in value else value)!r}"
+    return f"{name} = {(mask_secrets(value) if isinstance(value, str) and '://' in value else value)!r}"
 
 
-def trust(file: ProjectFile, *, environment: Mapping[str, str] = os.environ) -> None:
+def trust_file(file: UntrustedFile, *, environment: Mapping[str, str] = os.environ) -> None:
     """Record that the user trusts this file with this content. After any change to it the user must decide again."""
-    _write_trusted({**_trusted(environment), os.path.realpath(file.path): file.digest}, environment)
+    _write_trusted({**_load_trusted(environment), os.path.realpath(file.path): file.digest}, environment)
 
 
-def distrust(path: str, *, environment: Mapping[str, str] = os.environ) -> bool:
+def distrust_file(path: str, *, environment: Mapping[str, str] = os.environ) -> bool:
     """Withdraw the trust in a project's file; False if it was not trusted."""
-    trusted = dict(_trusted(environment))
+    trusted = dict(_load_trusted(environment))
     if trusted.pop(os.path.realpath(path), None) is None:
         return False
     _write_trusted(trusted, environment)
     return True
 
 
-def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
-    path = os.path.join(config_folder(environment), TRUSTED)
+def _load_trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
+    path = os.path.join(find_config_folder(environment), TRUST_FILE)
     try:
         with open(path, "rb") as file:
             found = json.load(file)
@@ -160,15 +164,15 @@ def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _write_trusted(trusted: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    folder = config_folder(environment)
+    folder = find_config_folder(environment)
     make_private_folder(folder)
-    beside = os.path.join(folder, f".{TRUSTED}.{os.getpid()}")
+    beside = os.path.join(folder, f".{TRUST_FILE}.{os.getpid()}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(trusted, file, indent=1)
-    os.replace(beside, os.path.join(folder, TRUSTED))
+    os.replace(beside, os.path.join(folder, TRUST_FILE))
 
 
-def not_trusted(file: ProjectFile, user: str) -> InvalidSetting:
+def untrusted_error(file: UntrustedFile, user: str) -> InvalidSetting:
     names = ", ".join(change.partition(" ")[0] for change in file.changes)
     return InvalidSetting(
         f"{os.path.abspath(file.path)}: not trusted, but it sets {names}",
@@ -176,7 +180,7 @@ def not_trusted(file: ProjectFile, user: str) -> InvalidSetting:
     )
 
 
-ACTS_ON = {"user": ("user", "default"), "variable": ("variable", "user", "default"), "project": ("project",)}
+RETENTION_SCOPE = {"user": ("user", "default"), "variable": ("variable", "user", "default"), "project": ("project",)}
 """The source of a retention setting, and the sources of a store to which it applies."""
 
 
@@ -190,7 +194,7 @@ def read_settings(
     store erases nothing.
     """
     found: dict[str, Setting] = {
-        "store": Setting(f"sqlite:///{os.path.join(data_folder(environment), 'contextc.db')}", "default"),
+        "store": Setting(f"sqlite:///{os.path.join(find_data_folder(environment), 'contextc.db')}", "default"),
         "retention": Setting("", "default"),
         "system_prompt": Setting(SYSTEM_PROMPT, "default"),
         "model": Setting("", "default"),
@@ -200,9 +204,9 @@ def read_settings(
         "session_gap": Setting("1h", "default"),
     }
     origin = dict.fromkeys(found, "default")
-    user, project = _files(environment, folder)
+    user, project = _config_paths(environment, folder)
     for path, kind in ((user, "user"), (project, "project")):
-        new = _from_file(path, set(found))
+        new = _read_settings_file(path, set(found))
         found, origin = found | new, origin | dict.fromkeys(new, kind)
     for name in found:
         value = environment.get(f"CONTEXTC_{name.upper()}")
@@ -210,18 +214,20 @@ def read_settings(
             found[name], origin[name] = Setting(value, f"CONTEXTC_{name.upper()}"), "variable"
     if store:
         found["store"], origin["store"] = Setting(store, "argument"), "argument"
-    if any(kind == "project" and name not in HARMLESS for name, kind in origin.items()):
-        file = project_file(environment=environment, folder=folder)
+    if any(kind == "project" and name not in SAFE_SETTINGS for name, kind in origin.items()):
+        file = find_untrusted_file(environment=environment, folder=folder)
         if file is not None:
-            raise not_trusted(file, user)
+            raise untrusted_error(file, user)
     Settings(**found).retention_age()  # an invalid one is an error for every store
     retention = found["retention"]
-    if retention.value and origin["store"] not in ACTS_ON[origin["retention"]]:
+    if retention.value and origin["store"] not in RETENTION_SCOPE[origin["retention"]]:
         found["retention"] = Setting("", f"{retention.source}: {retention.value}, for its own store only")
     return Settings(**found)
 
 
-SECRET = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&#]*", re.IGNORECASE)
+SECRET_PATTERN = re.compile(
+    r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&#]*", re.IGNORECASE
+)
 
 
 def split_query(address: str) -> tuple[str, str]:
@@ -232,20 +238,20 @@ def split_query(address: str) -> tuple[str, str]:
     return (address, "") if end < 0 else (address[:end], address[end:])
 
 
-def masked(address: str) -> str:
+def mask_secrets(address: str) -> str:
     """Return an address without its password, and without the values of parameters that may be secret."""
     address, query = split_query(address)
     scheme, separator, rest = address.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return SECRET.sub(r"\1***", f"{scheme}{separator}{user}{colon and ':***'}{at}{host}{query}")
+    return SECRET_PATTERN.sub(r"\1***", f"{scheme}{separator}{user}{colon and ':***'}{at}{host}{query}")
 
 
-def data_folder(environment: Mapping[str, str]) -> str:
+def find_data_folder(environment: Mapping[str, str]) -> str:
     return _folder(environment, "XDG_DATA_HOME", "LOCALAPPDATA", "~/.local/share")
 
 
-def config_folder(environment: Mapping[str, str]) -> str:
+def find_config_folder(environment: Mapping[str, str]) -> str:
     return _folder(environment, "XDG_CONFIG_HOME", "APPDATA", "~/.config")
 
 
@@ -274,7 +280,7 @@ def read_models(
 ) -> Mapping[str, Mapping[str, object]]:
     """Return the `[models."name"]` tables. Those of the project override the user's."""
     found: dict[str, Mapping[str, object]] = {}
-    for _, name, facts in _written(MODELS, environment, folder):
+    for _, name, facts in _iter_tables(MODELS, environment, folder):
         found[name] = {**found.get(name, {}), **facts}
     return found
 
@@ -289,9 +295,9 @@ def read_providers(
     the user's file is dropped. Tables that require trust are omitted if the project's file is not trusted.
     """
     found: dict[str, Mapping[str, object]] = {}
-    users = _files(environment, folder or os.curdir)[0]
-    refused = project_file(environment=environment, folder=folder)
-    for path, written, facts in _written(PROVIDERS, environment, folder):
+    users = _config_paths(environment, folder or os.curdir)[0]
+    refused = find_untrusted_file(environment=environment, folder=folder)
+    for path, written, facts in _iter_tables(PROVIDERS, environment, folder):
         name = _provider_name(written)
         _check_key(path, written, facts, users)
         if refused is not None and path == refused.path and name in refused.providers:
@@ -303,18 +309,18 @@ def read_providers(
     return found
 
 
-def check_project(path: str, *, environment: Mapping[str, str] = os.environ) -> Mapping[str, Mapping[str, object]]:
+def check_project_file(path: str, *, environment: Mapping[str, str] = os.environ) -> Mapping[str, Mapping[str, object]]:
     """Return the providers in a project's file. Raise InvalidSetting if it sets what it may not set, trusted or not."""
-    _from_file(path, set(Settings._fields))
-    tables = _tables(PROVIDERS, path, _parsed(path)[0])
+    _read_settings_file(path, set(Settings._fields))
+    tables = _get_tables(PROVIDERS, path, _parse_file(path)[0])
     for name, facts in tables.items():
-        _check_key(path, name, facts, _files(environment, os.curdir)[0])
+        _check_key(path, name, facts, _config_paths(environment, os.curdir)[0])
     return tables
 
 
 def _check_key(path: str, provider: str, facts: Mapping[str, object], users: str) -> None:
-    if "key" in facts and not is_variable(facts["key"]):
-        raise InvalidSetting(f"{path}: {PROVIDERS}.{provider}: key {NO_VARIABLE}")
+    if "key" in facts and not is_variable_name(facts["key"]):
+        raise InvalidSetting(f"{path}: {PROVIDERS}.{provider}: key {INVALID_KEY_TEXT}")
     if "key" in facts and path != users:
         raise InvalidSetting(
             f"{path}: {PROVIDERS}.{provider}: a project's file must not name a key, because it may not be yours",
@@ -322,70 +328,70 @@ def _check_key(path: str, provider: str, facts: Mapping[str, object], users: str
         )
 
 
-def check_provider(name: str, *, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> None:
+def check_provider_trust(name: str, *, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> None:
     """Raise InvalidSetting if the project's file defines this provider and is not trusted."""
-    file = project_file(environment=environment, folder=folder)
+    file = find_untrusted_file(environment=environment, folder=folder)
     if file is not None and name in file.providers:
-        raise not_trusted(file, _files(environment, folder or os.curdir)[0])
+        raise untrusted_error(file, _config_paths(environment, folder or os.curdir)[0])
 
 
 def _provider_name(written: str) -> str:
     return written.lower().replace("_", "-")
 
 
-NO_VARIABLE = (
+INVALID_KEY_TEXT = (
     "must be the name of an environment variable that holds the key, in capitals, like GROQ_API_KEY. The value is not "
     "shown here, because it may be the key itself."
 )
 
 
-def is_variable(given: object) -> bool:
+def is_variable_name(given: object) -> bool:
     """Return True if this can be the name of an environment variable, and not an API key."""
-    return isinstance(given, str) and VARIABLE.fullmatch(given) is not None
+    return isinstance(given, str) and VARIABLE_PATTERN.fullmatch(given) is not None
 
 
-def _written(
+def _iter_tables(
     kind: str, environment: Mapping[str, str], folder: str | None
 ) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """Yield every table of a kind, with its file and name."""
-    for path in _files(
+    for path in _config_paths(
         environment, folder or os.curdir
     ):  # the current folder may be deleted under a long-running process
-        for name, facts in _tables(kind, path, _parsed(path)[0]).items():
+        for name, facts in _get_tables(kind, path, _parse_file(path)[0]).items():
             yield path, name, facts
 
 
-def _files(environment: Mapping[str, str], folder: str | None) -> tuple[str, str]:
-    return os.path.join(config_folder(environment), FILE), os.path.join(folder or os.getcwd(), FILE)
+def _config_paths(environment: Mapping[str, str], folder: str | None) -> tuple[str, str]:
+    return os.path.join(find_config_folder(environment), CONFIG_FILE), os.path.join(folder or os.getcwd(), CONFIG_FILE)
 
 
-def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
-    content, _ = _parsed(path)
-    for kind in HOW:
-        _tables(kind, path, content)
+def _read_settings_file(path: str, names: set[str]) -> dict[str, Setting]:
+    content, _ = _parse_file(path)
+    for kind in TABLE_HELP:
+        _get_tables(kind, path, content)
     for name, value in content.items():
-        if name not in HOW and name not in names:  # the value is not shown: it may be a secret
+        if name not in TABLE_HELP and name not in names:  # the value is not shown: it may be a secret
             raise InvalidSetting(
                 f"{path}: {name} is not a setting",
                 fix=f"Use one of {', '.join(sorted(names))}, or a table of models or providers.",
             )
-        if name not in HOW and not isinstance(value, str):
-            kind = "a table" if isinstance(value, dict) else json_type(value)
+        if name not in TABLE_HELP and not isinstance(value, str):
+            kind = "a table" if isinstance(value, dict) else json_type_name(value)
             raise InvalidSetting(f"{path}: {name} must be text, got {kind}", fix=f'Write {name} = "…".')
     return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
 
 
-def _tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
+def _get_tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
     tables = content.get(kind, {})
     if not isinstance(tables, dict):
-        raise InvalidSetting(f"{path}: {kind} must be a table", fix=HOW[kind])
+        raise InvalidSetting(f"{path}: {kind} must be a table", fix=TABLE_HELP[kind])
     for name, facts in cast(dict[str, object], tables).items():
         if not isinstance(facts, dict):
-            raise InvalidSetting(f"{path}: {kind}.{name} must be a table", fix=HOW[kind])
+            raise InvalidSetting(f"{path}: {kind}.{name} must be a table", fix=TABLE_HELP[kind])
     return cast(dict[str, dict[str, object]], tables)
 
 
-def _parsed(path: str) -> tuple[Mapping[str, object], str]:
+def _parse_file(path: str) -> tuple[Mapping[str, object], str]:
     """Return the content of a file and the SHA-256 of its bytes, both empty if the file does not exist."""
     try:
         written = os.stat(path)
@@ -393,11 +399,11 @@ def _parsed(path: str) -> tuple[Mapping[str, object], str]:
         return {}, ""
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read: {error}.") from error
-    return _parsed_once(path, written.st_mtime_ns, written.st_size, written.st_ino)
+    return _parse_version(path, written.st_mtime_ns, written.st_size, written.st_ino)
 
 
 @lru_cache(maxsize=16)
-def _parsed_once(path: str, *state: int) -> tuple[Mapping[str, object], str]:
+def _parse_version(path: str, *state: int) -> tuple[Mapping[str, object], str]:
     """Parse a file, once per version of it: model facts are read often."""
     try:
         with open(path, "rb") as file:

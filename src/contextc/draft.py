@@ -11,24 +11,24 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.formats.reasoning import Policy
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.ledger.items import Item
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Sealed, Standing
+from contextc.ledger.standing import ChannelState, StoredRow
 from contextc.messages import Message
 from contextc.prompts import Prompt
 from contextc.providers import Provider
-from contextc.tokens import Counter
+from contextc.tokens import TokenCounter
 
-Strategy: TypeAlias = Literal["chunked", "oldest"]
-Mark: TypeAlias = Literal["head", "previous", "end"]
+TrimStrategy: TypeAlias = Literal["chunked", "oldest"]
+CacheMark: TypeAlias = Literal["head", "previous", "end"]
 """Position of a cache breakpoint: after the head, after the end of the previous request, or at the end."""
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a compiler."""
 
-    strategy: Strategy = "chunked"
+    strategy: TrimStrategy = "chunked"
     high: float = 1.0
     low: float = 0.7
     """Above `high` of the available tokens, the context is trimmed to `low` of them."""
@@ -45,25 +45,25 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_media: int = 2
     fetch: bool = True
     """True if `fetch_result` is added to the tools."""
-    reasoning: Policy = "native"
+    reasoning: ReasoningPolicy = "native"
     policy: Literal["", "seed_b"] = ""
     """`seed_b`: drop single messages from the front, reserve the model's maximum output, and join reasoning into the
     text.
     """
 
     @property
-    def replay(self) -> Policy:
+    def replay(self) -> ReasoningPolicy:
         return "inline" if self.policy == "seed_b" else self.reasoning
 
 
-class Entry(NamedTuple):
+class DraftEntry(NamedTuple):
     """An item, and the message rendered for it."""
 
     item: Item
     message: Message
 
 
-class Left(Struct, frozen=True):
+class LeftOutMessage(Struct, frozen=True):
     """A message of the log that is left out, and why."""
 
     place: int
@@ -111,7 +111,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         figure has set.
         """
         overhead = min(self.overhead, total)
-        system, tools, used = spread(total - overhead, (self.system, self.tools, max(0, self.used - overhead)))
+        system, tools, used = distribute(total - overhead, (self.system, self.tools, max(0, self.used - overhead)))
         return replace(self, system=system, tools=tools, used=used + overhead, measured=True)
 
     @property
@@ -120,7 +120,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         return self.used / self.available if self.available else 1.0
 
 
-def spread(total: int, counted: Sequence[int]) -> list[int]:
+def distribute(total: int, counted: Sequence[int]) -> list[int]:
     """Divide `total` in proportion to `counted`. The parts add up to `total`."""
     whole = sum(counted)
     if not whole:
@@ -133,8 +133,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The content of one model call while it is compiled."""
 
     provider: Provider
-    counter: Counter
-    options: Options
+    counter: TokenCounter
+    options: CompilerOptions
     agent: str
     run: str | None = None
     running: frozenset[str] | None = None
@@ -143,8 +143,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     prompt: Prompt
     fetchable: bool = True
 
-    sealed: Sequence[Sealed]
-    standing: Standing
+    sealed: Sequence[StoredRow]
+    standing: ChannelState
     log: tuple[tuple[int, Message], ...]
     """Messages that were not sent yet, with their places; the model's own last reply comes first."""
     unread: int = 0
@@ -167,13 +167,13 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     anew: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
-    tail: tuple[Entry, ...] = ()
+    tail: tuple[DraftEntry, ...] = ()
     new: int = 0
     """Number of entries of the tail that are input, without the agent's own messages and dynamic blocks."""
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftOutMessage, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
     epoch: str = ""
     kept: tuple[Item, ...] | None = None
     changed: int = -1

@@ -43,7 +43,7 @@ from typing import Final, Literal, TypeAlias
 _NOTHING: Final = object()
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and the text of an exception, also where its `__str__` fails."""
     try:
         text = str(error).strip()
@@ -52,7 +52,7 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def shortened(text: str, most: int = 200) -> str:
+def shorten(text: str, most: int = 200) -> str:
     """Return the text, cut in the middle where it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
@@ -74,7 +74,7 @@ class ContextcError(Exception):
     def __init__(
         self, problem: str = "", *, got: object = _NOTHING, fix: str = "", case: str = "", detail: str = ""
     ) -> None:
-        self.problem = problem if got is _NOTHING else f"{problem}, got {shortened(repr(got))}"
+        self.problem = problem if got is _NOTHING else f"{problem}, got {shorten(repr(got))}"
         self.fix, self.case, self.detail = fix, case, detail
         super().__init__(f"{self.problem}. {fix}" if fix else problem if got is _NOTHING else f"{self.problem}.")
 
@@ -371,7 +371,7 @@ FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context"
 request (`context`), a new session (`session`: the provider no longer has the named one), another request (`invalid`).
 Nothing helps with `abort`: the call was aborted."""
 
-WAYS_OUT: dict[str, str] = {
+DEFAULT_FIXES: dict[str, str] = {
     "transient": "The request is valid. Retry it.",
     "rate": "Too many requests in a short time. Wait, then retry.",
     "auth": "Check the key, and its access to this model.",
@@ -411,7 +411,7 @@ class ProviderFailed(ContextcError):
         wait = f". It requested a wait of {retry_after:g} s" if retry_after is not None else ""
         super().__init__(
             f"{provider} failed ({kind}{': ' if what else ''}{what}){text}{wait}",
-            fix=way_out or WAYS_OUT[kind],
+            fix=way_out or DEFAULT_FIXES[kind],
             case=case,
             detail=detail,
         )

@@ -13,7 +13,7 @@ from contextc._json import JSONObject
 from contextc.errors import FailureKind as ProviderKind
 from contextc.messages import Usage
 
-FailureKind: TypeAlias = ProviderKind | Literal["internal"]
+ErrorKind: TypeAlias = ProviderKind | Literal["internal"]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):
@@ -114,7 +114,7 @@ class ToolProgress(Event, frozen=True, tag="tool-progress"):
     text: str
 
 
-class ToolAnswer(Event, frozen=True):
+class ToolCallEnded(Event, frozen=True):
     """A call got its result. `text` is its beginning; message `seq` has all of it."""
 
     id: str
@@ -125,11 +125,11 @@ class ToolAnswer(Event, frozen=True):
     milliseconds: int = 0
 
 
-class ToolResult(ToolAnswer, frozen=True, tag="tool-result"):
+class ToolFinished(ToolCallEnded, frozen=True, tag="tool-result"):
     """A tool returned."""
 
 
-class ToolError(ToolAnswer, frozen=True, tag="tool-error"):
+class ToolFailed(ToolCallEnded, frozen=True, tag="tool-error"):
     """A tool failed, or was not run. The model gets the error."""
 
 
@@ -142,7 +142,7 @@ class SystemMessageCreated(Event, frozen=True, tag="system-message-created"):
     trigger: str
 
 
-class SystemHint(Event, frozen=True, tag="system-hint"):
+class UserNoticeCreated(Event, frozen=True, tag="system-hint"):
     """A user notice. It is never sent to a model."""
 
     text: str
@@ -156,7 +156,7 @@ class TriggerFailed(Event, frozen=True, tag="trigger-failed"):
     error: str
 
 
-class QueuedInput(Event, frozen=True, tag="queued-input"):
+class InputQueued(Event, frozen=True, tag="queued-input"):
     """Input was queued: to steer the running turn, or for the next turn."""
 
     queued: int
@@ -164,7 +164,7 @@ class QueuedInput(Event, frozen=True, tag="queued-input"):
     text: str = ""
 
 
-class InputTaken(Event, frozen=True, tag="input-taken"):
+class InputDequeued(Event, frozen=True, tag="input-taken"):
     """Queued input was appended as message `seq`."""
 
     queued: int
@@ -172,7 +172,7 @@ class InputTaken(Event, frozen=True, tag="input-taken"):
     uid: str
 
 
-class Compaction(Event, frozen=True, tag="compaction"):
+class CompactionFinished(Event, frozen=True, tag="compaction"):
     """Messages up to `upto` were summarized: `before` tokens became `after` tokens."""
 
     upto: int
@@ -190,23 +190,23 @@ class UsageReport(Event, frozen=True, tag="usage"):
     cost: float | None = None
 
 
-class Retry(Event, frozen=True, tag="retry"):
+class RetryScheduled(Event, frozen=True, tag="retry"):
     """A call failed before any output, and is retried in `seconds`."""
 
-    kind: FailureKind
+    kind: ErrorKind
     seconds: float
     attempt: int
     error: str
 
 
-class Failure(Event, frozen=True, tag="error"):
+class ErrorOccurred(Event, frozen=True, tag="error"):
     """An error that ended a turn, or that the user should see."""
 
-    kind: FailureKind
+    kind: ErrorKind
     error: str
 
 
-class Interrupted(Event, frozen=True, tag="interrupted"):
+class TurnInterrupted(Event, frozen=True, tag="interrupted"):
     """The process of a turn died. Recovery appended `messages` messages: partial replies and results of open calls."""
 
     messages: int = 0
@@ -223,21 +223,21 @@ AnyEvent: TypeAlias = (
     | ApprovalRequest
     | ToolStart
     | ToolProgress
-    | ToolResult
-    | ToolError
+    | ToolFinished
+    | ToolFailed
     | SystemMessageCreated
-    | SystemHint
+    | UserNoticeCreated
     | TriggerFailed
-    | QueuedInput
-    | InputTaken
-    | Compaction
+    | InputQueued
+    | InputDequeued
+    | CompactionFinished
     | UsageReport
-    | Retry
-    | Failure
-    | Interrupted
+    | RetryScheduled
+    | ErrorOccurred
+    | TurnInterrupted
 )
-WORDS = ("text", "arguments", "error")
+TEXT_FIELDS = ("text", "arguments", "error")
 """Fields that may contain text of a message."""
 
-event_to_json = msgspec.json.Encoder().encode
-event_from_json = msgspec.json.Decoder(AnyEvent).decode
+encode_event = msgspec.json.Encoder().encode
+decode_event = msgspec.json.Decoder(AnyEvent).decode

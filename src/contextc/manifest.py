@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode, encode
-from contextc.draft import Budget, Left, Mark
-from contextc.ledger.standing import Channel, Stretch
+from contextc.draft import Budget, CacheMark, LeftOutMessage
+from contextc.ledger.standing import Channel, RowRange
 from contextc.messages import Usage
 
-WIDTH = 60
+TEXT_WIDTH = 60
 
 
 class Fragment(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
-class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The stored part of a manifest. `rows` is the last row of its ledger; `layout` is set where an epoch or a fork
     begins.
     """
@@ -37,10 +37,10 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     epoch: int
     why: str = ""
     rows: int
-    layout: tuple[Stretch, ...] | None = None
+    layout: tuple[RowRange, ...] | None = None
     head: str
     chain: str
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
     added: int = 0
     """Number of rows that this request added; for a resumed session, the rows that were sent."""
     session: str = ""
@@ -49,7 +49,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     new: int = 0
     fragments: tuple[Fragment, ...] = ()
     """The fragments of the prompt, set where an epoch or a fork begins."""
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftOutMessage, ...] = ()
     skipped: int = 0
     """Number of further messages that were not read, because they are too far back to fit."""
     remarks: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.shared * self.figures.input // counted if counted else self.shared
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class ManifestLine(Struct, frozen=True, kw_only=True):
     """One message or inserted text: whether it was included, in which form, and why."""
 
     seq: int
@@ -106,16 +106,16 @@ class Manifest:
     def __init__(
         self,
         channel: Channel,
-        record: Record,
-        lines: Callable[[], Sequence[Line]],
+        record: RequestRecord,
+        lines: Callable[[], Sequence[ManifestLine]],
         fragments: Callable[[], Sequence[Fragment]] = tuple,
     ) -> None:
         self.channel, self.record = channel, record
         self._read, self._read_fragments = lines, fragments
-        self._lines: tuple[Line, ...] | None = None
+        self._lines: tuple[ManifestLine, ...] | None = None
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[ManifestLine, ...]:
         """All items in order, then what was left out. Read from the ledger on first use."""
         if self._lines is None:
             self._lines = tuple(self._read())
@@ -191,7 +191,7 @@ class Manifest:
                 str(line.seq or ""),
                 line.role,
                 f"{line.tokens:,}" if line.tokens else "",
-                line.kind if line.kind != "message" else _short(line.text),
+                line.kind if line.kind != "message" else _shorten(line.text),
                 line.why,
             )
             for line in self.lines
@@ -199,9 +199,9 @@ class Manifest:
         return "\n".join([*top, *(f"! {remark}" for remark in record.remarks), "", *_table(rows)])
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -214,4 +214,4 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 record_to_json = msgspec.json.Encoder().encode
-record_from_json = msgspec.json.Decoder(Record).decode
+record_from_json = msgspec.json.Decoder(RequestRecord).decode

@@ -20,38 +20,38 @@ from msgspec.structs import replace
 
 from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
 
-Reason: TypeAlias = Literal["interrupted", "cancelled", "still running"]
-Kind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved", "renamed"]
+UnansweredReason: TypeAlias = Literal["interrupted", "cancelled", "still running"]
+PairingRepairKind: TypeAlias = Literal["make_synthetic_result", "orphan", "duplicate", "moved", "renamed"]
 
-SAID: dict[Reason, str] = {
+SYNTHETIC_RESULTS: dict[UnansweredReason, str] = {
     "interrupted": "Interrupted: this call has no result. Whether the tool ran is not known.",
     "cancelled": "Cancelled: the tool was not run to its end.",
     "still running": "Still running: the result is not here yet, and will follow in a later message.",
 }
 
 
-class Repair(Struct, frozen=True):
+class PairingRepair(Struct, frozen=True):
     """A repair of a history: a result that was synthesized, dropped or moved, or an id that was renamed."""
 
-    kind: Kind
+    kind: PairingRepairKind
     call_id: str
     message: int  # the index of the message it was found in
 
 
-class Paired(NamedTuple):
+class PairedHistory(NamedTuple):
     messages: list[Message]
-    repairs: list[Repair]
+    repairs: list[PairingRepair]
 
 
-def pair(
+def pair_tool_calls(
     messages: Sequence[Message],
     *,
-    unanswered: Reason = "interrupted",
+    unanswered: UnansweredReason = "interrupted",
     strays_as_text: bool = False,
     unique_ids: bool = False,
     spelled: Callable[[str], str] = str,
     taken: Collection[str] = (),
-) -> Paired:
+) -> PairedHistory:
     """Return the history with every call directly followed by a tool message that answers it.
 
     A call without a result gets a synthetic one; `unanswered` is its reason for calls of the last message with calls. A
@@ -60,9 +60,9 @@ def pair(
     `unique_ids` so does every call whose id was used before. `spelled` maps ids to their wire form, which must be
     unique. `taken` are the wire ids of calls before these messages.
     """
-    if (ordered := _in_order(messages, unique_ids, spelled, taken)) is not None:
-        return Paired(ordered, [])
-    answers, places, strays, repairs = _match(messages)
+    if (ordered := _pair_without_repair(messages, unique_ids, spelled, taken)) is not None:
+        return PairedHistory(ordered, [])
+    answers, places, strays, repairs = _match_results(messages)
     last = max((index for index, _ in answers), default=-1)
     known = {answer.call_id for answer in answers.values() if answer is not None}
     used: set[str] = {*taken} if unique_ids else set()
@@ -71,7 +71,7 @@ def pair(
     for index, message in enumerate(messages):
         if message.role == "tool":
             if strays_as_text:
-                found += [_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
+                found += [_orphan_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
             if rest := tuple([part for part in message.parts if not isinstance(part, ToolResult)]):
                 found.append(replace(message, parts=rest))
             continue
@@ -79,9 +79,9 @@ def pair(
         if not unique_ids:
             used.clear()
         if calls and not _are_new(calls, used, spelled):
-            message = _renamed(message, used, spelled, numbers)
+            message = _with_new_ids(message, used, spelled, numbers)
             repairs += [
-                Repair("renamed", before.id, index)
+                PairingRepair("renamed", before.id, index)
                 for before, now in zip(calls, message.tool_calls, strict=True)
                 if before.id != now.id
             ]
@@ -93,8 +93,8 @@ def pair(
             used.add(spelled(call.id))
             answer = answers[index, order]
             if answer is None:
-                answer = synthetic(call, _reason(message, unanswered if index == last else "interrupted"))
-                repairs.append(Repair("synthetic", call.id, index))
+                answer = make_synthetic_result(call, _reason(message, unanswered if index == last else "interrupted"))
+                repairs.append(PairingRepair("synthetic", call.id, index))
             if answer.call_id != call.id or answer.name != call.name:
                 answer = replace(answer, call_id=call.id, name=call.name)
             results.append(answer)
@@ -104,10 +104,10 @@ def pair(
                 result for _, result in sorted(zip(stood, results, strict=True), key=lambda each: each[0] or (0, 0))
             ]
         found.append(Message(role="tool", parts=tuple(results), author=message.author))
-    return Paired(found, repairs)
+    return PairedHistory(found, repairs)
 
 
-def _in_order(
+def _pair_without_repair(
     messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str], taken: Collection[str]
 ) -> list[Message] | None:
     """Return the paired history if it needs no repair, which is usual, otherwise None.
@@ -130,7 +130,7 @@ def _in_order(
                 answers[part.call_id] = part
             continue
         if asked or answers:
-            if (results := _answers(asked, answers, several > 1)) is None:
+            if (results := _collect_results(asked, answers, several > 1)) is None:
                 return None
             found.append(Message(role="tool", parts=results, author=author))
             asked, answers, several = [], {}, 0
@@ -148,13 +148,15 @@ def _in_order(
         if not unique_ids:
             used.clear()
     if asked or answers:
-        if (results := _answers(asked, answers, several > 1)) is None:
+        if (results := _collect_results(asked, answers, several > 1)) is None:
             return None
         found.append(Message(role="tool", parts=results, author=author))
     return found
 
 
-def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: bool) -> tuple[ToolResult, ...] | None:
+def _collect_results(
+    asked: list[ToolCall], answers: dict[str, ToolResult], several: bool
+) -> tuple[ToolResult, ...] | None:
     """Return the results in the order of their calls if they come from `several` messages, otherwise in their own.
 
     Return None if one is missing, surplus, or has another name.
@@ -170,7 +172,7 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
     return tuple(results if several else answers.values())
 
 
-def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
+def find_open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
     """Return the calls without a result, each with its message. Two agents may use the same ids at once."""
     waiting: dict[int, tuple[Message, ToolCall]] = {}
     places: dict[tuple[str | None, ...], deque[int]] = {}  # by id and author, and by id alone
@@ -192,18 +194,18 @@ def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
     return list(waiting.values())
 
 
-def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
+def make_synthetic_result(call: ToolCall, reason: UnansweredReason) -> ToolResult:
     """Return a synthetic error result for a call without one. Providers require a result for every call."""
-    return ToolResult(call_id=call.id, name=call.name, content=SAID[reason], is_error=True)
+    return ToolResult(call_id=call.id, name=call.name, content=SYNTHETIC_RESULTS[reason], is_error=True)
 
 
-def _match(
+def _match_results(
     messages: Sequence[Message],
 ) -> tuple[
     dict[tuple[int, int], ToolResult | None],
     dict[tuple[int, int], tuple[int, int]],
     dict[int, list[ToolResult]],
-    list[Repair],
+    list[PairingRepair],
 ]:
     """Match calls, as (message index, order in it), with results.
 
@@ -214,7 +216,7 @@ def _match(
     places: dict[tuple[int, int], tuple[int, int]] = {}
     answered: dict[str, ToolResult] = {}
     strays: dict[int, list[ToolResult]] = {}
-    repairs: list[Repair] = []
+    repairs: list[PairingRepair] = []
     spoke = -1  # the last message that is not a tool message
     for index, message in enumerate(messages):
         spoke = spoke if message.role == "tool" else index
@@ -227,16 +229,16 @@ def _match(
                 places[place] = (index, position)
                 answers[place] = answered[result.call_id] = result
                 if spoke > place[0]:
-                    repairs.append(Repair("moved", result.call_id, index))
+                    repairs.append(PairingRepair("moved", result.call_id, index))
                 continue
             first = answered.get(result.call_id)
-            repairs.append(Repair("orphan" if first is None else "duplicate", result.call_id, index))
+            repairs.append(PairingRepair("orphan" if first is None else "duplicate", result.call_id, index))
             if first is None or first.content != result.content:
                 strays.setdefault(index, []).append(result)
     return answers, places, strays, repairs
 
 
-def _as_text(stray: ToolResult, message: Message, answered: bool) -> Message:
+def _orphan_as_text(stray: ToolResult, message: Message, answered: bool) -> Message:
     """Return a result without a call as a user message."""
     content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
     what = "another result" if answered else "a result"
@@ -249,7 +251,7 @@ def _are_new(calls: Sequence[ToolCall], used: set[str], spelled: Callable[[str],
     return len(ids) == len(calls) and ids.isdisjoint(used)
 
 
-def _renamed(message: Message, used: set[str], spelled: Callable[[str], str], numbers: dict[str, int]) -> Message:
+def _with_new_ids(message: Message, used: set[str], spelled: Callable[[str], str], numbers: dict[str, int]) -> Message:
     """Return the message with unused ids for its calls; `numbers` holds the last suffix of each id."""
     here: set[str] = set()
     parts: list[AnyPart] = []
@@ -265,5 +267,5 @@ def _renamed(message: Message, used: set[str], spelled: Callable[[str], str], nu
     return replace(message, parts=tuple(parts))
 
 
-def _reason(message: Message, default: Reason) -> Reason:
+def _reason(message: Message, default: UnansweredReason) -> UnansweredReason:
     return "cancelled" if message.status == "cancelled" else default

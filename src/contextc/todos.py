@@ -11,13 +11,13 @@ from typing import Literal, Protocol, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from contextc._json import well_formed
+from contextc._json import fix_surrogates
 from contextc.errors import InvalidInput
 from contextc.tools import Tool
 
 TodoState: TypeAlias = Literal["open", "doing", "done", "dropped"]
-STATES: tuple[TodoState, ...] = get_args(TodoState)
-MAX_TEXT = 2_000
+TODO_STATES: tuple[TodoState, ...] = get_args(TodoState)
+MAX_TEXT_CHARACTERS = 2_000
 MAX_TODOS = 200
 
 
@@ -37,7 +37,7 @@ class TodoChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str | None = None
 
 
-class KeepsTodos(Protocol):
+class TodoStore(Protocol):
     """The part of a store that `apply_todo_call` uses."""
 
     def todos(self, conversation: str, agent: str = ...) -> list[Todo]: ...
@@ -47,26 +47,26 @@ class KeepsTodos(Protocol):
     def change_todos(self, conversation: str, changes: Iterable[TodoChange], *, agent: str = ...) -> list[Todo]: ...
 
 
-def check_text(text: object) -> str:
+def validated_text(text: object) -> str:
     """Return a todo's text as one line, with single spaces."""
     if not isinstance(text, str):
         raise InvalidInput(f"text of a todo must be a string, got {type(text).__name__}.")
-    line = " ".join(well_formed(text).split())
+    line = " ".join(fix_surrogates(text).split())
     if not line:
         raise InvalidInput("The text of a todo is blank. Say what is to be done.")
     if "\0" in line:
         raise InvalidInput("The text of a todo holds a NUL character. Leave it out.")
-    if len(line) > MAX_TEXT:
+    if len(line) > MAX_TEXT_CHARACTERS:
         raise InvalidInput(
-            f"The text of a todo has {len(line):,} characters and the limit is {MAX_TEXT:,}. Say it in one line, and "
+            f"The text of a todo has {len(line):,} characters and the limit is {MAX_TEXT_CHARACTERS:,}. Say it in one line, and "
             "keep the details elsewhere."
         )
     return line
 
 
-def check_state(state: object) -> TodoState:
-    if not isinstance(state, str) or state not in STATES:
-        raise InvalidInput(f"{state!r} is no state of a todo. Use {', '.join(STATES[:-1])} or {STATES[-1]}.")
+def validated_state(state: object) -> TodoState:
+    if not isinstance(state, str) or state not in TODO_STATES:
+        raise InvalidInput(f"{state!r} is no state of a todo. Use {', '.join(TODO_STATES[:-1])} or {TODO_STATES[-1]}.")
     return state
 
 
@@ -78,7 +78,7 @@ def check_count(count: int) -> None:
         )
 
 
-def numbered(todos: Iterable[object]) -> list[Todo]:
+def numbered_todos(todos: Iterable[object]) -> list[Todo]:
     """Return a new list, numbered in this order. Strings become open todos; todos keep their state."""
     if isinstance(todos, str | Todo) or not isinstance(todos, Iterable):
         raise InvalidInput(
@@ -88,14 +88,14 @@ def numbered(todos: Iterable[object]) -> list[Todo]:
     for number, each in enumerate(todos, 1):
         text, state = (each.text, each.state) if isinstance(each, Todo) else (each, "open")
         try:
-            found.append(Todo(number=number, text=check_text(text), state=check_state(state)))
+            found.append(Todo(number=number, text=validated_text(text), state=validated_state(state)))
         except InvalidInput as error:
             raise InvalidInput(f"todos[{number - 1}]: {error}") from None
     check_count(len(found))
     return found
 
 
-def list_todos(todos: Sequence[Todo]) -> str:
+def format_todos(todos: Sequence[Todo]) -> str:
     """Return the list as text for a model. Dropped todos are omitted, and a finished list is one line."""
     if not todos:
         return ""
@@ -106,7 +106,7 @@ def list_todos(todos: Sequence[Todo]) -> str:
     return "\n".join(f"{todo.number}. [{todo.state}] {todo.text}" for todo in todos if todo.state != "dropped")
 
 
-_STATE = {"type": "string", "enum": list(STATES)}
+_STATE = {"type": "string", "enum": list(TODO_STATES)}
 _TEXT = {"type": "string", "description": "One line: what is to be done."}
 
 TODO_TOOL = Tool(
@@ -156,7 +156,7 @@ class _Call(Struct, frozen=True, forbid_unknown_fields=True):
     changes: list[TodoChange] | None = None
 
 
-def apply_todo_call(store: KeepsTodos, conversation: str, agent: str, arguments: object) -> str:
+def apply_todo_call(store: TodoStore, conversation: str, agent: str, arguments: object) -> str:
     """Apply a call of `TODO_TOOL` atomically, and return the updated list as text.
 
     Problems with the arguments are described in the returned text. Problems with the store or the conversation's name
@@ -164,17 +164,17 @@ def apply_todo_call(store: KeepsTodos, conversation: str, agent: str, arguments:
     """
     store.todos(conversation, agent)
     try:
-        call = _read(arguments)
+        call = _parse_call(arguments)
         if call.todos is not None:
-            todos = store.replace_todos(conversation, [_todo(item) for item in call.todos], agent=agent)
+            todos = store.replace_todos(conversation, [_as_todo(item) for item in call.todos], agent=agent)
         else:
             todos = store.change_todos(conversation, call.changes or (), agent=agent)
     except InvalidInput as error:
         return f"Nothing was changed. {error}"
-    return list_todos(todos) or "The list is empty."
+    return format_todos(todos) or "The list is empty."
 
 
-def _read(arguments: object) -> _Call:
+def _parse_call(arguments: object) -> _Call:
     try:
         call = msgspec.convert(arguments, _Call, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -182,7 +182,7 @@ def _read(arguments: object) -> _Call:
         where = path.strip(".`")
         raise InvalidInput(
             f"{where + ': ' if where else ''}{problem}. Give `todos`, a list of {{text, state}}, or `changes`, a list "
-            f"of {{number, state, text}}; states are {', '.join(STATES)}."
+            f"of {{number, state, text}}; states are {', '.join(TODO_STATES)}."
         ) from error
     if (call.todos is None) == (call.changes is None):
         given = "neither" if call.todos is None else "both"
@@ -190,5 +190,5 @@ def _read(arguments: object) -> _Call:
     return call
 
 
-def _todo(item: str | _Item) -> str | Todo:
+def _as_todo(item: str | _Item) -> str | Todo:
     return item if isinstance(item, str) else Todo(number=0, text=item.text, state=item.state)

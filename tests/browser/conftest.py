@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.model import KEY, SPEC, Model, speaking
 from tests.browser.person import Person
 from tests.browser.serving import served
@@ -82,10 +82,10 @@ def model(home: Path) -> Iterator[Model]:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> ServerOptions:
     root = tmp_path / "project"
     root.mkdir()
-    return Options(root=root, model=SPEC)
+    return ServerOptions(root=root, model=SPEC)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def store(address: str) -> Iterator[cc.Store]:
 
 
 @pytest.fixture
-def server(store: cc.Store, options: Options, model: Model) -> Iterator[str]:
+def server(store: cc.Store, options: ServerOptions, model: Model) -> Iterator[str]:
     with served(store, options) as url:
         yield url
         model.open_all()

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.conftest import ARGUMENTS, PagePool, chromium
 from tests.browser.serving import served
 from tests.web.lives import SONNET, Life, whom
@@ -173,7 +173,7 @@ def main() -> None:
         for title in ("Rename the settings module", "Which tests are slow?", "Draft the release notes"):
             store.extend(title, [cc.user(title), cc.assistant("Done.")])
         talk(store)
-        with served(store, Options(root=Path(folder), model=SONNET)) as url, sync_playwright() as playwright:
+        with served(store, ServerOptions(root=Path(folder), model=SONNET)) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=[*ARGUMENTS])
             person = PagePool(browser).take(url, viewport=SIZE, color_scheme="light", locale="en-GB")
             _inspector(person.inspects(NAME).page)

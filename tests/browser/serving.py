@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 import contextc as cc
 from contextc.errors import InvalidSetting
 from contextc.web import serving
-from contextc.web.app import application
-from contextc.web.desk import Options
+from contextc.web.app import create_application
+from contextc.web.desk import ServerOptions
 from contextc.web.serving import listen
 from tests.web.fast_polling import poll_fast
 
@@ -28,9 +28,9 @@ ADDRESS = re.compile(r"http://[^/\s]+/")
 
 
 @contextmanager
-def served(store: cc.Store, options: Options) -> Generator[str]:
+def served(store: cc.Store, options: ServerOptions) -> Generator[str]:
     """The address of a server, which runs as long as the block lasts."""
-    with started(application(store, options)) as url:
+    with started(create_application(store, options)) as url:
         yield url
 
 
@@ -50,7 +50,7 @@ _ports: list[int] = []
 @contextmanager
 def started(app: Starlette) -> Generator[str]:
     listening = _listening()
-    port, running = listening.getsockname()[1], serving.server(app)
+    port, running = listening.getsockname()[1], serving.create_server(app)
     thread = threading.Thread(target=running.run, args=([listening],), name="server")
     thread.start()
     try:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.model import OTHER, Gate, Model, Reply, calls, says
 from tests.browser.person import MESSAGES, Person
 
@@ -47,7 +47,7 @@ def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Mo
 
 
 def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
-    person: Person, model: Model, options: Options
+    person: Person, model: Model, options: ServerOptions
 ) -> None:
     """Guarantee 12.2: what a step did is folded; a failure says so in its line."""
     (options.root / "notes.txt").write_text("milk\neggs\n")
@@ -102,7 +102,7 @@ def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Mod
     assert roles == ["user", "assistant", "assistant", "system", "assistant", "assistant"]
 
 
-def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: Options) -> None:
+def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: ServerOptions) -> None:
     """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
@@ -145,7 +145,7 @@ PRESS_AT_ONCE = """() => {
 
 
 def test_a_second_press_does_not_allow_the_call_that_comes_next(
-    person: Person, model: Model, options: Options, store: cc.Store
+    person: Person, model: Model, options: ServerOptions, store: cc.Store
 ) -> None:
     """The model gives both calls the same id, and hides what the second one does: nobody has seen that yet."""
     hidden = "ls\u3164" + " " * 3_000 + "; rm -rf owned.txt"

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.model import Model, calls, says
 from tests.browser.person import Person
@@ -45,7 +45,9 @@ def check(person: Person) -> None:
     assert sources == []
 
 
-def test_what_a_model_and_a_tool_say_is_text(server: str, visiting: Visit, model: Model, options: Options) -> None:
+def test_what_a_model_and_a_tool_say_is_text(
+    server: str, visiting: Visit, model: Model, options: ServerOptions
+) -> None:
     """Guarantee 12.3: in an answer, in thoughts, in a call, in its result, and in what is asked of a person."""
     person = visiting(server, viewport=TALL)
     (options.root / "evil.txt").write_text(ALL)

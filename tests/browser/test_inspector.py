@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.lives import busy, two_models
 from tests.browser.model import KEY, SPEC, Gate, Model, says
@@ -45,7 +45,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     address = f"sqlite:///{folder}/served.db"
     with cc.open_store(address) as store:
         busy(store)
-        with served(store, Options(root=folder, model=SPEC)) as url:
+        with served(store, ServerOptions(root=folder, model=SPEC)) as url:
             yield Seen(url, address)
 
 

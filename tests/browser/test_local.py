@@ -11,19 +11,19 @@ from playwright.sync_api import expect
 import contextc as cc
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.providers.local import model_file
-from contextc.providers.local.model import check_runner
-from contextc.web.desk import Options
+from contextc.providers.local import find_model_file
+from contextc.providers.local.model import check_installed
+from contextc.web.desk import ServerOptions
 from tests.browser.person import Person
 from tests.conftest import give_up
 
 
 @pytest.fixture
-def options(options: Options, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Options]:
+def options(options: ServerOptions, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerOptions]:
     """A server without a model of its own asks the local one; what that starts ends with the test."""
     try:
-        check_runner()
-        model_file(read_settings(environment={"HOME": os.devnull}))
+        check_installed()
+        find_model_file(read_settings(environment={"HOME": os.devnull}))
     except InvalidSetting as error:
         give_up(str(error))
     monkeypatch.setenv("CONTEXTC_LOCAL_IDLE", "10s")

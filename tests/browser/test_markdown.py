@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.conftest import PagePool
 from tests.browser.model import SPEC, Model
 from tests.browser.person import Person
@@ -115,7 +115,7 @@ Text: TypeAlias = "str | list[tuple[str, int]]"
 @pytest.fixture(scope="module")
 def modules(page_pool: PagePool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     """A page for all tests that only call its modules."""
-    options = Options(root=tmp_path_factory.mktemp("modules"), model=SPEC)
+    options = ServerOptions(root=tmp_path_factory.mktemp("modules"), model=SPEC)
     with cc.open_store("memory:") as store, served(store, options) as url:
         person = page_pool.take(url)
         yield person

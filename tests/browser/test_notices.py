@@ -4,9 +4,9 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
-from contextc.events import AnyEvent, StepFinish, SystemHint, TextDelta, TurnFinish
+from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNoticeCreated
 from contextc.store import turns
-from contextc.store.places import head
+from contextc.store.places import load_tip
 from tests.browser.model import Model, says
 from tests.browser.person import MESSAGES, Person
 
@@ -21,7 +21,7 @@ def talked(store: cc.Store) -> cc.Store:
     store.extend("demo", said)
     answers = [message for message in store.load("demo") if message.role == "assistant"]
     told = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
-    store.write(lambda tx: turns.tell(tx, head(tx, "demo").conversation, told))
+    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "demo").conversation, told))
     return store
 
 
@@ -30,7 +30,7 @@ def events_of(turn: int, message: cc.Message) -> list[AnyEvent]:
     return [
         *pieces,
         StepFinish(agent="assistant", turn=turn, step=1, uid=message.uid, seq=message.seq),
-        SystemHint(agent="assistant", turn=turn, text=f"A hint at {message.seq}."),
+        UserNoticeCreated(agent="assistant", turn=turn, text=f"A hint at {message.seq}."),
         TurnFinish(agent="assistant", turn=turn, finish="stop", steps=1),
     ]
 

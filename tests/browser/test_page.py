@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from playwright.sync_api import expect
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.model import Gate, Model, says
 from tests.browser.person import MESSAGES, Person
@@ -182,7 +182,7 @@ def test_a_conversation_goes_by_its_title_and_tells_its_name(talks: cc.Store, pe
 
 
 @pytest.fixture
-def guarded(talks: cc.Store, options: Options) -> Iterator[str]:
+def guarded(talks: cc.Store, options: ServerOptions) -> Iterator[str]:
     with served(talks, replace(options, token=TOKEN)) as url:
         yield url
 

@@ -12,8 +12,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.local import model_file
-from contextc.providers.local.model import check_runner
+from contextc.providers.local import find_model_file
+from contextc.providers.local.model import check_installed
 from tests.cli.chatting import calls, home, recorded, refuses, says
 from tests.commands import run_contextc
 from tests.conftest import give_up
@@ -316,8 +316,8 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
 def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
     """Guarantee 9.11: no key, no network, and still a working agent."""
     try:
-        check_runner()
-        model_file()
+        check_installed()
+        find_model_file()
     except cc.InvalidSetting as error:
         give_up(f"the local model: {error}")
     (tmp_path / "folder").mkdir()

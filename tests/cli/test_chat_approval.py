@@ -9,13 +9,13 @@ from rich.console import Console
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.cli.chat.approval import MOST, Approval
-from contextc.cli.chat.keyboard import Keyboard
-from contextc.cli.chat.screen import Screen
+from contextc.cli.chat.approval import MAX_LINES, TerminalApproval
+from contextc.cli.chat.keyboard import TerminalInput
+from contextc.cli.chat.screen import TerminalRenderer
 from contextc.toolbox.builtin.file_tools import file_tools
 
 
-class Typist(Keyboard):
+class Typist(TerminalInput):
     """Types these lines, one for each question; one that is a function does something first."""
 
     def __init__(self, *lines: str | Callable[[], str]) -> None:
@@ -33,7 +33,7 @@ class Typist(Keyboard):
 def ask(root: Path, typist: Typist, arguments: JSONObject, name: str = "write_file") -> tuple[bool | str, list[str]]:
     """The answer, and the lines that were printed."""
     page = Console(file=io.StringIO(), width=60)
-    asks = Approval(Screen(page, page), typist, root)
+    asks = TerminalApproval(TerminalRenderer(page, page), typist, root)
     answer = asyncio.run(asks(cc.ToolCall(id="c1", name=name, arguments=arguments), file_tools(root)[-1]))
     assert isinstance(page.file, io.StringIO)
     assert typist.lines == []
@@ -62,6 +62,6 @@ def test_of_a_very_long_line_it_is_said_how_much_is_not_shown(tmp_path: Path) ->
     command = "echo " + "x" * 57 * 300 + " && rm -rf ~"
     answer, lines = ask(tmp_path, Typist("a", "why?"), {"command": command}, "run_command")
     assert answer == "why?"
-    assert lines[MOST + 1].startswith("Do it? y/n, or why not   a shows the other 101 lines: ")
+    assert lines[MAX_LINES + 1].startswith("Do it? y/n, or why not   a shows the other 101 lines: ")
     assert [line for line in lines if line.startswith("│ ")][-1].endswith("rm -rf ~")
     assert "".join(line[2:] for line in lines[-301 - 1 : -1]) == command

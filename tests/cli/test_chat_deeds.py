@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contextc._json import JSONObject
-from contextc.agents.deeds import described
+from contextc.agents.deeds import preview_call
 from contextc.messages import ToolCall
 
 CHANGE = ["@@ -1,4 +1,4 @@", " one", "-two", "+zwei", " three", " "]
@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def told(root: Path, name: str, arguments: JSONObject) -> tuple[str, list[str]]:
-    return described(ToolCall(id="c1", name=name, arguments=arguments), root)
+    return preview_call(ToolCall(id="c1", name=name, arguments=arguments), root)
 
 
 def test_a_command_is_shown_whole_with_where_it_runs(root: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.cli.advice import spoken
+from contextc.cli.advice import format_error
 from contextc.providers.endpoint import endpoint
 from tests.cli.chatting import home, recorded, refuses, says
 from tests.cli.conftest import Run
@@ -149,7 +149,7 @@ def test_advice_is_for_the_command_line(wrong: Callable[[], None], advice: str) 
     """The library's fix is for a Python caller. The command line replaces it."""
     with pytest.raises(cc.ContextcError) as raised:
         wrong()
-    told = spoken(raised.value)
+    told = format_error(raised.value)
     assert advice in told
     assert not [word for word in ("cc.", "`store.", 'format="', "append") if word in told]
 

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.programs import programs as known_programs
+from contextc.providers.programs import known_cli_agents as known_programs
 from tests.cli.chatting import Terminal
 from tests.cli.conftest import Run
 from tests.cli.test_chat import STORE, chat, stored
@@ -18,13 +18,13 @@ from tests.sessions.programs import (
     CODEX,
     PROGRAMS,
     Marked,
-    Program,
+    TestedProgram,
     answered,
     each_program,
     marks,
     with_program,
 )
-from tests.standin import KEY, Ask, Call, Fault, Reply, Standin, faults
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Fault, Reply, ScriptedCall, faults
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 at_a_terminal = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -53,23 +53,23 @@ def around(place: Path, **more: str) -> dict[str, str]:
     }
 
 
-def whom(program: Program, standin: Standin) -> tuple[str, ...]:
+def whom(program: TestedProgram, standin: FakeVendors) -> tuple[str, ...]:
     url = standin.url(program.format)
     return ("--model", f"{program.name}:{program.model}", "--url", url, "--key", VARIABLE)
 
 
-def sitting(place: Path, program: Program, standin: Standin) -> Terminal:
+def sitting(place: Path, program: TestedProgram, standin: FakeVendors) -> Terminal:
     return Terminal(place, *whom(program, standin), "-c", "talk", *STORE, more=around(place))
 
 
 class Using(Marked):
     """Uses a tool where it is asked to, and says something with a mark else."""
 
-    def __init__(self, **calls: Call) -> None:
+    def __init__(self, **calls: ScriptedCall) -> None:
         super().__init__()
         self.calls = calls
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         last = ask.request.messages[-1]
         for word, call in self.calls.items():
             if last.role == "user" and last.text.endswith(word):
@@ -77,21 +77,23 @@ class Using(Marked):
         return super().__call__(ask)
 
 
-def command(program: Program, line: str) -> Call:
+def command(program: TestedProgram, line: str) -> ScriptedCall:
     if program is CLAUDE:
-        return Call("Bash", {"command": line, "description": "Do it"})
-    return Call("exec_command", {"cmd": line, "sandbox_permissions": "require_escalated", "justification": "I want it"})
+        return ScriptedCall("Bash", {"command": line, "description": "Do it"})
+    return ScriptedCall(
+        "exec_command", {"cmd": line, "sandbox_permissions": "require_escalated", "justification": "I want it"}
+    )
 
 
-def running(program: Program, line: str) -> Call:
+def running(program: TestedProgram, line: str) -> ScriptedCall:
     """One that nobody has to be asked for."""
-    return command(program, line) if program is CLAUDE else Call("exec_command", {"cmd": line})
+    return command(program, line) if program is CLAUDE else ScriptedCall("exec_command", {"cmd": line})
 
 
 @with_program(CLAUDE)
-def test_a_conversation_goes_on_in_another_process(program: Program, place: Path) -> None:
+def test_a_conversation_goes_on_in_another_process(program: TestedProgram, place: Path) -> None:
     """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
-    with Standin(Using(list=running(program, "echo out$((1+1))"))) as standin:
+    with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
         first = chat(place, *whom(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")
         assert f"{program.name}:{program.model} at http://127.0.0.1" in first.stderr
@@ -117,10 +119,10 @@ def test_a_conversation_goes_on_in_another_process(program: Program, place: Path
 
 @at_a_terminal
 @with_program(CODEX)
-def test_the_programs_own_commands_are_shown_and_asked_for(program: Program, place: Path) -> None:
+def test_the_programs_own_commands_are_shown_and_asked_for(program: TestedProgram, place: Path) -> None:
     """Guarantee 12.2: the call, the question with the whole command, and a no with its reason."""
     with (
-        Standin(Using(touch=command(program, "touch made && echo ok"))) as standin,
+        FakeVendors(Using(touch=command(program, "touch made && echo ok"))) as standin,
         sitting(place, program, standin) as terminal,
     ):
         terminal.wait_for("> ")
@@ -156,11 +158,11 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
     path = place / "a.txt"
     path.write_text("one\ntwo\nthree\n")
     calls = {
-        "read": Call("Read", {"file_path": str(path)}),
-        "edit": Call("Edit", {"file_path": str(path), "old_string": "two", "new_string": "zwei"}),
+        "read": ScriptedCall("Read", {"file_path": str(path)}),
+        "edit": ScriptedCall("Edit", {"file_path": str(path), "old_string": "two", "new_string": "zwei"}),
     }
     with (
-        Standin(Using(**calls)) as standin,
+        FakeVendors(Using(**calls)) as standin,
         sitting(place, CLAUDE, standin) as terminal,
     ):
         terminal.wait_for("> ")
@@ -178,10 +180,10 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 
 @at_a_terminal
 @with_program(CODEX)
-def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: Program, place: Path) -> None:
+def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: TestedProgram, place: Path) -> None:
     """Guarantees 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
 
-    def slowly(ask: Ask) -> Fault | None:
+    def slowly(ask: AcceptedRequest) -> Fault | None:
         said = ask.raw.decode()
         return faults.slow(0.5) if "«u4»" in said and "«u5»" not in said else None
 
@@ -191,7 +193,7 @@ def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: Progra
         terminal.wait_for("\n> ")
 
     with (
-        Standin(Using(wait=running(program, "sleep 29.125; echo late")), faults=slowly) as standin,
+        FakeVendors(Using(wait=running(program, "sleep 29.125; echo late")), faults=slowly) as standin,
         sitting(place, program, standin) as terminal,
     ):
         terminal.wait_for("> ")
@@ -227,7 +229,7 @@ def at_work(command: str) -> list[str]:
 
 def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
     """Guarantee 9.10: each is given what it has not seen, and Codex goes on in the thread it had."""
-    with Standin(Using(list=running(CODEX, "echo «out$((1+1))»"))) as standin:
+    with FakeVendors(Using(list=running(CODEX, "echo «out$((1+1))»"))) as standin:
         tables = [
             f'[providers.{program.name}]\nurl = "{standin.url(program.format)}"\nkey = "{VARIABLE}"\n'
             for program in PROGRAMS
@@ -255,7 +257,7 @@ def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
 
 def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
     """Guarantee 12.2: also where the commands are the program's own."""
-    with Standin(Using(touch=command(CODEX, "touch made"))) as standin:
+    with FakeVendors(Using(touch=command(CODEX, "touch made"))) as standin:
         asked = chat(place, *whom(CODEX, standin), "--yes", "touch", **around(place))
         assert (asked.returncode, "--yes: commands" in asked.stderr) == (0, True)
         (place / "made").unlink()
@@ -264,7 +266,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
 
 
 @each_program
-def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None:
+def test_who_is_not_logged_in_is_told_how(program: TestedProgram, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -274,7 +276,7 @@ def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None
 
 
 @with_program(CLAUDE)
-def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Path) -> None:
+def test_a_program_that_is_not_installed_is_told_how(program: TestedProgram, place: Path) -> None:
     """Guarantee 15.1: here its package cannot be loaded."""
     module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module

@@ -6,11 +6,11 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.agents.words import clean, counted, visible, visible_line
-from contextc.cli.chat.approval import described
-from contextc.cli.chat.commands import COMMANDS, parse
-from contextc.cli.chat.gauge import gauge
-from contextc.cli.chat.words import call_line, folded, short
+from contextc.agents.words import count_blank_lines, sanitize, spell_out_invisible, spell_out_line
+from contextc.cli.chat.approval import preview_call
+from contextc.cli.chat.commands import COMMANDS, parse_command
+from contextc.cli.chat.gauge import render_meter
+from contextc.cli.chat.words import format_call, to_one_line, wrap_lines
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from contextc.cli.chat.words import call_line, folded, short
     ],
 )
 def test_what_cannot_be_printed_is_marked_or_spelled_out(text: str, read: str, decided: str) -> None:
-    assert (clean(text), visible(text)) == (read, decided)
+    assert (sanitize(text), spell_out_invisible(text)) == (read, decided)
 
 
 INVISIBLE = (
@@ -39,29 +39,29 @@ INVISIBLE = (
 @pytest.mark.parametrize("character", INVISIBLE, ids=ascii)
 def test_no_character_without_ink_is_shown_as_it_is(character: str) -> None:
     """A filler, a variation selector or a direction mark could hide a part of what somebody decides about."""
-    assert visible(f"ls{character}x") == f"ls⟨U+{ord(character):04X}⟩x"
+    assert spell_out_invisible(f"ls{character}x") == f"ls⟨U+{ord(character):04X}⟩x"
 
 
 def test_what_unicode_lets_a_renderer_ignore_is_spelled_out() -> None:
     """Every character with the property Default_Ignorable_Code_Point, assigned or not."""
     ranges = ((0x2060, 0x206F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF))
     ignorable = [chr(number) for first, last in ranges for number in range(first, last + 1)]
-    assert [each for each in ignorable if visible(each) == each] == []
+    assert [each for each in ignorable if spell_out_invisible(each) == each] == []
 
 
 def test_long_runs_of_blanks_are_counted() -> None:
     """Otherwise the end of a command stands where nobody looks: far to the right, or far below."""
-    assert visible("ls" + " " * 5_000 + "; rm -rf ~") == "ls⟨5,000 spaces⟩; rm -rf ~"
-    assert visible("    if x:") == "    if x:"
-    assert counted(["ls", *[" "] * 300, "rm -rf ~"]) == ["ls", "⟨300 blank lines⟩", "rm -rf ~"]
-    assert counted(["+a", "+", "+", "+  ", "+", "", "+b"]) == ["+a", "+⟨4 blank lines⟩", "", "+b"]
-    assert visible_line("a\nb") == "a⟨U+000A⟩b"
+    assert spell_out_invisible("ls" + " " * 5_000 + "; rm -rf ~") == "ls⟨5,000 spaces⟩; rm -rf ~"
+    assert spell_out_invisible("    if x:") == "    if x:"
+    assert count_blank_lines(["ls", *[" "] * 300, "rm -rf ~"]) == ["ls", "⟨300 blank lines⟩", "rm -rf ~"]
+    assert count_blank_lines(["+a", "+", "+", "+  ", "+", "", "+b"]) == ["+a", "+⟨4 blank lines⟩", "", "+b"]
+    assert spell_out_line("a\nb") == "a⟨U+000A⟩b"
 
 
 def test_a_line_is_cut_and_broken_by_the_room_it_takes() -> None:
-    assert short("one\n two", 20) == "one two"
-    assert short("日本語の文字", 7) == "日本語…"
-    assert folded("日本語の文字\n\nx", 8) == ["日本語の", "文字", "", "x"]
+    assert to_one_line("one\n two", 20) == "one two"
+    assert to_one_line("日本語の文字", 7) == "日本語…"
+    assert wrap_lines("日本語の文字\n\nx", 8) == ["日本語の", "文字", "", "x"]
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_a_line_is_cut_and_broken_by_the_room_it_takes() -> None:
     ],
 )
 def test_a_call_is_one_line(written: str, line: str) -> None:
-    assert call_line("look", written) == line
+    assert format_call("look", written) == line
 
 
 def test_the_gauge_reads_without_colours() -> None:
     usage = cc.Usage(input=12_000, output=345, cache_read=11_000)
-    assert gauge(12_345, 24_690, usage=usage, cost=0.0123, more="3 steps").plain == (
+    assert render_meter(12_345, 24_690, usage=usage, cost=0.0123, more="3 steps").plain == (
         "██████████░░░░░░░░░░ context 50% · 12,345 of 24,690 tokens · 12,000 in (11,000 cached), 345 out · $0.0123 · "
         "3 steps"
     )
-    assert gauge(1, 1_000_000).plain.startswith("█░")
-    assert gauge(2_000, 1_000).plain.startswith("█" * 20 + " context 200%")
+    assert render_meter(1, 1_000_000).plain.startswith("█░")
+    assert render_meter(2_000, 1_000).plain.startswith("█" * 20 + " context 200%")
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_the_gauge_reads_without_colours() -> None:
     [("/model x:y", "x:y"), ("  /quit ", ""), ("/fork  a b", "a b"), ("/todos", "")],
 )
 def test_a_line_with_a_slash_is_a_command(line: str, given: str) -> None:
-    command = parse(line)
+    command = parse_command(line)
     assert command is not None
     assert (command.run, command.given) == (COMMANDS[line.split()[0].strip("/")].run, given)
 
 
 @pytest.mark.parametrize("line", ["hello", "/etc/hosts", "a /quit", "/Users/me is my home", "/2 + 1"])
 def test_other_lines_are_for_the_model(line: str) -> None:
-    assert parse(line) is None
+    assert parse_command(line) is None
 
 
 def asks(folder: Path, name: str, arguments: JSONObject) -> list[str]:
-    return described(cc.ToolCall(id="c1", name=name, arguments=arguments), folder)[1]
+    return preview_call(cc.ToolCall(id="c1", name=name, arguments=arguments), folder)[1]
 
 
 def test_what_is_asked_about_is_what_would_be_done(tmp_path: Path) -> None:

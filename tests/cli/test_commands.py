@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 import contextc as cc
-from contextc.store.backup import remove_empty
+from contextc.store.backup import remove_empty_store
 from tests.cli.conftest import Run
 
 
@@ -272,10 +272,10 @@ def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) ->
     """Its first message may come a moment later."""
     path = tmp_path / "new.db"
     with cc.open_store(path) as store:
-        remove_empty(str(path))
+        remove_empty_store(str(path))
         assert path.exists()
         store.append("demo", cc.user("hi"))
-    remove_empty(str(path))
+    remove_empty_store(str(path))
     assert path.exists()
 
 

@@ -11,7 +11,7 @@ from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTyp
 
 import contextc as cc
 from tests.cli.conftest import Run
-from tests.standin import KEY, Standin
+from tests.standin import KEY, FakeVendors
 from tests.standin.scripts import Scripted
 from tests.transcripts import CLAUDE_ID, GARDEN, claude_file, claude_lines, codex_file, codex_lines, written
 
@@ -111,7 +111,7 @@ def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_
     """Guarantee 3.8: where it keeps its files, and what it writes; a second turn adds two messages."""
     work = tmp_path / "söme där.x"
     work.mkdir()
-    with Standin(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
+    with FakeVendors(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
         address = {"ANTHROPIC_BASE_URL": standin.url("anthropic"), "ANTHROPIC_API_KEY": KEY}
         ask = [str(CLAUDE), "-p", "--tools", "", "--system-prompt", "Be brief.", "--model", "claude-opus-5-5"]
         for more in (["What grows here?"], ["--continue", "And in winter?"]):
@@ -131,7 +131,7 @@ def test_a_session_of_the_real_codex(run: Run, homes: dict[str, str], tmp_path: 
     work = tmp_path / "söme där.x"
     work.mkdir()
     (tmp_path / "codex").mkdir()
-    with Standin(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
+    with FakeVendors(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
         (tmp_path / "codex" / "config.toml").write_text(
             'model = "gpt-6.1-terra"\nmodel_provider = "local"\n[features]\nplugins = false\n'
             '[model_providers.local]\nname = "local"\nwire_api = "responses"\nenv_key = "LOCAL_KEY"\n'

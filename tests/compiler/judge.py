@@ -11,12 +11,12 @@ import msgspec
 from contextc._json import JSONObject, encode
 from contextc.compiler import Compiled
 from contextc.ledger import book
-from contextc.ledger.items import Item, Row
-from contextc.ledger.standing import Channel, Standing
-from contextc.ledger.warm import listed
-from contextc.messages import Message, from_json
+from contextc.ledger.items import Item, LedgerRow
+from contextc.ledger.standing import Channel, ChannelState
+from contextc.ledger.warm import split_chunk
+from contextc.messages import Message, decode_message
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, place
+from contextc.store.places import SEQ_BITS, SEQ_MASK, make_place
 from tests.compiler.simulated import (
     MARK,
     Answer,
@@ -43,24 +43,24 @@ class Judge(World):
         told = {mark for mark in self.redacted if mark in body}
         assert not told, f"{told} was redacted, and is sent again"
 
-    def ledger(self, channel: Channel) -> tuple[Standing, list[Item], list[bytes]]:
+    def ledger(self, channel: Channel) -> tuple[ChannelState, list[Item], list[bytes]]:
         """Return the state of the channel, its items, and their wire messages as blocks."""
 
-        def work(tx: Transaction) -> tuple[Standing, list[Item], list[bytes]]:
-            standing = book.stood(tx, channel)
+        def work(tx: Transaction) -> tuple[ChannelState, list[Item], list[bytes]]:
+            standing = book.load_state(tx, channel)
             assert standing is not None
             items, wires = list[Item](), list[JSONObject]()
             for channel_number, first, last in standing.layout:
                 for stored, wire in tx.rows(
                     "SELECT items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
-                    place(channel_number, first),
-                    place(channel_number, last),
+                    make_place(channel_number, first),
+                    make_place(channel_number, last),
                 ):
-                    row = msgspec.json.decode(stored, type=Row)
+                    row = msgspec.json.decode(stored, type=LedgerRow)
                     items += row.items
                     if row.drop:
                         del wires[-row.drop :]
-                    wires += listed(wire)
+                    wires += split_chunk(wire)
             return standing, [*items, *standing.produced], blocks(wires)
 
         return self.store.read(work)
@@ -184,7 +184,7 @@ class Judge(World):
     def everything(self) -> dict[int, Message]:
         """Return every message of all branches by place."""
         rows = self.store.read(lambda tx: tx.rows("SELECT place, body FROM message"))
-        return {where: from_json(body) for where, body in rows}
+        return {where: decode_message(body) for where, body in rows}
 
 
 def leading(log: dict[int, Message]) -> set[int]:

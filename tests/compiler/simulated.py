@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc._json import JSON, JSONObject, canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.compiler import Compiled
-from contextc.formats.base import Formatter, segments
+from contextc.formats.base import Formatter, split_segments
 from contextc.ledger.standing import Channel
 
 MARK = re.compile(r"«[tra]\d+»")
@@ -60,10 +60,10 @@ def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
         if isinstance(content, str):
             content = [{"type": "text", "text": content}] if content else []
         for block in content:
-            found.append(canonical([role, without_cache_marks(block)]))
+            found.append(encode_canonical([role, without_cache_marks(block)]))
         rest = {name: value for name, value in message.items() if name not in ("role", "content", "parts")}
         if rest:
-            found.append(canonical([role, without_cache_marks(rest)]))
+            found.append(encode_canonical([role, without_cache_marks(rest)]))
     return found
 
 
@@ -93,7 +93,7 @@ def reply_messages(formatter: Formatter, produced: Sequence[cc.Message]) -> list
             together[-1] = replace(together[-1], parts=(*together[-1].parts, *message.parts))
         else:
             together.append(message)
-    return [wire for segment in segments(together) for wire in formatter.encode(segment).messages]
+    return [wire for segment in split_segments(together) for wire in formatter.encode(segment).messages]
 
 
 def merged(messages: Iterable[JSONObject]) -> list[JSONObject]:

@@ -9,8 +9,8 @@ import pytest
 import contextc as cc
 from contextc.compiler import Compiled
 from contextc.ledger import book
-from contextc.ledger.standing import Channel, Standing
-from contextc.ledger.warm import warm
+from contextc.ledger.standing import Channel, ChannelState
+from contextc.ledger.warm import get_channel_cache
 from contextc.providers import Provider
 from contextc.store.base import Transaction
 from tests.compiler.simulated import ProviderDown, SessionProvider
@@ -40,7 +40,7 @@ def everything(store: cc.Store) -> dict[str, list[tuple[object, ...]]]:
 
 def restarted(store: cc.Store, provider: Provider) -> cc.MessageCompiler:
     """What another process would have: nothing but the store."""
-    warm(store).clear()
+    get_channel_cache(store).clear()
     return cc.MessageCompiler(store, provider)
 
 
@@ -324,27 +324,27 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
     """The second of two transactions that create the same channel finds the row of the first. It must store its attempt
     there, or raise where the first was answered already: a session may hold a request that only the attempt tells of.
     """
-    create = book.create
+    create = book.create_channel
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
         store.append("demo", cc.user("Hello."))
         compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
         mine, other = compiler.compile("demo"), faster.compile("demo")
 
-        def beaten(tx: Transaction, channel: Channel, standing: Standing) -> int:
-            monkeypatch.setattr(book, "create", create)
+        def beaten(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
+            monkeypatch.setattr(book, "create_channel", create)
             faster.begin(other)
             if answered:
                 faster.commit(other, cc.assistant("Hi."))
             return create(tx, channel, standing)
 
-        monkeypatch.setattr(book, "create", beaten)
+        monkeypatch.setattr(book, "create_channel", beaten)
         if answered:
             with pytest.raises(cc.StaleCompile):
                 compiler.begin(mine)
         else:
             compiler.begin(mine)
-        stored = store.read(lambda tx: book.find(tx, mine.channel))
-        attempt = book.attempt_of(stored.attempt) if stored else None
+        stored = store.read(lambda tx: book.find_channel(tx, mine.channel))
+        attempt = book.decode_attempt(stored.attempt) if stored else None
     if answered:
         assert attempt is None
     else:
@@ -356,7 +356,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both may reach the session. An attempt that overwrites another one unseen leaves no trace of the first."""
-    begin, others = book.begin, list[Thread]()
+    begin, others = book.save_attempt, list[Thread]()
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
         store.append("demo", cc.user("Hello."))
         compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
@@ -369,7 +369,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
 
         def beaten(tx: Transaction, number: int, attempt: book.OpenAttempt) -> None:
             """Have the other one begin after this one has looked: it waits for this one, or is done before it."""
-            monkeypatch.setattr(book, "begin", begin)
+            monkeypatch.setattr(book, "save_attempt", begin)
             others.append(Thread(target=faster.begin, args=(other,), kwargs={"also": nothing_more}))
             others[0].start()
             while others[0].is_alive() and not elsewhere.read(waits):
@@ -379,10 +379,10 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
         def waits(tx: Transaction) -> bool:
             return bool(tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
 
-        monkeypatch.setattr(book, "begin", beaten)
+        monkeypatch.setattr(book, "save_attempt", beaten)
         compiler.begin(mine, also=nothing_more)
         others[0].join()
-        stored = store.read(lambda tx: book.find(tx, mine.channel))
-        last = book.attempt_of(stored.attempt) if stored else None
+        stored = store.read(lambda tx: book.find_channel(tx, mine.channel))
+        last = book.decode_attempt(stored.attempt) if stored else None
     assert last is not None
     assert last.doubtful

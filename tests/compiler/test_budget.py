@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
-from contextc.ledger.render import FETCH
-from contextc.passes.fit_budget import LEFT_OUT
+from contextc.ledger.render import FETCH_TOOL
+from contextc.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.budgets import CLAUDE, LOOK, compiler_for, of_tokens, say, step, texts, words
 
 # ── what is available ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -18,7 +18,7 @@ def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
     compiler.store.append("c", cc.user("Hello."))
     budget = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK]).budget
     assert budget.system == compiler.counter.system("You are brief.") + compiler.counter.overhead
-    assert budget.tools == compiler.counter.tools(compiler.provider.formatter.encode_tools([LOOK, FETCH]))
+    assert budget.tools == compiler.counter.tools(compiler.provider.formatter.encode_tools([LOOK, FETCH_TOOL]))
     assert (budget.window, budget.reserve, budget.margin) == (10_000, 2_000, 256)
     assert budget.available == 10_000 - budget.system - budget.tools - 2_000 - 256
 
@@ -158,7 +158,10 @@ def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
         compiler.store.extend("c", [call, cc.tool_result(f"call{number}", "look", words(30))])
     compiled = compiler.compile("c", tools=[LOOK])
     assert compiled.sight.unread > 3
-    assert [block["text"] for block in compiled.params["messages"][0]["content"]] == ["Find the bug.", LEFT_OUT]
+    assert [block["text"] for block in compiled.params["messages"][0]["content"]] == [
+        "Find the bug.",
+        STEPS_LEFT_OUT_TEXT,
+    ]
     assert not cc.lint(compiled.params, format="anthropic")
 
 

@@ -86,14 +86,14 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
     between: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What opened the turn stays in sight, and a result is not summed up without its call."""
-    real = looking.look
+    real = looking.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
     found: list[list[object]] = []
     for reads in (real, whole):
-        monkeypatch.setattr(looking, "look", reads)
+        monkeypatch.setattr(looking, "load_snapshot", reads)
         store, made = cc.open_store("memory:"), list[object]()
         compiler = cc.MessageCompiler(store, PROVIDER)
 
@@ -114,19 +114,19 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
 def test_what_is_summed_up_does_not_depend_on_how_much_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A summary must not lose or repeat anything because the messages before the last one were not read."""
     found = compacted(Random(seed))
-    real = looking.look
+    real = looking.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
-    monkeypatch.setattr(looking, "look", whole)
+    monkeypatch.setattr(looking, "load_snapshot", whole)
     assert compacted(Random(seed)) == found
 
 
 def test_the_cost_of_a_compaction_follows_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages read for the second compaction are as many after 6,000 messages as after 600."""
     read = 0
-    real = ledger_look.read_messages
+    real = ledger_look.decode_message_rows
 
     def counted(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, cc.Message]]:
         nonlocal read
@@ -145,7 +145,7 @@ def test_the_cost_of_a_compaction_follows_what_is_new(monkeypatch: pytest.Monkey
         assert compiler.compact("demo", summary) is not None
         return read
 
-    monkeypatch.setattr(ledger_look, "read_messages", counted)
+    monkeypatch.setattr(ledger_look, "decode_message_rows", counted)
     few, many = second(600), second(6_000)
     assert few == many
     assert many < 1_500

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import Message
-from contextc.passes.fit_budget import LEFT_OUT
+from contextc.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.budgets import LOOK, compiler_for, of_tokens, roles, say, step, texts, words
 from tests.compiler.replay import begins_with, blocks
 
@@ -72,7 +72,7 @@ def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None
         cuts += compiled.manifest.why == "over budget"
         content: list[JSONObject] = compiled.params["messages"][0]["content"]
         assert content[0]["text"] == "Find the bug."
-        assert texts(compiled).count(LEFT_OUT) == min(cuts, 1)
+        assert texts(compiled).count(STEPS_LEFT_OUT_TEXT) == min(cuts, 1)
         assert f"result {number}" in texts(compiled)
         assert not cc.lint(compiled.params, format="anthropic")
     assert 5 < cuts < 10
@@ -84,10 +84,10 @@ def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> N
     compiler.store.append("c", cc.user("Find the bug."))
     for number in range(1, 14):
         step(compiler, number, words(200, f"result {number}"))
-    assert texts(compiler.compile("c", tools=[LOOK])).count(LEFT_OUT) == 1
+    assert texts(compiler.compile("c", tools=[LOOK])).count(STEPS_LEFT_OUT_TEXT) == 1
     other = compiler.compile("c", tools=[LOOK], system_prompt="Be quick.")
     assert other.manifest.why == "system prompt changed"
-    assert texts(other).count(LEFT_OUT) == 1
+    assert texts(other).count(STEPS_LEFT_OUT_TEXT) == 1
 
 
 def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.ledger.warm import warm
-from contextc.store.base import T, Transaction
+from contextc.ledger.warm import get_channel_cache
+from contextc.store.base import Result, Transaction
 from contextc.store.memory import MemoryStore
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
@@ -45,8 +45,8 @@ class LastMoment(MemoryStore):
 
     full = False
 
-    def _run(self, connection: Any, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        def then_fail(tx: Transaction) -> T:
+    def _run(self, connection: Any, work: Callable[[Transaction], Result], *, writing: bool, again: bool) -> Result:
+        def then_fail(tx: Transaction) -> Result:
             result = work(tx)
             if self.full and writing:
                 raise cc.StoreFull("The disk is full.")
@@ -71,7 +71,7 @@ def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
         compiler.commit(compiled, cc.assistant(tool_calls=[call("c2")]))
     store.full = False
     assert compiler.compile("demo").body == body
-    warm(store).clear()
+    get_channel_cache(store).clear()
     assert compiler.compile("demo").body == body
     assert len(store.load("demo")) == 3
 

@@ -17,12 +17,12 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.compilation import NEW_ENCODER
-from contextc.doctor import examine
-from contextc.events import event_to_json
+from contextc.doctor import scan_store
+from contextc.events import encode_event
 from contextc.manifest import Manifest
 from contextc.store import places, transcripts
 from contextc.store.transcripts import TranscriptKey
-from contextc.store.turns import trigger_states
+from contextc.store.turns import load_trigger_states
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 
@@ -118,7 +118,7 @@ def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, g
             f"error {each.error!r}"
             for each in cc.SessionManager(opened).sessions(name)
         ] == then["channels"]
-    assert {each.code for each in examine(opened)} == {"open-call"}  # one that was never answered
+    assert {each.code for each in scan_store(opened)} == {"open-call"}  # one that was never answered
 
 
 def test_requests_of_an_older_schema_are_built_again_to_the_byte(opened: cc.Store, golden: Golden) -> None:
@@ -186,12 +186,12 @@ def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: G
     for name, then in golden.conversations.items():
         assert [msgspec.to_builtins(each) for each in opened.turns(name)] == then.get("turns", [])
         assert [msgspec.to_builtins(each) for each in opened.steps(name)] == then.get("steps", [])
-        told = [msgspec.json.decode(event_to_json(each)) for each in opened.events(name)]
+        told = [msgspec.json.decode(encode_event(each)) for each in opened.events(name)]
         assert told == then.get("events", [])
         waiting = [f"{each.number} {each.kind} {each.message.text}" for each in opened.queued(name)]
         assert waiting == then.get("queued", [])
         remembered = opened.read(
-            lambda tx, name=name: trigger_states(tx, places.head(tx, name).conversation, "assistant")
+            lambda tx, name=name: load_trigger_states(tx, places.load_tip(tx, name).conversation, "assistant")
         )
         assert remembered == then.get("triggers", {})
 
@@ -230,4 +230,4 @@ def test_transcripts_of_an_older_schema_are_what_they_were(opened: cc.Store, gol
     for found, entries in golden.transcripts.items():
         project, session, subpath = found.split(" ")
         key = TranscriptKey(project, session, subpath)
-        assert json.dumps(opened.read(lambda tx, key=key: transcripts.load(tx, key))) == entries
+        assert json.dumps(opened.read(lambda tx, key=key: transcripts.load_entries(tx, key))) == entries

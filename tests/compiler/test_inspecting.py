@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.compiler.inspecting import foretold, inspected, item_costs, page, parted, parts_of
-from contextc.compiler.prefix import break_ahead, break_of, told
+from contextc.compiler.inspecting import (
+    compute_distribution,
+    compute_item_costs,
+    distribute_window,
+    load_request_details,
+    page_lines,
+    preview_request_details,
+)
+from contextc.compiler.prefix import describe_reason, find_break, preview_break
 from contextc.draft import Budget
 from contextc.messages import Message
 
@@ -34,7 +41,7 @@ def test_the_kinds_add_up_to_the_room_there_is(
     is.
     """
     budget = Budget(window=12_000, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, used=used)
-    parts = parted(budget, dynamic=dynamic, history=history, new=new)
+    parts = distribute_window(budget, dynamic=dynamic, history=history, new=new)
     figures = [getattr(parts, name) for name in parts.__struct_fields__]
     assert min(figures) >= 0
     assert parts.dynamic + parts.history + parts.new == used
@@ -50,7 +57,7 @@ def test_a_line_costs_by_where_the_cache_ends() -> None:
     model = cc.model("claude-sonnet-4-5")
     assert model.price is not None
     usage = cc.Usage(input=1_000, output=0, cache_read=300, cache_write=400)
-    costs = item_costs(model, [100, 300, 300, 200], 100, usage)
+    costs = compute_item_costs(model, [100, 300, 300, 200], 100, usage)
     price = model.price
     assert costs == pytest.approx(
         [
@@ -61,7 +68,7 @@ def test_a_line_costs_by_where_the_cache_ends() -> None:
         ]
     )
     assert sum(costs) + 100 * price.cache_read / 1e6 == pytest.approx(cc.cost(model, usage))
-    assert item_costs(model, [10], 0, None) == pytest.approx([10 * price.input / 1e6])
+    assert compute_item_costs(model, [10], 0, None) == pytest.approx([10 * price.input / 1e6])
 
 
 def spoken(store: cc.Store, turns: int) -> cc.MessageCompiler:
@@ -75,7 +82,7 @@ def spoken(store: cc.Store, turns: int) -> cc.MessageCompiler:
 def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
     """A request may have ten thousand messages; one page of it has a few."""
     compiler = spoken(store, 6)
-    seen = inspected(store, compiler.channel("demo"))
+    seen = load_request_details(store, compiler.channel("demo"))
     asked: list[int] = []
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
@@ -85,7 +92,7 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
     def never() -> Mapping[int, str]:
         raise AssertionError("what was left out is not asked for")
 
-    lines, more, _ = page(replace(seen, read=read, left_out=never), after=2, limit=3)
+    lines, more, _ = page_lines(replace(seen, read=read, left_out=never), after=2, limit=3)
     assert [line.number for line in lines] == [2, 3, 4]
     assert more
     assert asked == [item.place for item in seen.items[2:5] if item.place]
@@ -102,13 +109,13 @@ def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
             store.append("demo", cc.user("more"))
         fragments = FRAGMENTS[:1] if change != "prompt" else (cc.PromptFragment("identity", "You are a poet."),)
         compiled = compiler.compile("demo", fragments=fragments)
-        ahead, broke = foretold(store, compiled), break_ahead(store, compiled)
+        ahead, broke = preview_request_details(store, compiled), preview_break(store, compiled)
         compiler.commit(compiled, cc.assistant("done"))
-        sent = inspected(store, channel)
+        sent = load_request_details(store, channel)
         assert (ahead.items, ahead.shared, ahead.size) == (sent.items, sent.shared, sent.size)
-        assert parts_of(ahead) == parts_of(sent)
-        assert page(ahead) == page(sent)
-        assert broke == break_of(store, channel, CHAT.formatter, sent.record.request)
+        assert compute_distribution(ahead) == compute_distribution(sent)
+        assert page_lines(ahead) == page_lines(sent)
+        assert broke == find_break(store, channel, CHAT.formatter, sent.record.request)
         assert bool(broke.where) == (change != "nothing")
 
 
@@ -120,7 +127,7 @@ def test_a_fork_shares_what_its_parent_was_shown(store: cc.Store) -> None:
     for name in ("copy", "earlier"):
         store.append(name, cc.user("go on"))
         compiler.commit(compiler.compile(name, fragments=FRAGMENTS), cc.assistant("done"))
-    copy, earlier = (inspected(store, compiler.channel(name)) for name in ("copy", "earlier"))
+    copy, earlier = (load_request_details(store, compiler.channel(name)) for name in ("copy", "earlier"))
     assert copy.shared > 0
     assert copy.record.why == ""
     assert earlier.record.why == "forked"
@@ -130,7 +137,7 @@ def test_a_fork_shares_what_its_parent_was_shown(store: cc.Store) -> None:
 def test_every_reason_becomes_a_sentence() -> None:
     """A person reads it."""
     for why in ("over budget", "the session was taken over by somebody", "no session"):
-        sentence = told(why)
+        sentence = describe_reason(why)
         assert sentence[0].isupper()
         assert sentence.endswith(".")
         assert not sentence.endswith("..")

@@ -16,7 +16,7 @@ import pytest
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.compiler import Compiled
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from contextc.messages import Message
 from tests.compiler.judge import Judge
 from tests.compiler.simulated import Failure, ProviderDown, SessionGone, SessionProvider
@@ -45,7 +45,7 @@ class Life(Judge):
             self.tell("no room")
             return None
         assert decode(compiled.body) == decode(encode(compiled.params))
-        warm(self.store).clear()
+        get_channel_cache(self.store).clear()
         cold = self._compile()
         assert cold.body == compiled.body, "a cold start compiled something else"
         assert (cold.mode, cold.session_id, cold.revert) == (compiled.mode, compiled.session_id, compiled.revert)

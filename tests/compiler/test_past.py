@@ -5,7 +5,7 @@
 import pytest
 
 import contextc as cc
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 PROVIDERS = ("anthropic:claude-opus-5-5", "openai:gpt-6.1-terra", "openai-chat:gpt-4.1", "gemini:gemini-3-pro-preview")
@@ -37,7 +37,7 @@ def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: st
     """Guarantee 13.2: across cuts, cold, by somebody who was not there."""
     provider = cc.provider(name, window=3_500, output=500)
     sent = run(store, cc.MessageCompiler(store, provider), 24)
-    warm(store).clear()
+    get_channel_cache(store).clear()
     again = cc.MessageCompiler(store, provider)
     assert [again.rebuild("demo", number) for number in range(1, 25)] == sent
     whys = [again.explain("demo", number).why for number in range(1, 25)]
@@ -58,7 +58,7 @@ def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(
         sent.append(compiled.body)
         with compiler.attempt(compiled) as attempt:
             attempt.commit(cc.assistant("yes"))
-    warm(store).clear()
+    get_channel_cache(store).clear()
     assert [compiler.rebuild("other", number) for number in (1, 2)] == sent
     told = compiler.explain("other", 2)
     assert (told.why, [fragment.id for fragment in told.fragments]) == ("", ["system_prompt"])
@@ -131,7 +131,7 @@ def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_goes_on(store: cc.
     with compiler.attempt(forked) as attempt:
         attempt.commit(cc.assistant("yes"))
     store.delete("demo")
-    warm(store).clear()
+    get_channel_cache(store).clear()
     store.append("other", cc.user("still there?"))
     compiled = compiler.compile("other", tools=[READ])
     assert compiled.manifest.why == "the conversation it was forked from was deleted"

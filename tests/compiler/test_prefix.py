@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import decode, encode
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from tests.compiler.replay import Recorded, begins_with, blocks, recorded, replay
 from tests.conftest import THOROUGH, often
 from tests.formats.known import having, known
@@ -80,7 +80,7 @@ def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announ
         account.take(compiled)
         bodies.append(blake2b(compiled.body).digest())
         if account.requests % FORGETS == 0:
-            warm(store).clear()
+            get_channel_cache(store).clear()
             cold = compiler.compile(
                 "long", system_prompt=long.system_prompt, tools=long.tools, fragments=todos(account.requests)
             )

@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from tests.compiler.simulated import blocks
 from tests.compiler.talk import IDENTITY, TOOL, Talk, call, keeper, plain, said
 
@@ -218,7 +218,7 @@ def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
     compiler.commit(last, cc.assistant("Answer 2."))
     store.fork("demo", "branch")
     store.append("branch", cc.user("Another way?"))
-    warm(store).clear()
+    get_channel_cache(store).clear()
     compiled = compiler.compile("branch", fragments=[IDENTITY])
     assert compiled.manifest.why == ""
     before, after = blocks(last.params["messages"]), blocks(compiled.params["messages"])

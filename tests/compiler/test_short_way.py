@@ -11,8 +11,8 @@ import pytest
 
 import contextc as cc
 from contextc.compiler import Compiled
-from contextc.ledger.look import look_on
-from contextc.ledger.warm import warm
+from contextc.ledger.look import load_next
+from contextc.ledger.warm import get_channel_cache
 
 AGENT = "assistant"
 TOOLS = [cc.Tool(name="read", description="Reads.", parameters={"type": "object"})]
@@ -54,7 +54,7 @@ def begun(store: cc.Store) -> cc.MessageCompiler:
 
 def goes_on(compiler: cc.MessageCompiler) -> bool:
     """Whether the next look takes the short way."""
-    return look_on(compiler.store, warm(compiler.store), compiler.channel("demo")) is not None
+    return load_next(compiler.store, get_channel_cache(compiler.store), compiler.channel("demo")) is not None
 
 
 def told(compiled: Compiled) -> tuple[object, ...]:
@@ -109,7 +109,7 @@ def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.St
     APPENDED[what](theirs)
     assert goes_on(compiler)
     short = told(compiler.compile("demo", tools=TOOLS))
-    warm(mine).clear()
+    get_channel_cache(mine).clear()
     assert not goes_on(compiler)
     assert told(compiler_of(mine).compile("demo", tools=TOOLS)) == short
 
@@ -165,7 +165,7 @@ def test_a_reply_goes_behind_what_came_while_the_model_spoke(stores: tuple[cc.St
     assert not goes_on(compiler)
     body = compiler.compile("demo", tools=TOOLS).body
     assert body.index(b"Wait!") > body.index(b"three") > 0
-    warm(mine).clear()
+    get_channel_cache(mine).clear()
     assert compiler.compile("demo", tools=TOOLS).body == body
 
 

@@ -13,7 +13,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.passes.fit_budget import LEFT_OUT
+from contextc.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.replay import begins_with, blocks, replay
 from tests.conftest import often
 from tests.formats.known import having, known
@@ -112,7 +112,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(known(format).MODEL), strategy=strategy, oversized=1.0)
     count = compiler.counter.message
-    notice = count(cc.user(LEFT_OUT))
+    notice = count(cc.user(STEPS_LEFT_OUT_TEXT))
     seen: Counter[str] = Counter()
     for seed in range(CONVERSATIONS):
         messages = generated(seed)

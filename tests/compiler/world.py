@@ -9,10 +9,10 @@ import random
 import contextc as cc
 from contextc._json import encode
 from contextc.ledger.standing import Channel
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from contextc.messages import Message
 from contextc.store.base import Transaction
-from contextc.store.places import find_head, lineage, place, stretches
+from contextc.store.places import find_tip, load_lineage, make_place, split_by_branch
 from tests.compiler.simulated import MARK, SessionProvider, StatelessProvider
 
 AGENTS = ("coder", "tester")
@@ -75,7 +75,7 @@ class World:
 
     def restart(self) -> None:
         """A new process: nothing is left but the file."""
-        warm(self.store).clear()
+        get_channel_cache(self.store).clear()
         if not self.address.startswith("memory"):
             self.store.close()
             self.store = cc.open_store(self.address)
@@ -101,11 +101,11 @@ class World:
         name = conversation or self.current
 
         def places(tx: Transaction) -> list[int]:
-            at = find_head(tx, name, False)
+            at = find_tip(tx, name, False)
             assert at is not None
             return [
-                place(branch, seq)
-                for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)
+                make_place(branch, seq)
+                for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)
                 for seq in range(first, last + 1)
                 if seq
             ]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import contextc as cc
-from tests.standin import KEY, Call, Reply, Scripted, Standin
+from tests.standin import KEY, FakeVendors, Reply, Scripted, ScriptedCall
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agent.py"
 QUESTION = "How is Paris? Write home about it."
@@ -16,12 +16,15 @@ def test_an_agent_asks_its_tools_and_a_person(tmp_path: Path) -> None:
     """Guarantees 11.1, 11.3: and its trigger speaks before the third step."""
     script = Scripted(
         [
-            Reply("Let me look.", [Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Cairo"})]),
-            Reply("", [Call("send_postcard", {"city": "Paris", "text": "It rains."})]),
+            Reply(
+                "Let me look.",
+                [ScriptedCall("get_weather", {"city": "Paris"}), ScriptedCall("get_weather", {"city": "Cairo"})],
+            ),
+            Reply("", [ScriptedCall("send_postcard", {"city": "Paris", "text": "It rains."})]),
             Reply("It rains in Paris, and your card is on its way."),
         ]
     )
-    with Standin(script) as standin:
+    with FakeVendors(script) as standin:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),

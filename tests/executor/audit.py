@@ -16,10 +16,10 @@ from contextc._json import decode
 from contextc.errors import ContextOverflow, ProviderFailed
 from contextc.events import (
     AnyEvent,
-    Compaction,
-    QueuedInput,
+    CompactionFinished,
+    InputQueued,
     ReasoningDelta,
-    Retry,
+    RetryScheduled,
     StepFinish,
     StepStart,
     TextDelta,
@@ -32,7 +32,7 @@ from contextc.store.turns import StepRecord
 from tests.compiler.replay import begins_with, blocks
 from tests.executor.hands import Deed, Hands
 from tests.executor.restless import LOCKED_OUT, Played, Restless
-from tests.standin import Record, Reply, Standin
+from tests.standin import FakeVendors, Reply, RequestRecord
 from tests.standin.vendor import vendor
 
 RETRIES = 2
@@ -45,13 +45,13 @@ CLOCK = 0.02
 class Sorted:
     """The stand-in's records by conversation: the system prompt has its name in it. `others` are summaries."""
 
-    def __init__(self, standin: Standin) -> None:
+    def __init__(self, standin: FakeVendors) -> None:
         self.standin = standin
-        self.found: dict[str, list[Record]] = {}
-        self.others: list[Record] = []
+        self.found: dict[str, list[RequestRecord]] = {}
+        self.others: list[RequestRecord] = []
         self._read = 0
 
-    def of(self, conversation: str) -> list[Record]:
+    def of(self, conversation: str) -> list[RequestRecord]:
         records = self.standin.records
         until = len(records)
         for record in records[self._read : until]:
@@ -202,7 +202,7 @@ class Audit:
         first, last = played.events[0].number, played.events[-1].number
         assert list(played.events) == [event for event in events if first <= event.number <= last]
         assert isinstance(played.events[0], TurnStart)
-        assert isinstance([event for event in played.events if not isinstance(event, QueuedInput)][-1], TurnFinish)
+        assert isinstance([event for event in played.events if not isinstance(event, InputQueued)][-1], TurnFinish)
         self._tries(played.events)
         self.started += sum(isinstance(event, StepStart) for event in events)
         self.cancelled += played.result.finish == "cancelled"
@@ -222,7 +222,7 @@ class Audit:
                     starts = tries = 0
                 case TextDelta() | ToolCallDelta() | ReasoningDelta():
                     speaking = True
-                case Retry():
+                case RetryScheduled():
                     tries += 1
                     assert not speaking, "the model had begun to speak"
                     assert event.kind in ("transient", "rate")
@@ -230,12 +230,12 @@ class Audit:
                     assert event.seconds >= self._asked_to_wait(event)
                     waited = event.time / 1000 + event.seconds
                     self.figures.retries += 1
-                case Compaction():
+                case CompactionFinished():
                     self.figures.compactions += 1
                 case _:
                     pass
 
-    def _asked_to_wait(self, event: Retry) -> float:
+    def _asked_to_wait(self, event: RetryScheduled) -> float:
         """How many seconds the stand-in wanted to be left alone, with the answer that came before this."""
         records = self.records.of(self.name)
         last = next(record for record in reversed(records) if record.time <= event.time / 1000 + CLOCK)
@@ -257,7 +257,7 @@ class Audit:
             assert error is None or isinstance(error, ProviderFailed), repr(error)
         assert kind != "invalid", str(error)
 
-    def _is_too_long(self, record: Record, played: Played) -> bool:
+    def _is_too_long(self, record: RequestRecord, played: Played) -> bool:
         """Whether a request of this turn was found too long, so that the rest of the turn has less room."""
         return record.fault == "too long" and record.time >= played.events[0].time / 1000 - CLOCK
 
@@ -279,7 +279,7 @@ def _is_reason(text: str, deed: Deed) -> None:
     assert stopped or (deed.failed in text if deed.failed else deed.failed is not None and "had not ended" in text)
 
 
-def mistaken(standin: Standin) -> list[str]:
+def mistaken(standin: FakeVendors) -> list[str]:
     """What the stand-in refused, or found odd, and was not meant to be.
 
     A wrong key is sent on purpose. Arguments that are no JSON can only be told, where a vendor takes objects alone.

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Endpoint, ProviderCall
 
 THREAD, TURN = "01a1dfae-c98f-7581-8000-c4b760b71211", "01a1dfae-c9a2-7e52-b83f-710387a627b3"
 NUMBERS = count(1)
-Script: TypeAlias = Callable[[Call, int], AsyncGenerator[JSONObject, None]]
+Script: TypeAlias = Callable[[ProviderCall, int], AsyncGenerator[JSONObject, None]]
 
 
 def _event(method: str, **params: object) -> JSONObject:
@@ -51,9 +51,9 @@ def ended() -> JSONObject:
 
 class Program(Endpoint):
     def __init__(self, script: Script) -> None:
-        self.script, self.calls = script, list[Call]()
+        self.script, self.calls = script, list[ProviderCall]()
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.calls.append(call)
         yield started()
         async for event in self.script(call, len(self.calls)):

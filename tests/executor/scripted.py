@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Endpoint, ProviderCall
 
 SONNET = "anthropic:claude-sonnet-4-5"
 
@@ -91,7 +91,7 @@ class Scripted(Endpoint):
     def requests(self) -> list[JSONObject]:
         return [decode(body) for body in self.bodies]
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.bodies.append(call.body)
         endless = len(self.script) == 1 and callable(self.script[0])
         line = self.script[0] if endless else self.script.pop(0)

@@ -9,9 +9,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode
-from contextc.events import AnyEvent, SystemHint, SystemMessageCreated, TriggerFailed, TurnFinish
-from contextc.messages import Hint
-from contextc.triggers import FunctionTrigger, Moment, trigger
+from contextc.events import AnyEvent, SystemMessageCreated, TriggerFailed, TurnFinish, UserNoticeCreated
+from contextc.messages import UserNotice
+from contextc.triggers import FunctionTrigger, TriggerContext, trigger
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 from tests.full_disk import full_disk
 
@@ -34,7 +34,7 @@ def states(store: cc.Store) -> dict[str, JSONObject]:
 
 def listener(heard: list[tuple[str, int]]) -> FunctionTrigger:
     @trigger("listener", at=("session_start", "before_step", "after_compaction"))
-    def listen(moment: Moment) -> None:
+    def listen(moment: TriggerContext) -> None:
         heard.append((moment.when, moment.step))
 
     return listen
@@ -70,7 +70,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 ) -> None:
     """Turns that are ten minutes apart belong to one session, unless the gap is set to less."""
     clock = [1_000_000_000_000]
-    monkeypatch.setattr("contextc.executor.ends.now", lambda: clock[0])
+    monkeypatch.setattr("contextc.executor.ends.now_ms", lambda: clock[0])
     heard: list[tuple[str, int]] = []
     for _ in range(2):
         executor = cc.AgentExecutor(store, SONNET, triggers=[listener(heard)], endpoint=steps(0), session_gap=gap)
@@ -88,10 +88,10 @@ def test_a_session_gap_that_is_no_time_is_refused(store: cc.Store, gap: object) 
 
 def test_every_moment_has_todos_usage_limits_and_the_last_results(store: cc.Store) -> None:
     """A trigger that looks at the todos must not depend on the moment at which it is asked."""
-    seen: list[Moment] = []
+    seen: list[TriggerContext] = []
 
     @trigger("look", at=("session_start", "before_step", "after_compaction", "mid_step"), kind="hint")
-    def look(moment: Moment) -> None:
+    def look(moment: TriggerContext) -> None:
         seen.append(moment)
 
     store.add_todo("demo", "write the tests")
@@ -118,7 +118,7 @@ def test_a_text_that_stays_the_same_is_said_once(store: cc.Store) -> None:
     """A plain function that returns one text at every step is one message, not one for every step."""
 
     @trigger("always")
-    def always(moment: Moment) -> str:
+    def always(moment: TriggerContext) -> str:
         return "Keep to the plan."
 
     provider = steps(4)
@@ -133,7 +133,7 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
     shares: list[float] = []
 
     @trigger("share")
-    def share(moment: Moment) -> None:
+    def share(moment: TriggerContext) -> None:
         shares.append(moment.share)
 
     for number in range(40):
@@ -188,15 +188,15 @@ def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: p
     """Guarantee 11.3."""
 
     @trigger("broken", priority=1)
-    def broken(moment: Moment) -> str:
+    def broken(moment: TriggerContext) -> str:
         raise ValueError("no such thing")
 
     @trigger("broken_hint", kind="hint", at="mid_step")
-    def broken_hint(moment: Moment) -> str:
+    def broken_hint(moment: TriggerContext) -> str:
         raise ValueError("no such hint")
 
     @trigger("sound", once=True)
-    def sound(moment: Moment) -> str:
+    def sound(moment: TriggerContext) -> str:
         return "All is well."
 
     provider = steps(2)
@@ -224,7 +224,7 @@ def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
     """Guarantee 11.6: and what it says belongs to the step before which it was said."""
 
     @cc.trigger("third_step", once=True)
-    def third_step(moment: Moment) -> str | None:
+    def third_step(moment: TriggerContext) -> str | None:
         return "Two steps are made." if moment.step == 3 else None
 
     provider = steps(4)
@@ -247,7 +247,7 @@ def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
     """Guarantee 11.4: also where nothing is said, and over a restart."""
 
     @trigger("often", cooldown_steps=3)
-    def often(moment: Moment) -> str:
+    def often(moment: TriggerContext) -> str:
         return f"Before step {moment.step}."
 
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[often], endpoint=steps(5))
@@ -273,7 +273,7 @@ def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Sto
     """Guarantee 11.4."""
 
     @trigger("counter")
-    def counts(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
+    def counts(moment: TriggerContext, state: JSONObject) -> tuple[None, JSONObject]:
         return None, {"asked": state.get("asked", 0) + 1}
 
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[counts], endpoint=steps(3))
@@ -289,7 +289,7 @@ def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path)
     """Guarantee 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
 
     @trigger("long", once=True)
-    def long(moment: Moment) -> str:
+    def long(moment: TriggerContext) -> str:
         return "Mind this: " + "word " * 20_000
 
     with cc.open_store(f"sqlite:///{tmp_path}/full.db") as store:
@@ -332,7 +332,7 @@ def test_hints_go_to_people_only(store: cc.Store) -> None:
     """
 
     @trigger("fyi", kind="hint")
-    def fyi(moment: Moment) -> str | None:
+    def fyi(moment: TriggerContext) -> str | None:
         return "Tool calls go well." if moment.step == 2 else None
 
     provider = Scripted(
@@ -343,14 +343,14 @@ def test_hints_go_to_people_only(store: cc.Store) -> None:
 
     events = asyncio.run(played(executor, "demo"))
 
-    hints = [event for event in events if isinstance(event, SystemHint)]
+    hints = [event for event in events if isinstance(event, UserNoticeCreated)]
     assert [(event.trigger, event.step) for event in hints] == [("fyi", 2), ("call_count", 3), ("call_count", 5)]
     assert [event.text.partition(" so far")[0] for event in hints] == [
         "Tool calls go well.",
         "Tool calls: 10",
         "Tool calls: 20",
     ]
-    parts = [part for message in store.load("demo") for part in message.parts if isinstance(part, Hint)]
+    parts = [part for message in store.load("demo") for part in message.parts if isinstance(part, UserNotice)]
     assert [part.text for part in parts] == [event.text for event in hints[1:]]
     assert not any(b"Tool calls" in body for body in provider.bodies)
     assert said(events) == []
@@ -361,7 +361,7 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
     """Guarantee 8.4: a trigger speaks to the agent whose turn it is."""
 
     @trigger("private", once=True)
-    def private(moment: Moment) -> str:
+    def private(moment: TriggerContext) -> str:
         return f"Only {moment.agent} is told."
 
     mine, other = steps(1), steps(0)

@@ -10,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
-from contextc.events import Compaction
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.events import CompactionFinished
+from contextc.providers.endpoint import Endpoint, ProviderCall
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 
@@ -44,7 +44,7 @@ class Failing(Endpoint):
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         raise self.error
         yield {}
 
@@ -157,7 +157,7 @@ def test_a_turn_whose_event_loop_is_gone_is_renewed_no_longer(store: cc.Store) -
     begun = asyncio.Event()
 
     class Hanging(Endpoint):
-        async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
             begun.set()
             await asyncio.Event().wait()
             yield {}
@@ -183,7 +183,7 @@ def test_a_turn_whose_event_loop_is_gone_is_renewed_no_longer(store: cc.Store) -
 # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compacted(store: cc.Store, summarize: Any) -> Compaction:
+def compacted(store: cc.Store, summarize: Any) -> CompactionFinished:
     """A turn in a long conversation, and what its compaction came to."""
     history = [each for _ in range(6) for each in (cc.user("hello world " * 60), cc.assistant("fine thanks " * 60))]
     store.extend("demo", history)
@@ -192,7 +192,7 @@ def compacted(store: cc.Store, summarize: Any) -> Compaction:
     )
     events = asyncio.run(played(executor, "demo", "now?"))
     assert store.turns("demo")[-1].finish == "stop"
-    return next(event for event in events if isinstance(event, Compaction))
+    return next(event for event in events if isinstance(event, CompactionFinished))
 
 
 def test_a_summary_that_is_no_text_is_stored_as_far_as_it_can_be(store: cc.Store) -> None:

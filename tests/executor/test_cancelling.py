@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import ContextcError, StoreFull
-from contextc.events import Interrupted, TextDelta, TurnFinish
+from contextc.events import TextDelta, TurnFinish, TurnInterrupted
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 from tests.full_disk import full_disk
 
@@ -127,7 +127,7 @@ def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_pa
     assert isinstance(asyncio.run(closes()).error, ContextcError)
     with cc.open_store(address) as again:
         assert [turn.state for turn in again.turns("demo")] == ["interrupted"]
-        assert isinstance(again.events("demo")[-1], Interrupted)
+        assert isinstance(again.events("demo")[-1], TurnInterrupted)
         executor = cc.AgentExecutor(again, SONNET, tools=[waits], endpoint=Scripted([Say(text="I see.")]))
 
         async def resumes() -> cc.TurnResult:

@@ -8,9 +8,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import ProviderFailed
-from contextc.events import AnyEvent, Compaction, StepStart
-from contextc.executor.summarizing import summary
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.events import AnyEvent, CompactionFinished, StepStart
+from contextc.executor.summarizing import summarize_with_model
+from contextc.providers.endpoint import Endpoint, ProviderCall
 from tests.executor.scripted import SONNET, Line, Say, Scripted, played, rebuilt
 
 STEPS = 50
@@ -24,7 +24,7 @@ class Summing(Scripted):
         self.summaries: list[bytes] = []
         self.steps, self._summarize = steps, summarize
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if b"You sum up a conversation" in call.body:
             self.summaries.append(call.body)
             self.script = [self._summarize(len(self.summaries))]
@@ -58,8 +58,8 @@ def agent(store: cc.Store, provider: Endpoint) -> cc.AgentExecutor:
     )
 
 
-def compactions(events: Sequence[AnyEvent]) -> list[Compaction]:
-    return [event for event in events if isinstance(event, Compaction)]
+def compactions(events: Sequence[AnyEvent]) -> list[CompactionFinished]:
+    return [event for event in events if isinstance(event, CompactionFinished)]
 
 
 def test_the_model_sums_up_over_and_over(store: cc.Store) -> None:
@@ -224,7 +224,7 @@ class Replying(Endpoint):
     def __init__(self, events: Sequence[JSONObject]) -> None:
         self.events, self.bodies = events, list[bytes]()
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.bodies.append(call.body)
         for event in self.events:
             yield event
@@ -243,7 +243,7 @@ def test_a_request_that_sums_up_is_valid_in_every_format(name: str, length: int)
     ]
     line = Replying(REPLIES[name])
 
-    made = asyncio.run(summary(line, provider, messages, "Before that: nothing."))
+    made = asyncio.run(summarize_with_model(line, provider, messages, "Before that: nothing."))
 
     assert made.text == "Short."
     request = decode(line.bodies[0])
@@ -291,7 +291,7 @@ def test_a_summary_is_asked_for_again_after_a_failure_that_may_pass(store: cc.St
 
     events = asyncio.run(played(executor, "demo", "and now?"))
 
-    assert [event.fallback for event in events if isinstance(event, Compaction)] == [""]
+    assert [event.fallback for event in events if isinstance(event, CompactionFinished)] == [""]
     assert b"All of it, in short." in provider.bodies[-1]
 
 

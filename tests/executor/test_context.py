@@ -9,7 +9,7 @@ import contextc as cc
 from contextc._json import encode
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.events import StepStart, SystemMessageCreated, UsageReport
-from contextc.executor.record import Record
+from contextc.executor.record import TurnStore
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
 
 TESTER = cc.AgentCard(name="tester", description="Runs the tests.")
@@ -50,7 +50,7 @@ def test_an_answer_goes_to_whoever_opened_the_turn() -> None:
 def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before() -> None:
     """A follow-up of the system, say a timer, is not a word of the person whose turn it follows."""
     store = cc.open_store("memory:")
-    record = Record(store, "demo", "assistant", store.acquire("demo"))
+    record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([cc.user("hi", author="ann")], resume=False)
     assert record.sender == "ann"
     store.enqueue("demo", cc.system("An hour is over."))
@@ -61,9 +61,9 @@ def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before()
 def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
     """The process that goes on with it has not heard the person, and has the message alone."""
     store = cc.open_store("memory:")
-    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
     taken_over(store)
-    record = Record(store, "demo", "assistant", store.acquire("demo"))
+    record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([], resume=True)
     assert (record.turn.number, record.sender) == (1, "ann")
 

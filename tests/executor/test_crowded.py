@@ -10,7 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.endpoint import Call
+from contextc.providers.endpoint import ProviderCall
 from tests.executor.scripted import SONNET, Say, Scripted, kinds
 
 MANY = 64
@@ -35,7 +35,7 @@ class Crowd:
 class Resolving(Scripted):
     """An endpoint that looks up a name before it answers, as an HTTP client does."""
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 443)
         async for event in super().stream(call):
             yield event

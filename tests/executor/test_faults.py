@@ -23,7 +23,7 @@ from tests.conftest import often, some
 from tests.executor.audit import Audit, Figures, Sorted, mistaken
 from tests.executor.hands import Hands, approve
 from tests.executor.restless import LOCKED_OUT, Restless
-from tests.standin import KEY, Ask, Fault, Standin, Wanderer, Weather, faults
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Fault, RandomFaults, Wanderer, faults
 from tests.standin.answer import refused
 from tests.standin.faults import QUICK
 from tests.standin.sdks import clients
@@ -50,10 +50,10 @@ def too_long(_: Random) -> Fault:
     return Fault("too long", lambda answer, ask: refused(ask.vendor.too_long(ask, WINDOW + 1, WINDOW)))
 
 
-class Foul(Weather):
+class Foul(RandomFaults):
     """Weather in which only what is long is ever found too long."""
 
-    def __call__(self, ask: Ask) -> Fault | None:
+    def __call__(self, ask: AcceptedRequest) -> Fault | None:
         fault = super().__call__(ask)
         return None if fault is not None and fault.name == "too long" and len(ask.raw) < LONG else fault
 
@@ -68,7 +68,7 @@ FOUL = (*(draw for draw in QUICK if draw(Random(0)).name != "rate"), told_to_wai
 class Company:
     """The agents of every conversation, on lines that all of them share."""
 
-    def __init__(self, store: cc.Store, standin: Standin, name: str, seed: int) -> None:
+    def __init__(self, store: cc.Store, standin: FakeVendors, name: str, seed: int) -> None:
         self.store, self.standin, self.seed, self.hands = store, standin, seed, Hands()
         self.records, self.figures = Sorted(standin), Figures()
         asked = [*SPECS[name].specs, *(other.specs[0] for word, other in SPECS.items() if word != name)]
@@ -151,7 +151,7 @@ def in_foul_weather(name: str, folder: Path, turns: int, *, length: int, seed: i
     """So many turns with one provider, and with the others now and then; what there was."""
     with (
         cc.open_store(f"sqlite:///{folder / 'turns.db'}") as store,
-        Standin(Wanderer(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin,
+        FakeVendors(Wanderer(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin,
     ):
         company, began = Company(store, standin, name, seed), monotonic()
         asyncio.run(company.run(turns, length))

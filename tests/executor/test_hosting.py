@@ -7,10 +7,10 @@ from contextlib import aclosing, suppress
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
-from contextc.events import AnyEvent, StepFinish, ToolResult, ToolStart, TurnFinish, UsageReport
+from contextc.events import AnyEvent, StepFinish, ToolFinished, ToolStart, TurnFinish, UsageReport
 from contextc.messages import ToolCall
-from contextc.pairing import open_calls
-from contextc.providers.endpoint import Call
+from contextc.pairing import find_open_calls
+from contextc.providers.endpoint import ProviderCall
 from tests.executor.programs import agent, answered, asked, ended, said, used
 
 
@@ -19,7 +19,7 @@ async def told(executor: cc.AgentExecutor, text: str = "Go.") -> list[AnyEvent]:
         return [event async for event in events]
 
 
-async def run(call: Call, name: str, tool: str = "look") -> str:
+async def run(call: ProviderCall, name: str, tool: str = "look") -> str:
     """What the program does to have a tool of ours run."""
     assert call.host is not None
     result = await call.host.run(ToolCall(id=name, name=tool, arguments={"thing": "it"}))
@@ -33,7 +33,7 @@ def shape(store: cc.Store) -> list[str]:
 def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.Store) -> None:
     """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
         yield asked("call_1", "deploy")
         if number == 1:
@@ -60,7 +60,7 @@ def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.
 def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
     """Guarantee 2.2: a model may have nothing more to say."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1")
         yield answered("call_1", "seen")
         yield ended()
@@ -76,7 +76,7 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
 def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc.Store) -> None:
     """Guarantee 5.3: the session knows the call, so it is not told again."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1", "watch")
         yield said("It runs in the background.")
         yield ended()
@@ -84,7 +84,7 @@ def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc
     executor, program = agent(store, script)
     asyncio.run(told(executor))
     messages = store.load("demo")
-    assert not list(open_calls(messages))
+    assert not list(find_open_calls(messages))
     assert "still running" in messages[2].tool_results[0].text
     store.append("demo", cc.user("And?"))
     assert [item["type"] for item in executor.compiler.compile("demo").params["items"]] == ["userMessage"]
@@ -100,7 +100,7 @@ def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
         ran.append(thing)
         return "seen"
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         for name in ("call_1", "call_2", "call_3"):
             yield asked(name)
             yield answered(name, await run(call, name))
@@ -112,7 +112,7 @@ def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
     assert len(ran) == 2
     assert "limit of tool calls" in store.load("demo")[-2].tool_results[0].text
     assert [event.id for event in events if isinstance(event, ToolStart)] == ["call_1", "call_2"]
-    assert [event.id for event in events if isinstance(event, ToolResult)] == ["call_1", "call_2", "call_3"]
+    assert [event.id for event in events if isinstance(event, ToolFinished)] == ["call_1", "call_2", "call_3"]
 
 
 def test_tools_that_may_not_run_side_by_side_do_not(store: cc.Store) -> None:
@@ -128,7 +128,7 @@ def test_tools_that_may_not_run_side_by_side_do_not(store: cc.Store) -> None:
         at_work -= 1
         return "seen"
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         names = ("call_1", "call_2")
         for name in names:
             yield asked(name)
@@ -152,7 +152,7 @@ def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store
         ran.append(thing)
         return "seen"
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         await run(call, "call_1")
         raise ProviderFailed("codex", "transient", "the line was cut")
         yield ended()
@@ -166,7 +166,7 @@ def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store
 def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None:
     """Guarantees 6.2, 13.1: the sum is what it took; the last one is how full the context is."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1")
         yield answered("call_1", "seen")
         yield used(100, 5)
@@ -189,7 +189,7 @@ def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None
 def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.Store) -> None:
     """Guarantees 11.8, 13.2: what is stored is what was sent."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("Done.")
         yield ended()
 
@@ -210,7 +210,7 @@ def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.St
 def test_an_agent_is_not_asked_for_summaries(store: cc.Store) -> None:
     """A transcript may say anything, and an agent has tools: a digest is made in place of a summary."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("Done. " + "word " * 2_000)
         yield ended()
 

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
-from contextc.executor.ends import NOT_RUN, Ends
-from contextc.executor.record import Record
+from contextc.executor.ends import NOT_RUN_RESULT, TurnLifecycle
+from contextc.executor.record import TurnStore
 from contextc.executor.tools import Approve
-from contextc.store.base import Row, T, Transaction
-from contextc.store.engine import Cut
-from contextc.store.leases import UNANSWERED
+from contextc.store.base import Result, Row, Transaction
+from contextc.store.engine import ConnectionLost
+from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
 from contextc.toolbox import FunctionTool
@@ -108,7 +108,7 @@ def test_a_call_that_waited_for_approval_is_asked_for_again(tmp_path: Path, most
     with cc.open_store(address) as store:
         assert results(store) == [("c1", "looked")]
         assert kinds(store.events("demo"))[-1] == "interrupted"
-        assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+        assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
         paid, asked = list[int](), list[str]()
         result = resumed(store, paid, asked, limits=cc.Limits(tool_calls=most))
         assert result.finish == ("stop" if most is None else "max_tool_calls")
@@ -150,7 +150,7 @@ def test_a_call_that_was_approved_after_a_crash_is_not_run_again_after_the_next(
         paid, asked = list[int](), list[str]()
         assert resumed(store, paid, asked).finish == "stop"
         assert (paid, asked) == ([], [])
-        assert results(store) == [("c1", "looked"), ("c2", UNANSWERED)]
+        assert results(store) == [("c1", "looked"), ("c2", RESULT_PROCESS_ENDED)]
 
 
 @pytest.mark.parametrize("given", ["never mind", None])
@@ -163,7 +163,7 @@ def test_a_turn_that_is_not_resumed_answers_such_a_call_as_not_run(tmp_path: Pat
         told = asyncio.run(played(executor, "demo", given))
         assert (kinds(told)[0], kinds(told)[-1]) == ("turn-start", "turn-finish")
         assert paid == []
-        assert results(store) == [("c1", "looked"), ("c2", NOT_RUN.format(why="it was interrupted"))]
+        assert results(store) == [("c1", "looked"), ("c2", NOT_RUN_RESULT.format(why="it was interrupted"))]
         roles = [message.role for message in store.load("demo")]
         assert roles == ["user", "assistant", "tool", "tool", *(["user"] if given else []), "assistant"]
         assert [turn.state for turn in store.turns("demo")] == ["interrupted", "finished"]
@@ -231,13 +231,13 @@ def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the caller is told is what is stored."""
-    close = Ends.close
+    close = TurnLifecycle.close
 
-    def too_late(self: Ends, finish: str, **rest: str) -> bool:
+    def too_late(self: TurnLifecycle, finish: str, **rest: str) -> bool:
         taken_over(store)
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(Ends, "close", too_late)
+    monkeypatch.setattr(TurnLifecycle, "close", too_late)
 
     async def turn() -> cc.TurnResult:
         return await cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")])).start("demo", "hello").wait()
@@ -252,9 +252,9 @@ def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""
-    close, handles = Ends.close, list[cc.Turn]()
+    close, handles = TurnLifecycle.close, list[cc.Turn]()
 
-    def refused(self: Ends, finish: str, **rest: str) -> bool:
+    def refused(self: TurnLifecycle, finish: str, **rest: str) -> bool:
         if finish != "cancelled":
             asked = threading.Event()
             handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
@@ -264,7 +264,7 @@ def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
             raise StoreFull("The disk is full.")
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(Ends, "close", refused)
+    monkeypatch.setattr(TurnLifecycle, "close", refused)
 
     async def turn() -> list[cc.TurnResult]:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
@@ -306,8 +306,8 @@ class Hesitant(SQLiteStore):
 
     refuses = False
 
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
-        def undone(tx: Transaction) -> T:
+    def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        def undone(tx: Transaction) -> Result:
             work(tx)
             raise Undone
 
@@ -341,7 +341,7 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     """A transaction may be run again, or fail after a try: only what is committed counts."""
     asyncio.run(played(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted([Say(text="Hi.")])), "demo"))
     lease = hesitant.acquire("demo")
-    record = Record(hesitant, "demo", "assistant", lease)
+    record = TurnStore(hesitant, "demo", "assistant", lease)
     hesitant.refuses = True
     with pytest.raises(StoreFull):
         record.open([cc.user("more")], resume=False)
@@ -373,12 +373,17 @@ class Cutting(PostgresStore):
     cuts = False
 
     def _run(
-        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
         done = super()._run(connection, work, writing=writing, again=again)
         if writing and self.cuts:
             self.cuts = False
-            raise Cut(committing=True)
+            raise ConnectionLost(committing=True)
         return done
 
 
@@ -387,15 +392,15 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
 ) -> None:
     """Whether it was stored can be seen, so the caller is told how the turn ended, and not that this is not known."""
-    store, close, ends = Cutting(postgres_address), Ends.close, list[str]()
+    store, close, ends = Cutting(postgres_address), TurnLifecycle.close, list[str]()
     store.ready()
 
-    def cut(self: Ends, finish: str, **rest: str) -> bool:
+    def cut(self: TurnLifecycle, finish: str, **rest: str) -> bool:
         ends.append(finish)
         store.cuts = len(ends) == 1
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(Ends, "close", cut)
+    monkeypatch.setattr(TurnLifecycle, "close", cut)
 
     async def turn() -> tuple[list[str], list[str]]:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Hi.")]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.events import ToolError, TurnFinish
+from contextc.events import ToolFailed, TurnFinish
 from tests.executor.scripted import SONNET, Say, Scripted, played
 
 
@@ -93,7 +93,7 @@ def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(stor
     assert len({part.call_id for part in results}) == len(results) == 2_000
     assert [part.is_error for part in results] == [False] * 5 + [True] * 1_995
     assert results[-1].text == "Not run: the turn ended before (its limit of tool calls)."
-    assert len([event for event in events if isinstance(event, ToolError)]) == 1_995
+    assert len([event for event in events if isinstance(event, ToolFailed)]) == 1_995
     assert store.turns("demo")[-1].tool_calls == 5
 
 

@@ -11,11 +11,11 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidMessage, ProviderFailed
 from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
-from contextc.executor.ends import INTERRUPTED, STOPPED
+from contextc.executor.ends import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
-from contextc.providers.endpoint import Call
-from contextc.store.base import Row, T, Transaction
-from contextc.store.engine import Cut
+from contextc.providers.endpoint import ProviderCall
+from contextc.store.base import Result, Row, Transaction
+from contextc.store.engine import ConnectionLost
 from contextc.store.postgres import PostgresStore
 from contextc.toolbox import ToolContext, tool
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played, taken_over
@@ -173,7 +173,7 @@ def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.S
 
     asyncio.run(both())
     answered = [(said.author, said.tool_results[0].text) for said in store.load("demo") if said.tool_results]
-    assert answered == [("quick", "3"), ("slow", INTERRUPTED.format(why=STOPPED))]
+    assert answered == [("quick", "3"), ("slow", INTERRUPTED_RESULT.format(why=CANCELLED_REASON))]
 
 
 # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +221,7 @@ def _answer(number: int, text: str) -> list[JSONObject]:
 class Forgetful(Raw):
     """Does not know its own first answer any more."""
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if len(self.requests) == 1:
             self.requests.append({})
             raise ProviderFailed("openai", "session", "not found", status=400, code="previous_response_not_found")
@@ -246,13 +246,18 @@ class Losing(PostgresStore):
     lost = 0
 
     def _run(
-        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
         result = super()._run(connection, work, writing=writing, again=again)
         if ".begin." in work.__qualname__ and not again:
             self.lost += 1
             connection.close()
-            raise Cut(committing=True)
+            raise ConnectionLost(committing=True)
         return result
 
 

@@ -10,9 +10,9 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.errors import ProviderFailed
 from contextc.events import TextDelta, ToolCallDelta
-from contextc.executor.calling import MANY_EVENTS, Incoming
-from contextc.executor.record import Record
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.executor.calling import YIELD_EVERY_EVENTS, ReplyStream
+from contextc.executor.record import TurnStore
+from contextc.providers.endpoint import Endpoint, ProviderCall
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played
 
 SERVER = cc.provider("myserver:some-model", url="http://127.0.0.1:9/v1", window=30_000)
@@ -25,7 +25,7 @@ class Raw(Endpoint):
         self.replies, self.pause = list(replies), pause
         self.requests: list[JSONObject] = []
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.requests.append(decode(call.body))
         for event in self.replies.pop(0):
             await asyncio.sleep(self.pause)
@@ -162,8 +162,8 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
     added: JSONObject = {"type": "response.output_item.added", "output_index": 0, "item": item}
     said: JSONObject = {"type": "response.output_text.delta", "output_index": 0, "delta": "well said"}
     provider = cc.provider("openai:gpt-5.1")
-    incoming = Incoming(
-        Record(store, "demo", "assistant", store.acquire("demo", "assistant")),
+    incoming = ReplyStream(
+        TurnStore(store, "demo", "assistant", store.acquire("demo", "assistant")),
         cc.MessageCompiler(store, provider).compile("demo", system_prompt="x", dry_run=True),
         1,
     )
@@ -194,20 +194,20 @@ def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.Mon
     """Events that come without a pause, and a long reply that is put together, must not stop a whole server."""
     ran: list[bool] = []
     threads: list[threading.Thread] = []
-    put_together = Incoming.messages
+    put_together = ReplyStream.messages
 
     class Flood(Endpoint):
-        async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
             asyncio.get_running_loop().call_soon(ran.append, True)
-            for event in chunks(*[{"content": "x"}] * (MANY_EVENTS + 10)):
+            for event in chunks(*[{"content": "x"}] * (YIELD_EVERY_EVENTS + 10)):
                 yield event
             ran.append(False)
 
-    def messages(self: Incoming) -> list[cc.Message]:
+    def messages(self: ReplyStream) -> list[cc.Message]:
         threads.append(threading.current_thread())
         return put_together(self)
 
-    monkeypatch.setattr(Incoming, "messages", messages)
+    monkeypatch.setattr(ReplyStream, "messages", messages)
     executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood())
     asyncio.run(played(executor, "demo"))
     assert ran == [True, False], "something else ran before the stream had ended"

@@ -17,13 +17,23 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.errors import ContextcError, ProviderFailed
-from contextc.events import AnyEvent, Retry, StepStart
+from contextc.events import AnyEvent, RetryScheduled, StepStart
 from contextc.formats.base import Request
 from contextc.manifest import Manifest
 from contextc.messages import Message
-from contextc.triggers import Moment, trigger
+from contextc.triggers import TriggerContext, trigger
 from tests.executor.scripted import played
-from tests.standin import KEY, Ask, Call, Record, Reply, Standin, Weather, faults, listed
+from tests.standin import (
+    KEY,
+    AcceptedRequest,
+    FakeVendors,
+    RandomFaults,
+    Reply,
+    RequestRecord,
+    ScriptedCall,
+    faults,
+    listed,
+)
 from tests.standin.faults import QUICK
 from tests.standin.vendors._openai_kept import Kept
 
@@ -40,13 +50,13 @@ class Model:
     def __init__(self) -> None:
         self.seen: list[Request] = []
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         self.seen.append(ask.request)
         seen = ask.request.messages
         last = next(message for message in reversed(seen) if message.role in ("user", "tool"))
         if last.role == "tool":
             return Reply(f"Answer {len(self.seen)}.", reasoning="Hm.")
-        return Reply(calls=[Call("look", {"thing": last.text})], reasoning="Let me look.")
+        return Reply(calls=[ScriptedCall("look", {"thing": last.text})], reasoning="Let me look.")
 
 
 class Room:
@@ -54,7 +64,7 @@ class Room:
 
     def __init__(
         self,
-        standin: Standin,
+        standin: FakeVendors,
         model: Model,
         store: cc.Store,
         name: str,
@@ -90,7 +100,7 @@ class Room:
         return [request.messages for request in seen if request.system and request.system.text == self.prompt]
 
     @property
-    def asked(self) -> list[Record]:
+    def asked(self) -> list[RequestRecord]:
         """The requests that a model was asked with, without those that begin a conversation."""
         return [record for record in self.standin.records if record.path == "/v1/responses"]
 
@@ -124,7 +134,7 @@ class Room:
 
 
 @trigger("reminder")
-def reminder(moment: Moment) -> str | None:
+def reminder(moment: TriggerContext) -> str | None:
     return f"Reminder {moment.turn}: you have looked." if moment.step == 2 else None
 
 
@@ -153,9 +163,9 @@ def model() -> Model:
 
 
 @pytest.fixture
-def standin(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
+def standin(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVendors]:
     monkeypatch.setenv(VARIABLE, KEY)
-    with Standin(model) as running:
+    with FakeVendors(model) as running:
         yield running
 
 
@@ -166,7 +176,7 @@ def on_disk(tmp_path: Path) -> Iterator[cc.Store]:
 
 
 @pytest.fixture(params=KINDS)
-def room(request: pytest.FixtureRequest, standin: Standin, model: Model, on_disk: cc.Store) -> Room:
+def room(request: pytest.FixtureRequest, standin: FakeVendors, model: Model, on_disk: cc.Store) -> Room:
     return Room(standin, model, on_disk, request.param)
 
 
@@ -217,7 +227,7 @@ def test_a_provider_that_is_overloaded_is_asked_again(room: Room) -> None:
     events = room.say("the sun")
     tries = [("resume", ""), ("resume", "") if room.name == SESSION else ("full", DOUBTFUL)]
     assert starts(events) == [*tries, ("resume", "")]
-    assert [event.kind for event in events if isinstance(event, Retry)] == ["transient"]
+    assert [event.kind for event in events if isinstance(event, RetryScheduled)] == ["transient"]
     assert len(room.kept.conversations) == (2 if room.name == CONVERSATION else 0)
     room.check()
 
@@ -239,7 +249,7 @@ def test_a_reply_that_was_cut_off_is_not_in_the_way_of_the_next_turn(room: Room,
 
 @pytest.mark.parametrize("who", ["the caller", "the organization", "an organization that does not say so"])
 def test_where_nothing_is_stored_every_request_is_whole(
-    who: str, standin: Standin, model: Model, on_disk: cc.Store
+    who: str, standin: FakeVendors, model: Model, on_disk: cc.Store
 ) -> None:
     """Guarantees 9.4, 9.5: who has agreed with OpenAI that it stores nothing loses nothing, and is told why."""
     settings = {"store": False} if who == "the caller" else {}
@@ -284,11 +294,11 @@ class Person:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_is_lost_or_doubled_in_foul_weather(
-    name: str, standin: Standin, model: Model, on_disk: cc.Store
+    name: str, standin: FakeVendors, model: Model, on_disk: cc.Store
 ) -> None:
     """Guarantees 9.6 to 9.8: in several conversations at once, for everything that the model has ever seen."""
     rooms = [Room(standin, model, on_disk, name, f"room {number}") for number in range(ROOMS)]
-    standin.desk.faults = Weather(5, share=0.3, draws=QUICK)
+    standin.desk.faults = RandomFaults(5, share=0.3, draws=QUICK)
 
     async def live(room: Room, seed: int) -> None:
         person = Person(room, seed)

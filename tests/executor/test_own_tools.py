@@ -23,12 +23,12 @@ from contextc.events import (
     StepFinish,
     TextDelta,
     ToolCallDelta,
-    ToolResult,
+    ToolFinished,
     TurnFinish,
 )
 from contextc.messages import Message, ToolCall
-from contextc.pairing import open_calls
-from contextc.providers import Call, Endpoint
+from contextc.pairing import find_open_calls
+from contextc.providers import Endpoint, ProviderCall
 from contextc.tokens import load_calibration
 
 DATA = Path(__file__).parent.parent / "data" / "codex"
@@ -61,7 +61,7 @@ def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: fl
     messages = store.load("demo")
 
     assert shape(messages) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
-    assert not list(open_calls(messages))
+    assert not list(find_open_calls(messages))
     calls = [call for message in messages for call in message.tool_calls]
     assert [result.call_id for result in messages[2].tool_results] == [call.id for call in calls]
     assert {message.turn for message in messages[1:]} == {1}
@@ -69,7 +69,7 @@ def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: fl
     assert sum(message.usage is not None for message in messages) == 2, "each of its replies has its own figures"
 
     kinds = [type(event) for event in events]
-    assert kinds.index(ToolCallDelta) < kinds.index(ToolResult) < kinds.index(StepFinish)
+    assert kinds.index(ToolCallDelta) < kinds.index(ToolFinished) < kinds.index(StepFinish)
     names = {event.uid for event in events if isinstance(event, TextDelta)}
     assert names <= {message.uid for message in messages if message.role == "assistant"}
     (finish,) = [event for event in events if isinstance(event, TurnFinish)]
@@ -119,14 +119,14 @@ def test_what_it_had_done_is_kept_where_it_is_cancelled(store: cc.Store) -> None
     async def work() -> None:
         running = executor.start("demo", "Run it.")
         async for event in running.events():
-            if isinstance(event, ToolResult):
+            if isinstance(event, ToolFinished):
                 running.cancel()
         await running.wait()
 
     asyncio.run(work())
     messages = store.load("demo")
     assert shape(messages)[:3] == ["user sent", "assistant sent", "tool sent"]
-    assert not list(open_calls(messages))
+    assert not list(find_open_calls(messages))
 
 
 KILLED = """
@@ -159,14 +159,14 @@ def test_what_it_had_done_survives_the_death_of_our_process(tmp_path: Path) -> N
         store.recover()
         messages = store.load("demo")
     assert shape(messages)[:3] == ["user sent", "assistant sent", "tool sent"]
-    assert not list(open_calls(messages))
+    assert not list(find_open_calls(messages))
     assert all(message.status == "error" for message in messages[3:])
 
 
 class Asking(Endpoint):
     """Asks for its command as soon as it has said that it wants to run it."""
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         assert call.host is not None
         for event in recorded("turn"):
             yield event

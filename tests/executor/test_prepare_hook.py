@@ -9,8 +9,8 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import InvalidInput, ProviderFailed
 from contextc.events import StepStart
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.store.places import UNANSWERED
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.store.places import FIRST_UNANSWERED
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt
 
 REPLACED = "the request before it was replaced"
@@ -120,7 +120,7 @@ def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store:
     asyncio.run(played(executor, "demo", "two"))
 
     failed, answered = provider.bodies
-    assert executor.compiler.rebuild("demo", UNANSWERED + 1) == failed
+    assert executor.compiler.rebuild("demo", FIRST_UNANSWERED + 1) == failed
     assert executor.compiler.rebuild("demo", 1) == answered != failed
 
 
@@ -166,7 +166,7 @@ class Sessions(Endpoint):
     def __init__(self) -> None:
         self.requests: list[JSONObject] = []
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.requests.append(decode(call.body))
         number = len(self.requests)
         text: JSONObject = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}

@@ -13,8 +13,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
-from contextc.events import AnyEvent, InputTaken, QueuedInput, TextDelta, TurnFinish, TurnStart
-from contextc.store.turns import Queued
+from contextc.events import AnyEvent, InputDequeued, InputQueued, TextDelta, TurnFinish, TurnStart
+from contextc.store.turns import QueuedMessage
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -50,11 +50,11 @@ def then(action: Callable[[], object], reply: Say | Exception) -> Callable[[JSON
     return line
 
 
-def steer(store: cc.Store, text: str) -> Queued:
+def steer(store: cc.Store, text: str) -> QueuedMessage:
     return store.enqueue("demo", cc.user(text), kind="steer")
 
 
-def follow_up(store: cc.Store, text: str) -> Queued:
+def follow_up(store: cc.Store, text: str) -> QueuedMessage:
     return store.enqueue("demo", cc.user(text))
 
 
@@ -78,8 +78,8 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
     ]
     assert [message.role for message in store.load("demo")][-2:] == ["user", "assistant"]
     assert len(store.turns("demo")) == 1
-    queued = next(event for event in events if isinstance(event, QueuedInput))
-    taken = next(event for event in events if isinstance(event, InputTaken))
+    queued = next(event for event in events if isinstance(event, InputQueued))
+    taken = next(event for event in events if isinstance(event, InputDequeued))
     assert (queued.kind, queued.text, queued.agent) == ("steer", "only the first", "assistant")
     assert (taken.queued, taken.turn) == (queued.queued, 1)
     assert store.load("demo")[taken.seq - 1].text == "only the first"
@@ -95,7 +95,7 @@ def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
 
     assert texts(store) == ["user: hello", "assistant: First.", "user: and then?", "assistant: Second."]
     assert [(turn.number, turn.finish, turn.opened) for turn in store.turns("demo")] == [(1, "stop", 1), (2, "stop", 3)]
-    assert [type(event) for event in events if event.turn == 2][:2] == [TurnStart, InputTaken]
+    assert [type(event) for event in events if event.turn == 2][:2] == [TurnStart, InputDequeued]
     assert kinds(events).count("turn-finish") == 2
 
 
@@ -242,7 +242,7 @@ def test_redacting_takes_the_words_out_of_what_waited_too(store: cc.Store) -> No
 
     store.redact("demo", 1)
 
-    assert [event.text for event in store.events("demo") if isinstance(event, QueuedInput)] == [""]
+    assert [event.text for event in store.events("demo") if isinstance(event, InputQueued)] == [""]
 
 
 def die_while_input_waits(address: str) -> None:

@@ -19,9 +19,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.doctor import examine
-from contextc.events import Interrupted, TextDelta, TurnStart
-from contextc.store.leases import DIED, UNANSWERED
+from contextc.doctor import scan_store
+from contextc.events import TextDelta, TurnInterrupted, TurnStart
+from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
 from tests.conftest import often
 from tests.executor.scripted import SONNET, Say, Scripted, kinds, played
 
@@ -109,7 +109,7 @@ def survives(folder: Path, kills: int, seed: int) -> dict[str, int]:
     for run in range(kills):
         kill_in_the_middle(address, path, run, chance.uniform(0.0, 0.3))
     with cc.open_store(address) as store:
-        interrupted = [event for event in store.events("demo") if isinstance(event, Interrupted)]
+        interrupted = [event for event in store.events("demo") if isinstance(event, TurnInterrupted)]
         assert len(interrupted) >= kills // 3
         executor = agent(store, path)
         asyncio.run(played_to_the_end(executor))
@@ -140,7 +140,7 @@ def check_tools(store: cc.Store, lines: list[str]) -> None:
     for message in messages:
         for result in message.tool_results:
             if result.is_error:
-                assert result.text == UNANSWERED
+                assert result.text == RESULT_PROCESS_ENDED
             else:
                 assert ended[result.call_id] == 1
                 assert result.text == f"done by {result.call_id}"
@@ -148,7 +148,7 @@ def check_tools(store: cc.Store, lines: list[str]) -> None:
 
 def check_record(store: cc.Store, executor: cc.AgentExecutor) -> None:
     """Turns, steps, events and messages agree, and nothing is left open."""
-    assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+    assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
     events, turns, messages = store.events("demo"), store.turns("demo"), store.load("demo")
     assert [event.number for event in events] == [*range(1, len(events) + 1)]
     assert {turn.state for turn in turns} <= {"finished", "interrupted"}
@@ -156,7 +156,7 @@ def check_record(store: cc.Store, executor: cc.AgentExecutor) -> None:
     assert {step.state for step in store.steps("demo")} <= {"finished", "failed"}
     assert store.read(lambda tx: tx.row("SELECT count(*) FROM stream")) == (0,)
     resumed = [event for event in events if isinstance(event, TurnStart) and event.resumed]
-    assert len(resumed) == sum(isinstance(event, Interrupted) for event in events)
+    assert len(resumed) == sum(isinstance(event, TurnInterrupted) for event in events)
     asked = Counter(message.text for message in messages if message.role == "user")
     assert set(asked.values()) == {1}
     for turn in turns:
@@ -200,12 +200,12 @@ def test_resume_after_a_kill_in_the_middle_of_a_reply(tmp_path: Path) -> None:
     address = killed(dies_in_the_stream, tmp_path)
     with cc.open_store(address) as store:
         partial = store.load("demo")[-1]
-        assert (partial.status, partial.error) == ("error", DIED)
+        assert (partial.status, partial.error) == ("error", PROCESS_ENDED)
         assert partial.text.startswith("one")
         assert [event.text for event in store.events("demo") if isinstance(event, TextDelta)] == [partial.text]
         assert kinds(store.events("demo"))[-1] == "interrupted"
         assert [(turn.state, turn.steps) for turn in store.turns("demo")] == [("interrupted", 0)]
-        assert [(step.state, step.error) for step in store.steps("demo")] == [("failed", DIED)]
+        assert [(step.state, step.error) for step in store.steps("demo")] == [("failed", PROCESS_ENDED)]
         provider = Scripted([Say(text="One, two, three.")])
 
         async def resumed() -> list[str]:
@@ -268,7 +268,7 @@ def test_a_turn_that_died_is_reported_and_the_next_goes_on(tmp_path: Path, way: 
 
         assert ran == []
         results = [result for message in store.load("demo") for result in message.tool_results]
-        assert [(result.call_id, result.text) for result in results] == [("c1", "quick"), ("c2", UNANSWERED)]
+        assert [(result.call_id, result.text) for result in results] == [("c1", "quick"), ("c2", RESULT_PROCESS_ENDED)]
         states = [turn.state for turn in store.turns("demo")]
         assert states == (["interrupted", "finished"] if way == "new input" else ["finished"])
         assert (b"what happened?" in provider.bodies[0]) == (way == "new input")

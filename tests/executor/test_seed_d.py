@@ -12,7 +12,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.events import SystemMessageCreated
 from contextc.providers import Provider
-from contextc.triggers import Resources, memory_trigger
+from contextc.triggers import ResourceUsage, memory_trigger
 from tests.executor.scripted import SONNET, Say, Scripted, call, played, rebuilt
 
 STEPS = 110
@@ -41,9 +41,9 @@ class Project(Scripted):
         self.done += 1
         return Say(calls=(call(self.done, "read_file", path=f"src/file_{self.done}.py"),), input=tokens)
 
-    def resources(self) -> Resources:
+    def resources(self) -> ResourceUsage:
         """The machine at the step that is being prepared."""
-        return Resources(memory=0.91 if MEMORY_HIGH <= self.done + 1 < MEMORY_LOW else 0.5, cpu=0.1)
+        return ResourceUsage(memory=0.91 if MEMORY_HIGH <= self.done + 1 < MEMORY_LOW else 0.5, cpu=0.1)
 
 
 def read_file(path: str) -> str:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import contextc as cc
-from contextc.events import Compaction, TurnFinish
+from contextc.events import CompactionFinished, TurnFinish
 from contextc.messages import ToolCall
 from contextc.toolbox import FunctionTool
 from tests.executor.scripted import SONNET, Say, Scripted, call
@@ -85,5 +85,5 @@ def test_a_summary_on_demand_is_told_to_who_watches(store: cc.Store) -> None:
 
     asyncio.run(talk())
     (told,) = store.events("demo")
-    assert isinstance(told, Compaction)
+    assert isinstance(told, CompactionFinished)
     assert told.after < told.before

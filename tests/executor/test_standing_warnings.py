@@ -10,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import ProviderFailed
-from contextc.events import AnyEvent, Compaction, StepStart, SystemMessageCreated
-from contextc.triggers import Moment, Resources, Trigger, context_triggers, memory_trigger, trigger
+from contextc.events import AnyEvent, CompactionFinished, StepStart, SystemMessageCreated
+from contextc.triggers import ResourceUsage, Trigger, TriggerContext, context_triggers, memory_trigger, trigger
 from tests.executor.scripted import SONNET, Line, Say, Scripted, call, played
 from tests.executor.test_own_tools import recorded
 
@@ -48,8 +48,8 @@ class Reading(Scripted):
             return Say(text="Done.", input=0)
         return Say(calls=(call(self.done, "read", number=self.done),), input=0)
 
-    def resources(self) -> Resources:
-        return Resources(memory=0.9 if self.done >= HIGH else 0.5, cpu=0.1)
+    def resources(self) -> ResourceUsage:
+        return ResourceUsage(memory=0.9 if self.done >= HIGH else 0.5, cpu=0.1)
 
 
 def agent(
@@ -101,7 +101,7 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
     assert len(starts) == len(line.bodies) == 91
     epochs = [event.step for event in starts if event.why and event.step > 1]
     assert epochs
-    assert any(isinstance(event, Compaction) for event in events) is (summarize is not None)
+    assert any(isinstance(event, CompactionFinished) for event in events) is (summarize is not None)
     assert [number for number, body in enumerate(line.bodies, 1) if b"Memory warning:" not in body] == [
         *range(1, HIGH + 1)
     ]
@@ -153,7 +153,7 @@ def test_a_standing_text_of_a_plain_function_is_said_again_after_a_cut(store: cc
     """What a function returns at every step holds at every step, so every request has it."""
 
     @trigger("plan")
-    def plan(moment: Moment) -> str:
+    def plan(moment: TriggerContext) -> str:
         return "Keep to the plan."
 
     line = Reading(45)
@@ -169,7 +169,7 @@ def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Stor
     asked: list[tuple[str, int]] = []
 
     @trigger("listen", at="after_compaction")
-    def listen(moment: Moment) -> str:
+    def listen(moment: TriggerContext) -> str:
         asked.append((moment.when, len(moment.todos)))
         return "Read the plan again."
 
@@ -219,7 +219,7 @@ def test_a_provider_that_compacts_its_own_session_is_warned_again(store: cc.Stor
         provider,
         triggers=[memory_trigger()],
         endpoint=cc.endpoint(provider, recordings=replies),
-        resources=lambda: Resources(memory=0.9, cpu=0.1),
+        resources=lambda: ResourceUsage(memory=0.9, cpu=0.1),
     )
 
     steps = [asyncio.run(played(executor, "demo", text)) for text in ("Go on and on.", "And now?", "And then?")]
@@ -246,11 +246,11 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
                 return Say(text="Done.", input=tokens)
             return Say(calls=(call(self.done, "read", number=self.done),), input=tokens)
 
-        def resources(self) -> Resources:
+        def resources(self) -> ResourceUsage:
             if self.asked != self.done and random.random() < 0.15:
                 self.share = random.choice([0.5, 0.8, 0.9, 0.9])
             self.asked = self.done
-            return Resources(memory=self.share, cpu=0.1)
+            return ResourceUsage(memory=self.share, cpu=0.1)
 
     def read(number: int) -> str:
         """Read a file."""

@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc.errors import StoreFull
 from contextc.events import TextDelta, TurnStart
-from contextc.store.base import T, Transaction
+from contextc.store.base import Result, Transaction
 from contextc.store.sqlite import SQLiteStore
 from tests.executor.scripted import SONNET, Say, Scripted
 
@@ -30,8 +30,8 @@ class Unwilling(SQLiteStore):
         self._count, self.refuse = 0, refuse
 
     def _run(
-        self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
         if writing:
             self._count += 1
             if self._count in self.refuse:

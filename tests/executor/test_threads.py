@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from contextc.executor.threads import CALLBACKS, STORE, afterwards, durable
+from contextc.executor.threads import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blocking
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
@@ -18,7 +18,7 @@ def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
         ended.append("stored")
 
     async def main() -> None:
-        task = asyncio.ensure_future(durable(work))
+        task = asyncio.ensure_future(run_blocking(work))
         while not begun.is_set():
             await asyncio.sleep(0.001)
         for _ in range(3):
@@ -40,9 +40,9 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
         return 1 // number
 
     async def main() -> None:
-        assert await durable(work, 1) == 1
+        assert await run_blocking(work, 1) == 1
         with pytest.raises(ZeroDivisionError):
-            await durable(work, 0)
+            await run_blocking(work, 0)
 
     asyncio.run(main())
 
@@ -52,12 +52,12 @@ def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -
     told: list[tuple[str, threading.Thread]] = []
 
     def work() -> None:
-        afterwards(lambda: told.append(("first", threading.current_thread())))
-        afterwards(lambda: told.append(("second", threading.current_thread())))
+        defer(lambda: told.append(("first", threading.current_thread())))
+        defer(lambda: told.append(("second", threading.current_thread())))
         assert not told
 
     async def main() -> None:
-        await durable(work)
+        await run_blocking(work)
         here = threading.current_thread()
         assert told == [("first", here), ("second", here)]
 
@@ -67,7 +67,7 @@ def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -
 def test_outside_of_durable_work_it_is_done_at_once() -> None:
     """Guarantee 12.1: whoever writes without a loop tells those who watch all the same."""
     told: list[str] = []
-    afterwards(lambda: told.append("told"))
+    defer(lambda: told.append("told"))
     assert told == ["told"]
 
 
@@ -76,9 +76,12 @@ def test_code_of_users_that_blocks_leaves_the_store_its_threads() -> None:
     may_end = threading.Event()
 
     async def main() -> None:
-        hanging = [asyncio.ensure_future(durable(may_end.wait, 60, slots=CALLBACKS)) for _ in range(CALLBACKS.limit)]
+        hanging = [
+            asyncio.ensure_future(run_blocking(may_end.wait, 60, slots=CALLBACK_SLOTS))
+            for _ in range(CALLBACK_SLOTS.limit)
+        ]
         await asyncio.sleep(0)  # so that each has taken its slot
-        storing = asyncio.ensure_future(durable(lambda: "stored", slots=STORE))
+        storing = asyncio.ensure_future(run_blocking(lambda: "stored", slots=STORE_SLOTS))
         await asyncio.wait([storing], timeout=20)
         was_stored = storing.done()
         may_end.set()

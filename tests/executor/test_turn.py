@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ConversationBusy
-from contextc.events import StepFinish, StepStart, TextDelta, ToolError, ToolResult, TurnFinish, UsageReport
+from contextc.events import StepFinish, StepStart, TextDelta, ToolFailed, ToolFinished, TurnFinish, UsageReport
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
@@ -148,7 +148,7 @@ def test_what_a_tool_does_wrong_is_told_to_the_model(store: cc.Store) -> None:
 
     events = asyncio.run(played(executor, "demo"))
 
-    errors = [event for event in events if isinstance(event, ToolError)]
+    errors = [event for event in events if isinstance(event, ToolFailed)]
     assert [event.id for event in errors if "on fire" in event.text] == ["c1"]
     assert "There is no tool nothing_like_it" in next(event.text for event in errors if event.id == "c2")
     assert len(errors) == 4
@@ -275,7 +275,7 @@ def test_results_are_told_with_their_beginning(store: cc.Store) -> None:
 
     events = asyncio.run(played(executor, "demo"))
 
-    told = next(event for event in events if isinstance(event, ToolResult))
+    told = next(event for event in events if isinstance(event, ToolFinished))
     assert len(told.text) == 2_000
     assert len(store.load("demo")[told.seq - 1].tool_results[0].text) == 10_000
 

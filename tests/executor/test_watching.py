@@ -13,11 +13,11 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, TurnFinish
-from contextc.executor.calling import FIRST_BATCH
-from contextc.executor.record import Record
-from contextc.executor.watching import INBOX, LOOK_SECONDS, POLLER
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.store.base import T, Transaction
+from contextc.executor.calling import FIRST_BATCH_SECONDS
+from contextc.executor.record import TurnStore
+from contextc.executor.watching import MAX_INBOX_EVENTS, POLL_SECONDS, POLLER_THREAD_NAME
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.store.base import Result, Transaction
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -100,7 +100,7 @@ async def all_of(executor: cc.AgentExecutor, conversation: str) -> list[AnyEvent
 def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> None:
     """Guarantee 12.1: a watcher that sleeps through more than it can keep misses nothing."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
-    count = INBOX + 700
+    count = MAX_INBOX_EVENTS + 700
 
     async def sleeps() -> list[int]:
         seen: list[int] = []
@@ -108,7 +108,7 @@ def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> No
             store.enqueue("demo", cc.user("first"))
             seen.append((await anext(events)).number)
             with store.lease("demo") as lease:
-                record = Record(store, "demo", "assistant", lease)
+                record = TurnStore(store, "demo", "assistant", lease)
                 for number in range(0, count, 50):
                     record.tell(*[TextDelta(uid="u", text=str(each)) for each in range(number, number + 50)])
             async for event in events:
@@ -216,7 +216,7 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store) -> None:
                 took.append(clock() - began)
         return took
 
-    assert min(asyncio.run(watched())) < LOOK_SECONDS / 2
+    assert min(asyncio.run(watched())) < POLL_SECONDS / 2
 
 
 def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,16 +227,16 @@ def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatc
         store.enqueue(name, cc.user("first"))
     read, readers = store.read, list[str]()
 
-    def counted(work: Callable[[Transaction], T]) -> T:
+    def counted(work: Callable[[Transaction], Result]) -> Result:
         readers.append(threading.current_thread().name)
         return read(work)
 
     async def looks(count: int) -> list[str]:
         """Who read the store, during so many looks for events of other processes."""
         start = len(readers)
-        while readers[start:].count(POLLER) < count:
+        while readers[start:].count(POLLER_THREAD_NAME) < count:
             await asyncio.sleep(0.01)
-        return [name for name in readers[start:] if name != POLLER]
+        return [name for name in readers[start:] if name != POLLER_THREAD_NAME]
 
     async def watched() -> None:
         seen = [0] * 5 * len(names)
@@ -269,13 +269,15 @@ class Pausing(Endpoint):
         self.address, self.heard = address, asyncio.Event()
         self.was_heard = False
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         begin, *words, stop, last, end = Say(text="one two three four").events()
         for event in (begin, *words[:2]):
             yield event
         with cc.open_store(self.address) as other:
-            written = asyncio.create_task(asyncio.to_thread(other.write, lambda _: time.sleep(FIRST_BATCH * 10)))
-            await asyncio.sleep(FIRST_BATCH * 5)  # the journal waits for the store by now
+            written = asyncio.create_task(
+                asyncio.to_thread(other.write, lambda _: time.sleep(FIRST_BATCH_SECONDS * 10))
+            )
+            await asyncio.sleep(FIRST_BATCH_SECONDS * 5)  # the journal waits for the store by now
             for event in words[2:]:
                 yield event
             await written

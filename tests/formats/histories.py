@@ -20,7 +20,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
-from contextc.messages import AnyPart, Hint, Status
+from contextc.messages import AnyPart, Status, UserNotice
 from contextc.tools import NativeTool
 from tests.formats.known import Blocks, having, known
 from tests.formats.traffic import accepted
@@ -154,7 +154,7 @@ class _Author:
             case "media":
                 return self.draw(ANY_MEDIA)
             case "hint":
-                return Hint(self.marked("*", "h"))
+                return UserNotice(self.marked("*", "h"))
             case "thought":
                 return self.thought()
             case "odd block":

@@ -6,8 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, segments
-from contextc.pairing import SAID, pair
+from contextc.formats.base import OPENING_TEXT, split_segments
+from contextc.pairing import SYNTHETIC_RESULTS, pair_tool_calls
 from tests.formats.traffic import Exchange, accepted, events, normal
 
 PLAIN = cc.AnthropicFormatter()
@@ -108,7 +108,7 @@ def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
 def test_what_the_api_refuses_is_not_sent() -> None:
     """Guarantee 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
     assert PLAIN.format([cc.assistant("hi"), cc.user([cc.Text("  "), cc.Text("yes")])]) == [
-        {"role": "user", "content": [text(OPENING)]},
+        {"role": "user", "content": [text(OPENING_TEXT)]},
         {"role": "assistant", "content": [text("hi")]},
         {"role": "user", "content": [text("yes")]},
     ]
@@ -121,7 +121,7 @@ def test_a_dangling_call_is_answered() -> None:
     """Guarantee 5.3: one unanswered call must not spoil every later request."""
     *_, last = PLAIN.format([cc.user("a"), cc.assistant(tool_calls=[cc.tool_call("c", "f", {})]), cc.user("b")])
     assert [block["type"] for block in last["content"]] == ["tool_result", "text"]
-    assert last["content"][0]["content"] == SAID["interrupted"]
+    assert last["content"][0]["content"] == SYNTHETIC_RESULTS["interrupted"]
 
 
 def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
@@ -137,7 +137,7 @@ def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
             *([cc.system("careful")] if number % 3 == 0 else []),
             cc.assistant(f"answer {number}"),
         ]
-        parts = list(segments(pair(history).messages))
+        parts = list(split_segments(pair_tool_calls(history).messages))
         encoded = [PLAIN.encode(part) for part in parts]
         whole = PLAIN.format(history)
         assert PLAIN.join(encoded) == whole

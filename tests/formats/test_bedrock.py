@@ -7,14 +7,14 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, Request, segments
+from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.bedrock import BedrockFormatter
-from contextc.formats.bedrock.encode import BESIDE, FAILED, STUB, encode_tool
-from contextc.formats.bedrock.media import documents
+from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.bedrock.media import find_documents
 from contextc.messages import (
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Text,
     ToolResult,
@@ -24,7 +24,7 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.pairing import pair
+from contextc.pairing import pair_tool_calls
 from contextc.tools import NativeTool, Tool
 from contextc.wire import convert, fix, lint
 from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
@@ -45,7 +45,7 @@ HISTORY = [
     tool_result("a", "weather", ["sunny", Media(mime_type="image/jpeg", data=b"\xff\xd8")]),
     system("Answer in French."),
     assistant(
-        [Native(provider="anthropic", data={"type": "server_tool_use"}), "Il fait beau."],
+        [ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}), "Il fait beau."],
         reasoning=Reasoning(text="Hm.", signature="s", provider="anthropic"),
     ),
     assistant([Text("  "), Text("À Paris.")]),
@@ -146,7 +146,9 @@ def test_a_whole_request() -> None:
 
 def test_segments_make_the_same_request() -> None:
     """Guarantee 10.1."""
-    encoded = [BEDROCK.encode(segment) for segment in segments(pair(HISTORY, unique_ids=True).messages)]
+    encoded = [
+        BEDROCK.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY, unique_ids=True).messages)
+    ]
     assert BEDROCK.join(encoded) == MESSAGES
 
 
@@ -162,7 +164,7 @@ def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
 
 def test_the_user_speaks_first() -> None:
     """Claude takes it otherwise, others do not."""
-    assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING}]}
+    assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING_TEXT}]}
 
 
 def test_the_arguments_are_boto3s_own() -> None:
@@ -186,7 +188,7 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
     """The service: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
     call = [user("hi"), assistant(tool_calls=[tool_call("a", "look", "{}")]), tool_result("a", "look", "1")]
     body = body_of(*call)
-    assert body["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert body["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
     assert "toolConfig" not in body_of(user("hi"), settings={"toolConfig": {"toolChoice": {"auto": {}}}})
     assert BEDROCK.decode_request(body).tools == ()
     assert "tools" not in convert(body, source="bedrock", target="anthropic")
@@ -198,7 +200,7 @@ def test_results_are_never_empty_where_that_is_refused() -> None:
     wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
     assert wire[2]["content"] == [
         {"toolResult": {"toolUseId": "a", "content": [{"text": ""}]}},
-        {"toolResult": {"toolUseId": "b", "content": [{"text": FAILED}], "status": "error"}},
+        {"toolResult": {"toolUseId": "b", "content": [{"text": EMPTY_ERROR_TEXT}], "status": "error"}},
     ]
     results = [part for message in BEDROCK.decode_request(wire).messages for part in message.tool_results]
     assert [(result.text, result.is_error) for result in results] == [("", False), ("", True)]
@@ -216,7 +218,7 @@ def test_a_document_never_stands_without_a_text() -> None:
     """The service: "A text block must be included when using documents."; ours is not read back as anybody's word."""
     wire = BEDROCK.format([user(document("a.pdf"))])
     assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
-    assert wire[0]["content"][1] == {"text": BESIDE}
+    assert wire[0]["content"][1] == {"text": DOCUMENT_TEXT}
     (message,) = BEDROCK.decode_request(wire).messages
     assert [type(part) for part in message.parts] == [Media]
     assert BEDROCK.format([message]) == wire
@@ -270,14 +272,14 @@ def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_t
         seen.append(BEDROCK.unmarked(compiled.params["messages"]))
         with compiler.attempt(compiled) as attempt:
             attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "ok"}]}}})
-    found = [each["document"]["name"] for message in seen[-1] for each in documents(message["content"])]
+    found = [each["document"]["name"] for message in seen[-1] for each in find_documents(message["content"])]
     assert len(found) == len(set(found)) == 2
     assert all(name.startswith("Report ") for name in found)
     assert lint(seen[-1], format="bedrock") == []
     assert seen[-1][: len(seen[0])] == seen[0]
     store.append("demo", user("And?"))
     fresh = cc.MessageCompiler(store, spec).compile("demo").params["messages"]
-    assert [each["document"]["name"] for message in fresh for each in documents(message["content"])] == found
+    assert [each["document"]["name"] for message in fresh for each in find_documents(message["content"])] == found
 
 
 def test_media_stand_where_bedrock_takes_them() -> None:
@@ -493,7 +495,7 @@ def test_a_compiled_request_without_tools_names_one_as_soon_as_there_are_calls()
     call = assistant(tool_calls=[tool_call("a", "look", "{}")], author="assistant")
     store.extend("demo", [user("Look."), call, tool_result("a", "look", "1")])
     second = compiler.compile("demo")
-    assert second.params["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert second.params["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
     assert json.loads(second.body) == second.params
     assert lint(second.params, format="bedrock") == []
     assert second.manifest.why == "tools changed"

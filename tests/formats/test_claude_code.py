@@ -5,8 +5,8 @@ from hypothesis import given, settings
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, Request, segments
-from contextc.formats.claude_code.decode import PREFIX
+from contextc.formats.base import OPENING_TEXT, Request, split_segments
+from contextc.formats.claude_code.decode import TOOL_PREFIX
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.claude_code_samples import FORM, assistant, outline, result, text, use, user
@@ -89,7 +89,7 @@ def test_what_anthropic_keeps_is_kept_here(history: History) -> None:
     other = cc.AnthropicFormatter(provider=FORM.provider)
     theirs = other.decode_request(other.encode_history(history.messages)).messages
     ours = FORM.decode_request(FORM.encode_history(history.messages)).messages
-    if theirs and theirs[0].text == OPENING:
+    if theirs and theirs[0].text == OPENING_TEXT:
         theirs = theirs[1:]
     assert [_plain(each) for each in outline(list(ours))] == [_plain(each) for each in outline(list(theirs))]
     assert [(call.id, call.arguments, call.raw) for each in ours for call in each.tool_calls] == [
@@ -116,7 +116,7 @@ def test_lines_for_a_session_may_begin_with_a_reply() -> None:
     """Guarantee 9.10: what another provider said meanwhile; the session holds what it answers, so nothing is made
     up.
     """
-    (segment,) = [FORM.encode(each) for each in segments([cc.assistant("Meanwhile."), cc.user("Go on.")])]
+    (segment,) = [FORM.encode(each) for each in split_segments([cc.assistant("Meanwhile."), cc.user("Go on.")])]
     once = FORM.join([segment])
     assert once == [assistant(text("Meanwhile.")), user([text("Go on.")])]
     assert FORM.join([segment], once) == once * 2
@@ -133,7 +133,7 @@ def test_results_of_calls_that_the_session_holds_are_sent() -> None:
 
 def test_our_tools_have_their_own_names_here_and_the_whole_ones_there() -> None:
     """Guarantee 10.4: Claude Code knows them by the server that offers them, and is given back what it said."""
-    lines = [user([text("hi")]), assistant(use("a", PREFIX + "files_x2E_read")), user([result("a")])]
+    lines = [user([text("hi")]), assistant(use("a", TOOL_PREFIX + "files_x2E_read")), user([result("a")])]
     read = FORM.decode_request(lines)
     assert [call.name for call in read.messages[1].tool_calls] == ["files.read"]
     assert read.messages[2].tool_results[0].name == "files.read"

@@ -13,9 +13,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.claude_code import split, transcript_entries
+from contextc.formats.claude_code import split_prompt, transcript_entries
 from tests.formats.claude_code_samples import FORM
-from tests.standin import KEY, Scripted, Standin
+from tests.standin import KEY, FakeVendors, Scripted
 
 sdk = pytest.importorskip("claude_agent_sdk")
 SESSION = "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a"
@@ -54,7 +54,7 @@ class Kept:
         self.entries = [*self.entries, *entries]
 
 
-async def asked(standin: Standin, home: Path, kept: Kept, prompt: list[JSONObject], **env: str) -> list[JSONObject]:
+async def asked(standin: FakeVendors, home: Path, kept: Kept, prompt: list[JSONObject], **env: str) -> list[JSONObject]:
     """What came from the program, without a prompt where there is none."""
     options = sdk.ClaudeAgentOptions(
         model="claude-opus-5-5",
@@ -91,7 +91,7 @@ async def asked(standin: Standin, home: Path, kept: Kept, prompt: list[JSONObjec
     return found
 
 
-def sent(standin: Standin) -> list[JSONObject]:
+def sent(standin: FakeVendors) -> list[JSONObject]:
     """The messages of the last request, without what the program adds: marks for the cache, and its own settings."""
     body = cast(JSONObject, json.loads(standin.records[-1].raw))
     told: list[JSONObject] = []
@@ -108,9 +108,9 @@ def _plain(block: JSONObject) -> JSONObject:
 def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
     """Guarantee 9.10: messages, calls and results, by the program's own import; and its answer is read."""
     lines = FORM.format(TALK)
-    history, prompt = split(lines)
+    history, prompt = split_prompt(lines)
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
-    with Standin(Scripted(["Still raining."])) as standin:
+    with FakeVendors(Scripted(["Still raining."])) as standin:
         events = asyncio.run(asked(standin, tmp_path, kept, prompt))
         assert standin.refused == []
         (opening, *rest) = sent(standin)
@@ -128,13 +128,13 @@ def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
     """Guarantee 9.10: a history that ends with results is gone on from, with words of ours behind them and none
     between.
     """
-    history, prompt = split(FORM.format(TALK[1:7]))
+    history, prompt = split_prompt(FORM.format(TALK[1:7]))
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     interrupted = {
         "CLAUDE_CODE_RESUME_INTERRUPTED_TURN": "1",
         "CLAUDE_CODE_RESUME_PROMPT": "\n".join([block["text"] for block in prompt]),
     }
-    with Standin(Scripted(["It rains."])) as standin:
+    with FakeVendors(Scripted(["It rains."])) as standin:
         asyncio.run(asked(standin, tmp_path, kept, [], **interrupted))
         assert standin.refused == []
         assert sent(standin) == [line["message"] for line in FORM.format(TALK[1:7])]

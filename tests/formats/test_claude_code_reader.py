@@ -6,10 +6,10 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.claude_code.decode import PREFIX
-from contextc.formats.reading import Delta, Reader, note
+from contextc.formats.claude_code.decode import TOOL_PREFIX
+from contextc.formats.reading import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
-from contextc.store.streams import has_run, join, written
+from contextc.store.streams import drop_incomplete_call, join_deltas, may_have_run
 from tests.formats.claude_code_samples import FORM, STREAMS, assistant, outline, result, sample, text, use, user
 
 Substance = tuple[str, str, list[tuple[str, str, JSONObject]], list[tuple[str, str, str, bool]]]
@@ -22,7 +22,7 @@ ANSWER = [
 ]
 
 
-def read(events: Iterable[JSONObject]) -> tuple[Reader, list[Delta]]:
+def read(events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
     reader = FORM.reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
@@ -38,7 +38,7 @@ def substance(parts: Iterable[AnyPart]) -> Substance:
     )
 
 
-def stored(reader: Reader) -> Substance:
+def stored(reader: StreamReader) -> Substance:
     return substance(part for message in reader.messages() for part in message.parts)
 
 
@@ -50,7 +50,7 @@ def event(given: JSONObject, **more: JSON) -> JSONObject:
 def test_what_was_shown_live_is_what_is_stored(name: str) -> None:
     """Guarantee 12.1: calls, results and words, once each, streamed or not."""
     reader, deltas = read(sample(name))
-    assert substance(join(deltas)) == stored(reader)
+    assert substance(join_deltas(deltas)) == stored(reader)
     assert FORM.decode_stream(sample(name)) == reader.message() == reader.messages()[-1]
 
 
@@ -60,7 +60,7 @@ def test_the_same_is_true_wherever_it_breaks_off(name: str) -> None:
     lines = sample(name)
     for number in range(len(lines)):
         reader, deltas = read(lines[:number])
-        assert substance(join(deltas)) == stored(reader)
+        assert substance(join_deltas(deltas)) == stored(reader)
         assert not reader.finished
 
 
@@ -187,7 +187,7 @@ def test_what_subagents_say_is_not_the_answer() -> None:
 
 def test_our_tools_are_shown_by_their_own_names() -> None:
     """Guarantee 10.4: live and stored, in calls and in results; a name is read back once."""
-    name = PREFIX + "_x5F_x2E_"
+    name = TOOL_PREFIX + "_x5F_x2E_"
     reader, deltas = read([assistant(use("a", name)), user([result("a")])])
     assert substance(deltas)[2:] == stored(reader)[2:] == ([("a", "_x2E_", {})], [("a", "_x2E_", "1", False)])
 
@@ -209,7 +209,7 @@ def test_a_result_may_come_before_its_reply_is_over() -> None:
 
 
 def test_notes_of_ours_are_taken_along() -> None:
-    reader, deltas = read([note("went back"), assistant(text("Hello."))])
+    reader, deltas = read([note_event("went back"), assistant(text("Hello."))])
     assert reader.notes == ["went back"]
     assert len(deltas) == 1
 
@@ -222,16 +222,16 @@ def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
     events = [event(begun), event(first), event({"type": "content_block_stop", "index": 0}), event(second)]
     (message,) = read(events)[0].messages()
     assert [call.raw for call in message.tool_calls] == [None, ""]
-    assert [call.id for call in written(message.parts) if isinstance(call, cc.ToolCall)] == ["a"]
-    assert has_run("tool_calls", written(message.parts))
+    assert [call.id for call in drop_incomplete_call(message.parts) if isinstance(call, cc.ToolCall)] == ["a"]
+    assert may_have_run("tool_calls", drop_incomplete_call(message.parts))
     (alone,) = read(events[:2])[0].messages()
-    assert written(alone.parts) == alone.parts
-    assert not has_run("tool_calls", alone.parts)
+    assert drop_incomplete_call(alone.parts) == alone.parts
+    assert not may_have_run("tool_calls", alone.parts)
 
 
 def test_a_call_without_arguments_that_has_ended_says_so_in_its_pieces() -> None:
     """Guarantee 11.10: what is journaled of it tells it from one whose arguments had not come."""
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
     ended: JSONObject = {"type": "content_block_stop", "index": 0}
-    assert not has_run("tool_calls", join(read([event(first)])[1]))
-    assert has_run("tool_calls", join(read([event(first), event(ended)])[1]))
+    assert not may_have_run("tool_calls", join_deltas(read([event(first)])[1]))
+    assert may_have_run("tool_calls", join_deltas(read([event(first), event(ended)])[1]))

@@ -7,8 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING
-from contextc.formats.claude_code import split, transcript_entries
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.claude_code import split_prompt, transcript_entries
 from tests.formats.claude_code_samples import (
     FORM,
     TRANSCRIPTS,
@@ -173,7 +173,7 @@ def test_entries_are_read_as_what_they_were_made_of() -> None:
 def test_a_history_in_a_new_session_begins_with_the_user() -> None:
     """Guarantee 10.4: the API refuses one that does not; what is put before it is not read back."""
     entries = transcript_entries([assistant(text("Hello."))], session=SESSION, cwd="/work")
-    assert [each["message"]["content"] for each in entries] == [[text(OPENING)], [text("Hello.")]]
+    assert [each["message"]["content"] for each in entries] == [[text(OPENING_TEXT)], [text("Hello.")]]
     assert read(entries) == ["assistant: Hello."]
     assert len(transcript_entries([assistant(text("Hello."))], session=SESSION, cwd="/work", after="x")) == 1
 
@@ -212,4 +212,4 @@ def test_what_was_said_is_told_from_what_is_asked(
     lines: list[JSONObject], history: JSON, prompt: list[JSONObject]
 ) -> None:
     """Guarantees 9.4, 9.10: results belong to what was said; in a prompt Claude Code would leave them out."""
-    assert split(lines) == (lines[:history] if isinstance(history, int) else history, prompt)
+    assert split_prompt(lines) == (lines[:history] if isinstance(history, int) else history, prompt)

@@ -12,8 +12,8 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
 from contextc.formats.codex.encode import encode_result
-from contextc.messages import Native
-from contextc.pairing import SAID
+from contextc.messages import ProviderBlock
+from contextc.pairing import SYNTHETIC_RESULTS
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, TURNS, answer, called, lines, ran, said
@@ -128,7 +128,7 @@ def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_
     assert (item["status"], "contentItems" in item) == ("inProgress", False)
     assert problems("codex", [item]) == []
     (_, item) = FORM.format(history)
-    assert (item["status"], item["contentItems"][0]["text"]) == ("failed", SAID["interrupted"])
+    assert (item["status"], item["contentItems"][0]["text"]) == ("failed", SYNTHETIC_RESULTS["interrupted"])
 
 
 def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_calls() -> None:
@@ -294,7 +294,15 @@ def test_the_users_files_and_mentions_stay_what_they_were() -> None:
     item: JSONObject = {"type": "userMessage", "id": "u1", "content": blocks}
     assert back([item]) == [item]
     (message,) = FORM.decode_request([item]).messages
-    assert [type(part) for part in message.parts] == [Native, Native, Native, cc.Media, cc.Media, cc.Media, cc.Text]
+    assert [type(part) for part in message.parts] == [
+        ProviderBlock,
+        ProviderBlock,
+        ProviderBlock,
+        cc.Media,
+        cc.Media,
+        cc.Media,
+        cc.Text,
+    ]
 
 
 def test_arguments_that_are_no_object_are_kept_as_they_were_written() -> None:
@@ -372,7 +380,7 @@ def test_whatever_a_log_holds_comes_back(history: History) -> None:
     items = FORM.format(history.messages)
     assert problems("codex", items) == []
     before, after = essence(paired), essence(FORM.decode_request(items).messages)
-    refusals = [part for message in paired for part in message.parts if isinstance(part, Native)]
+    refusals = [part for message in paired for part in message.parts if isinstance(part, ProviderBlock)]
     for kind, told in before.items():
         assert after[kind] == told or (kind == "words" and refusals and set(told) <= set(after[kind]))
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.codex.history import GO_ON, response_items, split
+from contextc.formats.codex.history import CONTINUE_TEXT, split_prompt, to_response_items
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
@@ -21,7 +21,7 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
         said(f"{SYSTEM_CONTEXT}It is late."),
         {**said("And now?"), "content": [PICTURE, *said("And now?")["content"]]},
     ]
-    history, prompt = split([*before, *after])
+    history, prompt = split_prompt([*before, *after])
     assert history == before
     assert prompt == [
         {"type": "text", "text": f"{SYSTEM_CONTEXT}It is late."},
@@ -32,9 +32,9 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
 
 def test_without_a_word_of_the_user_the_agent_is_told_to_go_on() -> None:
     """Guarantee 9.9: a turn needs a prompt."""
-    assert split([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": GO_ON}])
-    assert split([]) == ([], [{"type": "text", "text": GO_ON}])
-    assert split([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
+    assert split_prompt([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": CONTINUE_TEXT}])
+    assert split_prompt([]) == ([], [{"type": "text", "text": CONTINUE_TEXT}])
+    assert split_prompt([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
 
 
 def test_history_is_imported_as_items_of_the_responses_api() -> None:
@@ -53,7 +53,7 @@ def test_history_is_imported_as_items_of_the_responses_api() -> None:
         {"type": "plan", "id": "p", "text": "Look."},
         answer("Rain."),
     ]
-    assert response_items(items) == [
+    assert to_response_items(items) == [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "It is late."}]},
         {
             "type": "message",
@@ -81,7 +81,7 @@ def test_history_is_imported_as_items_of_the_responses_api() -> None:
 
 def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> None:
     """Guarantee 5.3: the API would refuse every later request."""
-    call, output, words = response_items([called("inProgress"), answer("Anyway.")])
+    call, output, words = to_response_items([called("inProgress"), answer("Anyway.")])
     assert (call["type"], output["type"], words["role"]) == ("function_call", "function_call_output", "assistant")
     assert output["output"].startswith("Interrupted")
 
@@ -89,7 +89,7 @@ def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> Non
 @pytest.mark.parametrize("name", [name for name in SAMPLES if not name.startswith("rollout")])
 def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
     """Guarantee 9.6: a new session gets the whole history."""
-    items = response_items(lines(name))
+    items = to_response_items(lines(name))
     assert cc.lint(items, format="openai_responses") == [] or items == []
 
 
@@ -97,9 +97,9 @@ def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
 @given(history=histories())
 def test_whatever_a_log_holds_can_be_imported(history: History) -> None:
     """Guarantee 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
-    before, prompt = split(FORM.format(history.messages))
+    before, prompt = split_prompt(FORM.format(history.messages))
     assert prompt
-    items = response_items(before)
+    items = to_response_items(before)
     assert cc.lint(items, format="openai_responses") == [] or items == []
     assert all(item.get("type") and isinstance(item.get("content", []), list) for item in items)
     calls = [call for message in history.messages for call in message.tool_calls]

@@ -7,17 +7,17 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.codex.kinds import CALLS
-from contextc.formats.reading import Delta, Reader, note
+from contextc.formats.codex.kinds import CALL_TYPES
+from contextc.formats.reading import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
-from contextc.store.streams import join
+from contextc.store.streams import join_deltas
 from tests.formats.codex_samples import FORM, TURNS, answer, called, lines, said
 
 SHOWN_AND_TAKEN_BACK = "retry"
 """Where Codex asked its model again: what was shown of the first answer is in no thread."""
 
 
-def read(events: Iterable[JSONObject]) -> tuple[Reader, list[Delta]]:
+def read(events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
     reader = FORM.reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
@@ -35,7 +35,7 @@ def substance(
     )
 
 
-def parts_of(reader: Reader) -> list[AnyPart]:
+def parts_of(reader: StreamReader) -> list[AnyPart]:
     return [part for message in reader.messages() for part in message.parts]
 
 
@@ -62,7 +62,7 @@ def test_what_was_shown_live_is_what_is_stored_wherever_it_breaks_off(name: str)
     events = lines(name)
     for end in range(len(events) + 1):
         reader, deltas = read(events[:end])
-        assert substance(join(deltas)) == substance(parts_of(reader))
+        assert substance(join_deltas(deltas)) == substance(parts_of(reader))
         assert reader.message() == FORM.decode_stream(events[:end])
         assert reader.messages()[-1].role in ("assistant", "tool")
 
@@ -242,7 +242,7 @@ def test_thoughts_in_the_models_own_words_are_shown_where_there_is_no_summary() 
 
 def test_notes_of_ours_are_no_events_of_codex() -> None:
     """An endpoint may say something of its own among them."""
-    reader, deltas = read([note("brought back"), completed(answer("Hi.")), ended()])
+    reader, deltas = read([note_event("brought back"), completed(answer("Hi.")), ended()])
     assert (reader.notes, len(deltas), reader.finished) == (["brought back"], 1, True)
 
 
@@ -275,4 +275,6 @@ def test_every_delta_of_a_call_comes_before_its_result() -> None:
         for before, after in pairwise(seen):
             if isinstance(after, cc.ToolResult):
                 assert isinstance(before, cc.ToolResult) or before.id == after.call_id
-    assert {"webSearch", "imageGeneration", "functionCallOutput"} == {name for name, kind in CALLS.items() if kind.late}
+    assert {"webSearch", "imageGeneration", "functionCallOutput"} == {
+        name for name, kind in CALL_TYPES.items() if kind.late
+    }

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.pairing import SAID
+from contextc.pairing import SYNTHETIC_RESULTS
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
 from tests.formats.known import problems
 
@@ -117,7 +117,7 @@ def test_a_call_that_still_runs_though_the_thread_has_gone_on_is_named_and_answe
     assert (fixed[0]["status"], fixed[0]["type"]) == ("failed", item["type"])
     assert problems("codex", fixed) == []
     (_, answered, _) = FORM.decode_request(fixed).messages
-    assert answered.tool_results[0].text in (SAID["interrupted"], "failed")
+    assert answered.tool_results[0].text in (SYNTHETIC_RESULTS["interrupted"], "failed")
 
 
 def test_a_call_that_runs_at_the_end_or_beside_others_is_sound() -> None:

@@ -12,7 +12,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.messages import Message
-from contextc.pairing import pair
+from contextc.pairing import pair_tool_calls
 from tests.conftest import some
 from tests.formats.known import known, problems
 from tests.formats.traffic import accepted, transcripts
@@ -37,7 +37,7 @@ def messages_of(name: str, body: Body) -> list[Message]:
     form = formatter(name)
     request = form.decode_request({form.messages_key: body} if isinstance(body, list) else body)
     system = [request.system] if request.system else []
-    return [*system, *pair(form.held(request), strays_as_text=True).messages]
+    return [*system, *pair_tool_calls(form.held(request), strays_as_text=True).messages]
 
 
 def essence(name: str, body: Body, *, flags: bool) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Request
-from contextc.pairing import SAID
+from contextc.pairing import SYNTHETIC_RESULTS
 from tests.formats.field import (
     LOOK,
     call,
@@ -58,7 +58,7 @@ def test_a_cut_takes_out_the_half_it_left_and_nothing_else(name: str) -> None:
         "Both at once.",
         "call a",
         "call b",
-        f"result a: {SAID['interrupted']}",
+        f"result a: {SYNTHETIC_RESULTS['interrupted']}",
         "result b: 2",
     ]
 
@@ -142,7 +142,7 @@ def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> No
     dangling: JSONObject = {"type": "function_call", "call_id": "b", "name": "look", "arguments": "{}"}
     body: JSONObject = {"previous_response_id": "resp_1", "input": [output, dangling]}
     assert codes("openai_responses", body) == ["OAR004"]
-    made_up = {"type": "function_call_output", "call_id": "b", "output": SAID["interrupted"]}
+    made_up = {"type": "function_call_output", "call_id": "b", "output": SYNTHETIC_RESULTS["interrupted"]}
     fixed, _ = cc.fix(body, format="openai_responses")
     assert fixed == {**body, "input": [output, dangling, made_up]}
     assert cc.lint(fixed, format="openai_responses") == []
@@ -214,7 +214,7 @@ def test_a_dead_call_and_a_late_result_hinder_nothing(name: str) -> None:
     assert outline(name, sent(name, history)) == [
         "hi",
         "call dead",
-        f"result dead: {SAID['interrupted']}",
+        f"result dead: {SYNTHETIC_RESULTS['interrupted']}",
         "go on",
         "call late",
         "result late: print(1)",

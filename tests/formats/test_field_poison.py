@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
-from contextc.pairing import SAID
+from contextc.pairing import SYNTHETIC_RESULTS
 from tests.formats.field import IN_TWO, USE, call, codes, every_format, outline, result, sent, sound
 from tests.formats.known import PARTIAL, having, known
 
@@ -20,7 +20,7 @@ def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
     history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")])]
     for later in ([], [cc.user("?")], [cc.user("?"), cc.assistant("Yes."), cc.user("!")]):
         wire = sent(name, [*history, *later])
-        assert outline(name, wire)[:4] == ["hi", "Hm.", "call a", f"result a: {SAID['interrupted']}"]
+        assert outline(name, wire)[:4] == ["hi", "Hm.", "call a", f"result a: {SYNTHETIC_RESULTS['interrupted']}"]
 
 
 @every_format
@@ -37,7 +37,7 @@ def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: st
     if known(name).MALFORMED:
         assert known(name).MALFORMED in (piece.wire, piece.wire.get("function_call"))
     assert known(name).arguments(piece.wire) in (PARTIAL, {"malformed_arguments": PARTIAL})
-    said = SAID["cancelled" if reply.status == "cancelled" else "interrupted"]
+    said = SYNTHETIC_RESULTS["cancelled" if reply.status == "cancelled" else "interrupted"]
     assert outline(name, wire) == ["hi", "call a", f"result a: {said}", "go on"]
 
 
@@ -60,7 +60,12 @@ def test_a_result_whose_approved_call_was_never_stored_is_left_out_alone(name: s
     """openai-agents-python#4827; Guarantee 5.3: and if the call is stored after it, that is the call's own fate."""
     assert outline(name, sent(name, [cc.user("hi"), result("a"), cc.user("and?")])) == ["hi", "and?"]
     history = [cc.user("hi"), result("a"), cc.assistant(tool_calls=[call("a")]), cc.user("and?")]
-    assert outline(name, sent(name, history)) == ["hi", "call a", f"result a: {SAID['interrupted']}", "and?"]
+    assert outline(name, sent(name, history)) == [
+        "hi",
+        "call a",
+        f"result a: {SYNTHETIC_RESULTS['interrupted']}",
+        "and?",
+    ]
 
 
 ASKED: JSONObject = {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"}
@@ -92,7 +97,7 @@ def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: s
     """vercel/ai#18451, #14349; Guarantee 5.3: an approval nobody gave, a call without `input`."""
     history = formatter("vercel").decode_request({"messages": interface(state, **fields)}).messages
     found = [line for line in outline(name, sent(name, history)) if not line.startswith("[vercel ")]
-    assert found == ["hi", "call a", f"result a: {SAID['interrupted']}", "never mind"]
+    assert found == ["hi", "call a", f"result a: {SYNTHETIC_RESULTS['interrupted']}", "never mind"]
 
 
 def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
@@ -103,7 +108,7 @@ def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
         {"role": "user", "content": "never mind"},
     ]
     assert codes("vercel", broken) == ["VER011"]
-    output = {"type": "error-text", "value": SAID["interrupted"]}
+    output = {"type": "error-text", "value": SYNTHETIC_RESULTS["interrupted"]}
     made_up = {"type": "tool-result", "toolCallId": "a", "toolName": "look", "output": output}
     fixed, _ = cc.fix(broken, format="vercel")
     assert fixed == [*broken[:2], {"role": "tool", "content": [made_up]}, broken[2]]

@@ -10,7 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Request
-from contextc.formats.gemini.encode import STAND_IN
+from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
 from tests.formats.field import NAMES, USE, call, codes, outline, result, sent, sound
 from tests.formats.known import having
 
@@ -188,7 +188,7 @@ def test_a_call_that_lost_its_signature_is_named_and_healed() -> None:
     }
     assert codes("gemini", body) == ["GEM012"]
     fixed, _ = cc.fix(body, format="gemini")
-    assert fixed["contents"][1] == {"role": "model", "parts": [{**bare, "thoughtSignature": STAND_IN}]}
+    assert fixed["contents"][1] == {"role": "model", "parts": [{**bare, "thoughtSignature": PLACEHOLDER_SIGNATURE}]}
     assert cc.lint(fixed, format="gemini") == []
 
 
@@ -251,7 +251,7 @@ def test_the_same_format_at_another_provider_is_another_provider() -> None:
     plain = {key: value for key, value in FUNCTION_CALL.items() if key not in ("id", "status")}
     assert elsewhere[1] == plain
     elsewhere = cc.GeminiFormatter(provider="elsewhere").format([cc.user("hi"), gemini, *rest])
-    assert elsewhere[1]["parts"] == [{**SIGNED_CALL, "thoughtSignature": STAND_IN}]
+    assert elsewhere[1]["parts"] == [{**SIGNED_CALL, "thoughtSignature": PLACEHOLDER_SIGNATURE}]
 
 
 def test_a_tail_that_gave_up_its_reasoning_is_otherwise_what_it_was() -> None:

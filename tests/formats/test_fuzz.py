@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names
-from contextc.transfer.opening import format_of, opened
+from contextc.transfer.opening import detect_format, open_text
 from contextc.wire.files import read_requests
 from tests.stress.fuzz_formats import Case, failures, fuzz, samples
 
@@ -64,7 +64,7 @@ def test_what_json_cannot_hold_is_refused_by_all_three(value: JSON) -> None:
         lambda: cc.lint(body, format="openai_chat"),
         lambda: cc.fix(body, format="openai_chat"),
         lambda: cc.convert(body, source="openai_chat", target="anthropic"),
-        lambda: format_of(body),
+        lambda: detect_format(body),
     ):
         with pytest.raises(cc.InvalidRequest) as caught:
             work()
@@ -105,7 +105,7 @@ def test_text_that_holds_no_request_is_refused(text: str) -> None:
     with pytest.raises(cc.InvalidRequest):
         read_requests(text.encode())
     with pytest.raises(cc.InvalidRequest):
-        opened(text)
+        open_text(text)
 
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:

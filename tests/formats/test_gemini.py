@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, Request, segments
+from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.gemini import GeminiFormatter
-from contextc.formats.gemini.encode import STAND_IN
+from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
 from contextc.messages import (
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Text,
     ToolCall,
@@ -24,7 +24,7 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.pairing import pair
+from contextc.pairing import pair_tool_calls
 from contextc.tools import NativeTool, Tool
 from tests.formats.traffic import accepted, events, normal
 
@@ -42,7 +42,7 @@ HISTORY = [
     tool_result("a", "weather", "sunny"),
     system("Answer in French."),
     assistant(
-        [Native(provider="anthropic", data={"type": "server_tool_use"}), "Il fait beau."],
+        [ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}), "Il fait beau."],
         reasoning=Reasoning(text="Hm.", signature="s", provider="anthropic"),
     ),
     assistant([Text("  "), Text("À Paris.")]),
@@ -61,7 +61,7 @@ CONTENTS: list[JSONObject] = [
             {"text": "I will look."},
             {
                 "functionCall": {"id": "a", "name": "weather", "args": {"city": "Paris"}},
-                "thoughtSignature": STAND_IN,
+                "thoughtSignature": PLACEHOLDER_SIGNATURE,
             },
             {"functionCall": {"id": "b", "name": "weather", "args": {"malformed_arguments": "{city: Rome"}}},
         ],
@@ -133,7 +133,7 @@ def test_whole_body_of_a_request_with_everything_in_it() -> None:
 
 def test_segment_by_segment_is_the_same_as_the_whole() -> None:
     """Guarantee 10.1: a sealed segment never changes, however the request around it grows."""
-    sealed = [GOOGLE.encode(segment) for segment in segments(pair(HISTORY).messages)]
+    sealed = [GOOGLE.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY).messages)]
     before = json.dumps([segment.messages for segment in sealed])
     assert GOOGLE.join(sealed) == GOOGLE.format(HISTORY) == CONTENTS
     assert json.dumps([segment.messages for segment in sealed]) == before
@@ -151,7 +151,7 @@ def test_results_stand_alone_even_after_a_reply_that_says_nothing() -> None:
 
 def test_notes_say_what_could_not_be_said() -> None:
     """Guarantee 10.3: what was left out, described or tagged is reported, not hidden."""
-    notes = [note for part in segments(pair(HISTORY).messages) for note in GOOGLE.encode(part).notes]
+    notes = [note for part in split_segments(pair_tool_calls(HISTORY).messages) for note in GOOGLE.encode(part).notes]
     assert [(note.done, note.text) for note in notes] == [
         ("made up", "a signature for the call of weather, which came from elsewhere"),
         ("changed", "the malformed arguments of weather, into an object that holds their text"),
@@ -164,7 +164,7 @@ def test_notes_say_what_could_not_be_said() -> None:
 def test_history_that_begins_with_the_model_gets_an_opening() -> None:
     """Guarantee 10.4: a call must come after a user content, so a user content comes first."""
     assert GOOGLE.format([assistant("Hello!"), user("Hi.")]) == [
-        {"role": "user", "parts": [{"text": OPENING}]},
+        {"role": "user", "parts": [{"text": OPENING_TEXT}]},
         {"role": "model", "parts": [{"text": "Hello!"}]},
         {"role": "user", "parts": [{"text": "Hi."}]},
     ]
@@ -324,7 +324,7 @@ def test_parts_of_a_body_become_ours() -> None:
     """
     thoughts = GOOGLE.decode_request(BODIES["parts only Google understands"]).messages[1].parts
     assert thoughts[0] == Reasoning(text="hm", signature="c2ln", provider="google")
-    assert all(isinstance(part, Native) for part in thoughts[1:4])
+    assert all(isinstance(part, ProviderBlock) for part in thoughts[1:4])
     assert thoughts[4] == Text("", extra={"google": {"text": "", "thoughtSignature": "c2ln"}})
     first, _, file = GOOGLE.decode_request(BODIES["the other spelling"]).messages[0].parts
     assert isinstance(first, Media)

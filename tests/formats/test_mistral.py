@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING, Request, segments
+from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.mistral import MistralFormatter
 from tests.formats.known import problems
 from tests.formats.known.mistral import ID, OLDER, objection
@@ -106,7 +106,7 @@ def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
     history = [cc.user("Count."), cc.assistant("One, ")]
     first = MISTRAL.format(history)
     assert first[-1] == {"role": "assistant", "content": "One, ", "prefix": True}
-    later = [MISTRAL.encode(segment) for segment in segments([cc.user("go on")])]
+    later = [MISTRAL.encode(segment) for segment in split_segments([cc.user("go on")])]
     assert MISTRAL.join(later, first) == [*first[:-1], {"role": "assistant", "content": "One, "}, *later[0].messages]
     assert MISTRAL.decode_request(first).messages == tuple(history)
 
@@ -130,7 +130,7 @@ def test_a_conversation_does_not_begin_with_the_assistant() -> None:
     a system message may begin."""
     reply = cc.assistant("Hello!")
     written = MISTRAL.write(Request(messages=(reply, cc.user("hi"))))
-    assert written.body["messages"][0] == {"role": "user", "content": OPENING}
+    assert written.body["messages"][0] == {"role": "user", "content": OPENING_TEXT}
     assert [note.done for note in written.notes] == ["made up"]
     assert MISTRAL.decode_request(written.body).messages == (reply, cc.user("hi"))
     leading = MISTRAL.write(Request(messages=(cc.system("Be brief."), reply, cc.user("hi"))))

@@ -13,8 +13,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
-from contextc.formats.checking import Path, Piece, Sketch, Turn
-from contextc.pairing import pair
+from contextc.formats.checking import JSONPath, ParsedRequest, RequestMessage, RequestPart
+from contextc.pairing import pair_tool_calls
 from tests.conftest import some
 from tests.formats.known import having, known
 from tests.formats.traffic import accepted, transcripts
@@ -31,22 +31,22 @@ class Case(NamedTuple):
         return formatter(self.format).messages_key
 
     @property
-    def sketch(self) -> Sketch:
+    def sketch(self) -> ParsedRequest:
         return formatter(self.format).rules.read(self.body)
 
     def copy(self) -> "Case":
         return Case(self.format, json.loads(json.dumps(self.body)))
 
-    def at(self, path: Path) -> JSON:
+    def at(self, path: JSONPath) -> JSON:
         found: JSON = self.body
         for step in path:
             found = found[step]
         return found
 
-    def holder(self, path: Path) -> list[JSON]:
+    def holder(self, path: JSONPath) -> list[JSON]:
         return cast(list[JSON], self.at(path[:-1]))
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: JSONPath) -> None:
         """Take a piece out, and its message where nothing else is in it."""
         messages, holder = cast(list[JSONObject], self.body[self.key]), self.holder(path)
         del holder[cast(int, path[-1])]
@@ -62,7 +62,7 @@ class Case(NamedTuple):
         return {each.code for each in cc.lint(self.body, format=self.format)}
 
 
-def pieces(case: Case, kind: str) -> Iterator[tuple[int, Turn, Piece]]:
+def pieces(case: Case, kind: str) -> Iterator[tuple[int, RequestMessage, RequestPart]]:
     for index, turn in enumerate(case.sketch.turns):
         for piece in turn.pieces:
             if piece.kind == kind and isinstance(piece.path[-1], int):
@@ -248,7 +248,7 @@ def test_a_cut_at_any_place_is_flagged_if_and_only_if_it_splits_something(format
             for part in (messages[place:], messages[:place]):
                 cut = Case(format, {**case.body, case.key: part})
                 request = form.decode_request(cut.body)
-                if [each for each in pair(form.held(request)).repairs if each.kind != "moved"]:
+                if [each for each in pair_tool_calls(form.held(request)).repairs if each.kind != "moved"]:
                     assert cut.codes(), json.dumps(part)[:2000]
                 if cut.codes():
                     check(cut)

@@ -10,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
-from contextc.formats.settings import Output, Settings
-from contextc.store.streams import join
+from contextc.formats.settings import OutputFormat, RequestSettings
+from contextc.store.streams import join_deltas
 from tests.formats.known import problems
 
 OLLAMA = cc.OllamaFormatter()
@@ -264,7 +264,7 @@ def test_what_is_shown_while_it_comes_is_what_is_kept(events: list[JSONObject]) 
     reader = OLLAMA.reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     message = OLLAMA.decode_stream(events)
-    shown, kept = join(deltas), message.parts
+    shown, kept = join_deltas(deltas), message.parts
     assert "".join(part.text for part in shown if isinstance(part, cc.Text)) == message.text
     thoughts = [[part.text for part in each if isinstance(part, cc.Reasoning)] for each in (shown, kept)]
     assert "".join(thoughts[0]) == "".join(thoughts[1])
@@ -282,14 +282,14 @@ def test_a_stream_that_was_cut_off_does_not_say_that_it_is_done() -> None:
     assert (broken.text, broken.finish, broken.error) == ("Hel", "error", "runner process has terminated")
 
 
-WORDS: list[tuple[Settings, JSONObject]] = [
-    (Settings(effort="none"), {"think": False}),
-    (Settings(effort="medium"), {"think": True}),
-    (Settings(model="gpt-oss:20b", effort="xhigh"), {"model": "gpt-oss:20b", "think": "high"}),
-    (Settings(output=Output()), {"format": "json"}),
-    (Settings(output=Output(schema={"type": "object"})), {"format": {"type": "object"}}),
+WORDS: list[tuple[RequestSettings, JSONObject]] = [
+    (RequestSettings(effort="none"), {"think": False}),
+    (RequestSettings(effort="medium"), {"think": True}),
+    (RequestSettings(model="gpt-oss:20b", effort="xhigh"), {"model": "gpt-oss:20b", "think": "high"}),
+    (RequestSettings(output=OutputFormat()), {"format": "json"}),
+    (RequestSettings(output=OutputFormat(schema={"type": "object"})), {"format": {"type": "object"}}),
     (
-        Settings(max_output_tokens=9, temperature=0.5, top_p=0.9, top_k=5, seed=7, stop=["END"], stream=False),
+        RequestSettings(max_output_tokens=9, temperature=0.5, top_p=0.9, top_k=5, seed=7, stop=["END"], stream=False),
         {
             "stream": False,
             "options": {"num_predict": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "seed": 7, "stop": ["END"]},
@@ -299,7 +299,7 @@ WORDS: list[tuple[Settings, JSONObject]] = [
 
 
 @pytest.mark.parametrize(("settings", "body"), WORDS, ids=[str(body)[:40] for _, body in WORDS])
-def test_settings_in_its_own_words(settings: Settings, body: JSONObject) -> None:
+def test_settings_in_its_own_words(settings: RequestSettings, body: JSONObject) -> None:
     """Guarantee 10.1."""
     assert OLLAMA.settings.write(settings).body == body
     read = OLLAMA.settings.read(body)
@@ -385,7 +385,7 @@ def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
         "messages": [{"role": "user", "content": "hi"}],
         "options": {"num_predict": limit},
     }
-    assert OLLAMA.settings.read({"options": {"num_predict": limit, "top_k": 5}}) == (Settings(top_k=5), [])
+    assert OLLAMA.settings.read({"options": {"num_predict": limit, "top_k": 5}}) == (RequestSettings(top_k=5), [])
     assert "max_tokens" not in cc.convert(body, source="ollama", target="mistral")
     assert str(limit) not in str(cc.convert(body, source="ollama", target="openai_chat"))
 

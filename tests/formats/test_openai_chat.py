@@ -7,8 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import segments
-from contextc.pairing import pair
+from contextc.formats.base import split_segments
+from contextc.pairing import pair_tool_calls
 from tests.formats.traffic import Exchange, accepted, events, normal
 
 CHAT = cc.OpenAIFormatter()
@@ -101,7 +101,7 @@ def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
     for number in range(10):
         asked = cc.tool_call(f"c{number}", "f", {"n": number})
         history += [cc.user("q"), cc.assistant(tool_calls=[asked]), cc.tool_result(asked.id, "f", None)]
-        parts = segments(pair(history).messages)
+        parts = split_segments(pair_tool_calls(history).messages)
         assert CHAT.join(CHAT.encode(part) for part in parts) == CHAT.format(history)
 
 

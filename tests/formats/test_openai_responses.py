@@ -5,7 +5,7 @@ from typing import cast
 
 from contextc import (
     Media,
-    Native,
+    ProviderBlock,
     Reasoning,
     Text,
     ToolResult,
@@ -16,10 +16,10 @@ from contextc import (
     user,
 )
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Note, Request, segments
+from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.pairing import pair
+from contextc.pairing import pair_tool_calls
 from contextc.tools import NativeTool, Tool
 from tests.formats.traffic import accepted
 
@@ -135,7 +135,7 @@ def test_a_history_with_everything_becomes_one_list_of_items() -> None:
         tool_result("b", "list", "no such folder", is_error=True),
         tool_result("a", "read", [Text("a picture"), Media(mime_type="image/png", data=PNG)]),
         system("Memory is low."),
-        user([Text("thanks"), Native(provider="anthropic", data={"type": "server_tool_use"}), Text(" ")]),
+        user([Text("thanks"), ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}), Text(" ")]),
     ]
     request = Request(
         messages=tuple(history),
@@ -214,8 +214,8 @@ def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot()
         },
     )
     assert encoded.notes == (
-        Note("described", "document of type application/pdf"),
-        Note("described", "audio of type audio/wav"),
+        ConversionNote("described", "document of type application/pdf"),
+        ConversionNote("described", "audio of type audio/wav"),
     )
 
 
@@ -233,13 +233,13 @@ def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
         },
         call("a", "read", "{}"),
     )
-    assert encoded.notes == (Note("left out", "reasoning of anthropic"),)
+    assert encoded.notes == (ConversionNote("left out", "reasoning of anthropic"),)
 
 
 def test_reasoning_that_lost_the_item_it_led_to_is_left_out() -> None:
     """Guarantee 10.4: the API refuses it, at the end of a reply and before a text that is not its own item."""
     own = Reasoning(data="gAAA", id="rs_1", provider="openai")
-    lost = (Note("left out", "reasoning without the item it led to"),)
+    lost = (ConversionNote("left out", "reasoning without the item it led to"),)
     alone, before_text = RESPONSES.encode([assistant([own])]), RESPONSES.encode([assistant([own, Text("42")])])
     assert (alone.messages, alone.notes) == ((), lost)
     assert (before_text.messages, before_text.notes) == (({"role": "assistant", "content": "42"},), lost)
@@ -256,7 +256,7 @@ def test_segment_by_segment_is_the_same_as_the_whole() -> None:
         assistant("d"),
         user("e"),
     ]
-    sealed = [RESPONSES.encode(each) for each in segments(pair(history).messages)]
+    sealed = [RESPONSES.encode(each) for each in split_segments(pair_tool_calls(history).messages)]
     assert RESPONSES.join(sealed) == RESPONSES.encode_history(history)
 
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, note, settings
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
-from contextc.formats.base import Formatter, Request, segments
-from contextc.formats.checking import Piece
+from contextc.formats.base import Formatter, Request, split_segments
+from contextc.formats.checking import RequestPart
 from tests.conftest import often
 from tests.formats.histories import TOOLS, History, histories, marks
 from tests.formats.known import having, known, problems
@@ -70,7 +70,7 @@ def words(messages: Sequence[cc.Message]) -> list[str]:
     return [mark for part in parts for mark in marks(part.text, "tr")]
 
 
-def pieces(made: Sent, kind: str) -> list[Piece]:
+def pieces(made: Sent, kind: str) -> list[RequestPart]:
     return [piece for turn in made.form.rules.read(made.messages).turns for piece in turn.pieces if piece.kind == kind]
 
 
@@ -137,7 +137,7 @@ def keeps_reasoning_apart(made: Sent) -> None:
 
 def is_encoded_segment_by_segment(made: Sent) -> None:
     """Guarantee 10.1: encoding as it grew equals encoding at once, and no segment is changed by joining it."""
-    encoded = [made.form.encode(segment) for segment in segments(made.paired)]
+    encoded = [made.form.encode(segment) for segment in split_segments(made.paired)]
     before = text_of([each.messages for each in encoded])
     assert made.form.join(encoded) == made.messages
     assert text_of([each.messages for each in encoded]) == before

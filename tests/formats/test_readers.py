@@ -8,9 +8,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter as named
 from contextc.formats.base import Formatter
-from contextc.formats.reading import Delta, Reader
+from contextc.formats.reading import Delta, StreamReader
 from contextc.messages import AnyPart
-from contextc.store.streams import join
+from contextc.store.streams import join_deltas
 from tests.formats import traffic
 from tests.formats.known import having, known
 from tests.formats.test_streams import END, chunk, piece
@@ -22,7 +22,7 @@ STREAMS = [(named(api), known(api).events(given.reply)) for api, given in EXCHAN
 REPLIES = [(named(api), given.reply) for api, given in EXCHANGES if not isinstance(given.reply, str)]
 
 
-def read(formatter: Formatter, events: Iterable[JSONObject]) -> tuple[Reader, list[Delta]]:
+def read(formatter: Formatter, events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
     reader = formatter.reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
@@ -46,7 +46,7 @@ def test_there_are_recorded_streams_of_every_format() -> None:
 def test_what_was_shown_live_is_what_is_stored(formatter: Formatter, events: list[JSONObject]) -> None:
     """Guarantee 12.1: a page that followed the deltas and one that loads the message show the same."""
     reader, deltas = read(formatter, events)
-    assert substance(join(deltas)) == substance(reader.message().parts)
+    assert substance(join_deltas(deltas)) == substance(reader.message().parts)
     assert reader.message() == formatter.decode_stream(events)
     assert reader.finished
     assert reader.error is None
@@ -57,14 +57,14 @@ def test_the_same_is_true_wherever_it_breaks_off(formatter: Formatter, events: l
     """Guarantee 11.10: partial text is kept, and it is what was seen."""
     for number in range(0, len(events), max(1, len(events) // 12)):
         reader, deltas = read(formatter, events[:number])
-        assert substance(join(deltas)) == substance(reader.message().parts)
+        assert substance(join_deltas(deltas)) == substance(reader.message().parts)
 
 
 @pytest.mark.parametrize(("formatter", "reply"), REPLIES)
 def test_a_whole_reply_is_read_like_a_stream_of_one(formatter: Formatter, reply: JSONObject) -> None:
     """Some servers do not stream, though they were asked to."""
     reader, deltas = read(formatter, [reply])
-    assert substance(join(deltas)) == substance(reader.message().parts)
+    assert substance(join_deltas(deltas)) == substance(reader.message().parts)
     assert substance(reader.message().parts) == substance(formatter.decode_reply(reply).parts)
     assert reader.finished
 
@@ -84,7 +84,7 @@ def test_calls_are_shown_live_however_they_were_cut(pieces: list[JSONObject]) ->
     """Guarantee 12.1: a piece belongs to the call it belongs to in the message."""
     reader, deltas = read(CHAT, [*(chunk(tool_calls=[each]) for each in pieces), END])
     expected: list[tuple[str, str, JSONObject, bool]] = [("a", "f", {"x": 1}, False), ("b", "g", {}, False)]
-    assert substance(join(deltas))[2] == substance(reader.message().parts)[2] == expected
+    assert substance(join_deltas(deltas))[2] == substance(reader.message().parts)[2] == expected
 
 
 def test_a_call_is_known_before_its_arguments_come() -> None:
@@ -113,7 +113,7 @@ def test_a_signature_ends_its_thinking() -> None:
         ),
     ]
     _, deltas = read(ANTHROPIC, events)
-    assert join(deltas) == tuple(
+    assert join_deltas(deltas) == tuple(
         cc.Reasoning(text=text, signature=f"signed {text}", provider="anthropic", model="claude-opus-5-5")
         for text in ("One", "Two")
     )
@@ -132,8 +132,8 @@ def test_items_that_come_whole_are_shown_when_they_come() -> None:
         {"type": "response.completed", "response": {"status": "completed", "output": [thought, call, said]}},
     ]
     reader, deltas = read(RESPONSES, events)
-    assert substance(join(deltas)) == ("Hello", "One\n\nTwo", [("c", "f", {"x": 1}, False)])
-    assert substance(join(deltas)) == substance(reader.message().parts)
+    assert substance(join_deltas(deltas)) == ("Hello", "One\n\nTwo", [("c", "f", {"x": 1}, False)])
+    assert substance(join_deltas(deltas)) == substance(reader.message().parts)
 
 
 def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:

@@ -10,8 +10,8 @@ from contextc._json import JSONObject
 from contextc.formats.base import Request
 from contextc.formats.openai_chat.decode import gather
 from contextc.formats.reading import Delta
-from contextc.ledger.render import has_reasoning
-from contextc.store.streams import join
+from contextc.ledger.render import has_signed_reasoning
+from contextc.store.streams import join_deltas
 from tests.formats.traffic import Exchange, accepted
 
 ROUTER = cc.OpenAIFormatter(provider="openrouter")
@@ -78,7 +78,7 @@ def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
     thought = message.parts[0]
     assert isinstance(thought, cc.Reasoning)
     assert (thought.text, thought.signature, thought.model) == ("Let me look.", "c2ln", CLAUDE)
-    assert has_reasoning(message, "openrouter")
+    assert has_signed_reasoning(message, "openrouter")
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me look."]
 
 
@@ -116,7 +116,10 @@ def test_pieces_of_a_stream_become_the_block_that_was_signed() -> None:
     assert back(message)["reasoning_details"] == [{name: each for name, each in SIGNED.items() if each is not None}]
     reader = ROUTER.reader()
     shown: list[Delta] = [delta for event in streamed for delta in reader.read(event)]
-    assert join(shown) == (cc.Reasoning(text="Let me look.", provider="openrouter", model=CLAUDE), cc.Text("Here."))
+    assert join_deltas(shown) == (
+        cc.Reasoning(text="Let me look.", provider="openrouter", model=CLAUDE),
+        cc.Text("Here."),
+    )
 
 
 @pytest.mark.parametrize(

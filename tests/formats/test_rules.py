@@ -14,7 +14,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.formats.checking import Rule
-from contextc.formats.pages import rules_page
+from contextc.formats.pages import render_rules
 from tests.conftest import often
 from tests.formats.traffic import accepted
 
@@ -133,7 +133,7 @@ def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
 def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
     """Guarantee 10.6: `make rules` writes it."""
     page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
-    assert page.read_text() == rules_page()
+    assert page.read_text() == render_rules()
 
 
 HI: JSONObject = {"role": "user", "content": "hi"}

@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock.encode import BESIDE, FAILED, STUB, encode_tool
+from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
 from contextc.wire import fix, lint
 
 ASK: JSONObject = {"role": "user", "content": [{"text": "What is in a.py?"}]}
@@ -120,7 +120,7 @@ def test_a_document_beside_a_blank_text_stands_alone() -> None:
     body = [user(BLANK, DOCUMENT)]
     assert codes(body) == ["BED004", "BED019"]
     fixed, _ = fix(body, format="bedrock")
-    assert fixed == [user(DOCUMENT, {"text": BESIDE})]
+    assert fixed == [user(DOCUMENT, {"text": DOCUMENT_TEXT})]
 
 
 def test_tools_must_be_there_where_calls_are() -> None:
@@ -132,7 +132,7 @@ def test_tools_must_be_there_where_calls_are() -> None:
         "The toolConfig field must be defined when using toolUse and toolResult content blocks."
     ]
     fixed, _ = fix({"messages": messages}, format="bedrock")
-    assert fixed["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert fixed["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_unsigned_reasoning_is_refused_where_it_is_certainly_claudes() -> None:
 
 def test_an_error_without_words_gets_some() -> None:
     fixed, repairs = fix([ASK, model(call()), user(result({"text": ""}, status="error"))], format="bedrock")
-    assert fixed[2]["content"] == [result({"text": FAILED}, status="error")]
+    assert fixed[2]["content"] == [result({"text": EMPTY_ERROR_TEXT}, status="error")]
     assert [repair.code for repair in repairs] == ["BED017"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.mistral.mends import OPENAIS, OTHERS
+from contextc.formats.mistral.mends import OPENAI_SETTINGS, OTHER_API_SETTINGS
 from tests.conftest import often
 from tests.formats.known import problems
 from tests.formats.known.mistral import ID
@@ -282,4 +282,4 @@ def test_no_setting_of_mistrals_types_is_taken_for_anothers() -> None:
 
     known = {*ChatCompletionRequest.model_fields, *ChatCompletionStreamRequest.model_fields}
     assert "reasoning_effort" in known
-    assert known.isdisjoint((*OPENAIS, *OTHERS))
+    assert known.isdisjoint((*OPENAI_SETTINGS, *OTHER_API_SETTINGS))

@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_responses.rules import BOOK
+from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.sketch import ITEMS
 from contextc.wire import fix
 from tests.formats.traffic import FILES
@@ -41,7 +41,7 @@ def output(call_id: str = "a", content: JSON = "1") -> JSONObject:
 
 
 def codes(body: JSON) -> list[str]:
-    return [violation.code for violation in BOOK.lint(body)]
+    return [violation.code for violation in RULES.lint(body)]
 
 
 def repaired(body: JSON) -> JSON:
@@ -102,7 +102,7 @@ def test_a_result_alone_is_sound_where_openai_holds_its_call(held: JSONObject) -
 
 def test_a_result_without_its_call_is_refused_and_becomes_text() -> None:
     """litellm#10696, openai-agents-python#4322: a trimmed history keeps a result without its call."""
-    (found,) = BOOK.lint([HI, output("call_x", "the weather")])
+    (found,) = RULES.lint([HI, output("call_x", "the weather")])
     assert found.error == "No tool call found for function call output with call_id call_x."
     assert "the weather" in json.dumps(repaired([HI, output("call_x", "the weather")]))
 
@@ -136,7 +136,7 @@ def test_a_call_whose_arguments_are_an_object_is_still_a_call() -> None:
 def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
     """The refusal among the recordings (test_openai_responses_thinking_with_modified_history)."""
     edited = [HI, THOUGHT, {"role": "assistant", "content": "The meaning of life is 42"}, HI]
-    (found,) = BOOK.lint(edited)
+    (found,) = RULES.lint(edited)
     assert found.path == "[1]"
     assert found.error == "Item 'rs_1' of type 'reasoning' was provided without its required following item."
     assert repaired(edited) == [HI, edited[2], HI]
@@ -146,7 +146,7 @@ def test_the_recorded_refusal_is_foreseen_word_for_word() -> None:
     """Guarantee 10.6: each violation with the provider's own error."""
     recorded = [json.loads(line) for line in FILES[0].read_text().splitlines()]
     (refused,) = [each for each in recorded if each["status"] == 400 and "modified_history" in each["case"]]
-    assert [found.error for found in BOOK.lint(refused["request"])] == [refused["reply"]["error"]["message"]]
+    assert [found.error for found in RULES.lint(refused["request"])] == [refused["reply"]["error"]["message"]]
 
 
 def test_a_misplaced_trigger_that_another_repair_removes_is_repaired() -> None:

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
-from contextc.wire.files import read_requests, session_format, shape_for, write_requests
+from contextc.wire.files import detect_session_format, layout_for, read_requests, write_requests
 from tests.formats.claude_code_samples import assistant, text, use, user
 from tests.formats.codex_samples import answer, lines, said
 
@@ -47,7 +47,7 @@ def words(body: JSONObject | list[JSONObject], form: str) -> Iterator[tuple[str,
 def test_a_file_of_a_program_is_recognised_and_is_one_conversation(form: str, name: str) -> None:
     """Guarantee 10.6: transcripts, standard output, rollouts, `exec --json` and notifications, with nothing to say."""
     data = data_of(form, name)
-    assert session_format(data) == form
+    assert detect_session_format(data) == form
     found = read_requests(data, form)
     assert (len(found.bodies), found.shape, found.unread) == (1, "session", 0)
     assert cc.lint(found.bodies[0], format=form) == []
@@ -62,7 +62,7 @@ def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: st
     made = cc.convert(body, source=form, target=target)
     assert made
     assert cc.lint(made, format=target) == []
-    shape = shape_for("session", target)
+    shape = layout_for("session", target)
     assert shape == ("session" if target in ("claude_code", "codex") else "whole")
     assert read_requests(write_requests([made], shape), target).bodies == [made]
 
@@ -106,7 +106,7 @@ def test_a_line_of_tomorrow_changes_nothing_of_a_session_of_codex(name: str) -> 
     """Guarantee 10.6: what a newer version writes besides is no message, and no reason to read nothing."""
     known, new = lines(name), NEW_IN_CODEX[name]
     mixed = [known[0], new, *known[1:], new]
-    assert session_format(written(mixed)) == "codex"
+    assert detect_session_format(written(mixed)) == "codex"
     assert cc.lint(mixed, format="codex") == []
     assert list(words(mixed, "codex")) == list(words(known, "codex")) != []
     made = cc.convert(mixed, source="codex", target="anthropic")
@@ -151,7 +151,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
     torn = whole + b'{"type":"user","mess'
     found = read_requests(torn, "claude_code")
     assert (found.bodies, found.unread) == (read_requests(whole, "claude_code").bodies, 1)
-    assert session_format(torn) == "claude_code"
+    assert detect_session_format(torn) == "claude_code"
     with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is truncated"):
         read_requests(b'{"role":"user"}\n{"role":"user"}\n{"ro', "openai_chat")
 
@@ -195,4 +195,4 @@ def test_what_is_no_session_is_not_guessed_at(given: bytes) -> None:
     with pytest.raises(
         InvalidSetting, match=r"the format cannot be detected\. Give one of anthropic, bedrock, claude_code, "
     ):
-        session_format(given)
+        detect_session_format(given)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock.encode import STUB, encode_tool
-from contextc.formats.checking import Path
+from contextc.formats.bedrock.encode import PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.checking import JSONPath
 from contextc.wire import fix, lint
 from tests.conftest import often, some
 from tests.formats.known.bedrock import problems
@@ -111,7 +111,7 @@ def refused(body: JSONObject) -> bool:
         return True
 
 
-def places(value: JSON, path: Path = ()) -> Iterator[Path]:
+def places(value: JSON, path: JSONPath = ()) -> Iterator[JSONPath]:
     if path:
         yield path
     if path and path[-1] in FREE:
@@ -124,7 +124,7 @@ def places(value: JSON, path: Path = ()) -> Iterator[Path]:
             yield from places(each, (*path, index))
 
 
-def changed(path: Path) -> Iterator[JSONObject]:
+def changed(path: JSONPath) -> Iterator[JSONObject]:
     """The whole request, each time with another thing at a place: without it, with something odd, with more in it."""
     *before, last = path
     for odd in (..., "more", *ODD):
@@ -258,7 +258,7 @@ def test_it_is_said_in_aws_own_words() -> None:
 
 def test_tools_that_are_none_become_one_where_there_are_calls() -> None:
     fixed, _ = fix({**called(), "toolConfig": {"tools": []}}, format="bedrock")
-    assert fixed["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert fixed["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
 
 
 def document(name: str, data: str = "JVBERg==") -> JSONObject:

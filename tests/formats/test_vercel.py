@@ -6,10 +6,10 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import Note, Request, segments
+from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel import VercelFormatter
-from contextc.messages import admit
-from contextc.pairing import SAID, pair
+from contextc.messages import validate_message
+from contextc.pairing import SYNTHETIC_RESULTS, pair_tool_calls
 from contextc.tools import NativeTool, Tool
 
 VERCEL = VercelFormatter()
@@ -92,13 +92,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 def test_segment_by_segment_is_the_same_as_at_once() -> None:
     """Guarantee 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
-    sealed = [VERCEL.encode(segment) for segment in segments(pair(HISTORY).messages)]
+    sealed = [VERCEL.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY).messages)]
     assert VERCEL.join(sealed) == VERCEL.format(HISTORY)
     assert [note for segment in sealed for note in segment.notes] == [
-        Note("changed", "the malformed arguments of list, into an object that holds their text"),
-        Note("made up", "allowSystemInMessages, because a system message stands among others"),
-        Note("left out", "unsigned reasoning of deepseek"),
-        Note("described", "a block of openai"),
+        ConversionNote("changed", "the malformed arguments of list, into an object that holds their text"),
+        ConversionNote("made up", "allowSystemInMessages, because a system message stands among others"),
+        ConversionNote("left out", "unsigned reasoning of deepseek"),
+        ConversionNote("described", "a block of openai"),
     ]
 
 
@@ -240,7 +240,7 @@ def test_bytes_are_not_kept_twice() -> None:
 def test_every_decoded_message_may_be_stored() -> None:
     """Guarantee 2.2: an answer to a request for approval is no result; it is what a person said."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
-        admit(message)
+        validate_message(message)
 
 
 def test_reasoning_goes_home_to_whoever_signed_it() -> None:
@@ -391,7 +391,10 @@ def test_each_state_of_a_tool_part_has_its_call_and_result(
     assert len(messages) == (2 if output else 1)
     assert VERCEL.format(messages) == [
         {"role": "assistant", "content": [call("a", "f", given)]},
-        {"role": "tool", "content": [result("a", "f", output or {"type": "error-text", "value": SAID["interrupted"]})]},
+        {
+            "role": "tool",
+            "content": [result("a", "f", output or {"type": "error-text", "value": SYNTHETIC_RESULTS["interrupted"]})],
+        },
     ]
 
 
@@ -430,7 +433,7 @@ def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
     assert messages[0].tool_calls[0].arguments == {"x": 1}
     assert not any(message.tool_results for message in messages)
     for message in messages:
-        admit(message)
+        validate_message(message)
 
 
 def test_a_call_its_provider_ran_stays_with_its_result() -> None:

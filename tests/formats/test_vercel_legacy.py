@@ -6,10 +6,10 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import Note, Request, segments
+from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel_legacy import VercelLegacyFormatter
-from contextc.messages import admit
-from contextc.pairing import SAID, pair
+from contextc.messages import validate_message
+from contextc.pairing import SYNTHETIC_RESULTS, pair_tool_calls
 from contextc.tools import Tool
 
 LEGACY = VercelLegacyFormatter()
@@ -72,13 +72,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 def test_segment_by_segment_is_the_same_as_at_once() -> None:
     """Guarantee 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
-    sealed = [LEGACY.encode(segment) for segment in segments(pair(HISTORY).messages)]
+    sealed = [LEGACY.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY).messages)]
     assert LEGACY.join(sealed) == LEGACY.format(HISTORY)
     assert [note for segment in sealed for note in segment.notes] == [
-        Note("left out", "reasoning of another provider"),
-        Note("moved", "media of read, into a user message after the results"),
-        Note("left out", "that the result of list is an error"),
-        Note("described", "a block of openai"),
+        ConversionNote("left out", "reasoning of another provider"),
+        ConversionNote("moved", "media of read, into a user message after the results"),
+        ConversionNote("left out", "that the result of list is an error"),
+        ConversionNote("described", "a block of openai"),
     ]
 
 
@@ -121,7 +121,10 @@ def test_calls_without_ids_get_them_by_order() -> None:
         ("call_1", "1"),
         ("call_2", ""),
     ]
-    assert LEGACY.format(messages) == [*wire, {"role": "function", "name": "h", "content": SAID["interrupted"]}]
+    assert LEGACY.format(messages) == [
+        *wire,
+        {"role": "function", "name": "h", "content": SYNTHETIC_RESULTS["interrupted"]},
+    ]
 
 
 def test_an_id_made_up_is_never_one_that_was_given() -> None:
@@ -155,7 +158,7 @@ def test_what_we_have_no_place_for_comes_back() -> None:
     assert LEGACY.encode_request(request) == body
     assert request.settings == {"model": "x"}
     for message in request.messages:
-        admit(message)
+        validate_message(message)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_parts_keep_their_order_and_their_steps() -> None:
         ("assistant", "Done.[image: image/png; not shown]"),
         ("function", "1"),
     ]
-    assert Note("left out", "source, which only a user interface is shown") in sent.notes
+    assert ConversionNote("left out", "source, which only a user interface is shown") in sent.notes
 
 
 def test_content_that_parts_do_not_say_is_kept_too() -> None:

@@ -5,8 +5,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.vercel import VercelFormatter
-from contextc.messages import admit
-from contextc.pairing import SAID
+from contextc.messages import validate_message
+from contextc.pairing import SYNTHETIC_RESULTS
 from contextc.wire import ConvertedMessages, convert, fix, lint
 
 VERCEL = VercelFormatter()
@@ -234,14 +234,14 @@ def test_a_call_that_was_just_approved_goes_back_without_a_result(messages: list
     assert convert(messages, source="vercel", target="vercel") == messages
     assert fix([{"role": "user", "content": []}, *messages], format="vercel")[0] == messages
     for message in VERCEL.decode_request({"messages": messages}).messages:
-        admit(message)
+        validate_message(message)
 
 
 def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
     """Guarantee 5.3: no other provider would run it."""
     made = convert(APPROVED[0], source="vercel", target="openai_chat")
     assert isinstance(made, ConvertedMessages)
-    assert [message["content"] for message in made if message["role"] == "tool"] == [SAID["interrupted"]]
+    assert [message["content"] for message in made if message["role"] == "tool"] == [SYNTHETIC_RESULTS["interrupted"]]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_reply_leaves_out_nothing_but_results() -> None:
     reply = VERCEL.decode_reply({**STEERED, "metadata": {"n": 1}, "parts": [first, ran, approved, steer, *rest]})
     assert (reply.text, reply.uid, reply.meta) == ("Done.", "m", {"n": 1})
     assert [each.id for each in reply.tool_calls] == ["a", "b"]
-    admit(reply)
+    validate_message(reply)
     results = cc.Message(role="tool", parts=tuple(cc.ToolResult(call_id=each, name="f", content=each) for each in "ab"))
     wire = VERCEL.format([reply, results, cc.user("and?")])
     assert wire == [

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli import app
-from contextc.web.app import application
+from contextc.web.app import create_application
 from contextc.web.channels import channel_id
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.cli.chatting import calls, recorded, says
 from tests.golden.compare import TIME, mapped, without_chance
 from tests.golden.recordings import alone, as_json, blob_name, channels, lasting, later_hidden
@@ -52,7 +52,7 @@ POSTED: dict[str, JSONObject] = {
 
 def http(store: cc.Store, file: Path, root: Path) -> JSONObject:
     """What the server answers to every GET request that needs no running turn, by path."""
-    served = application(store, Options(root=root, model="replay:none.jsonl"))
+    served = create_application(store, ServerOptions(root=root, model="replay:none.jsonl"))
     client = TestClient(served, base_url="http://127.0.0.1:8377", raise_server_exceptions=False)
     with alone(root), client:
         found = {path: _answer(client.get(path), path) for path in _paths(store, file)}
@@ -153,7 +153,7 @@ def openapi(document: JSONObject) -> JSONObject:
 
 def streams(store: cc.Store) -> dict[str, str]:
     """The stored events of each conversation as server-sent events, in every vocabulary."""
-    served = application(store, Options(model="replay:none.jsonl"))
+    served = create_application(store, ServerOptions(model="replay:none.jsonl"))
     found: dict[str, str] = {}
     for each in store.conversations():
         events = store.events(each.name)
@@ -206,7 +206,7 @@ def turns(root: Path) -> dict[str, str]:
     )
     found: dict[str, str] = {}
     with alone(root), cc.open_store("memory:") as store:
-        served = application(store, Options(root=root, model=model, tools="all"))
+        served = create_application(store, ServerOptions(root=root, model=model, tools="all"))
         with TestClient(served, base_url="http://127.0.0.1:8377", raise_server_exceptions=False) as client:
             for number, text in enumerate(("What is it?", "Read the note.", "Run it.")):
                 if number == 1:

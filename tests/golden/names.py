@@ -15,32 +15,32 @@ import typer
 import contextc as cc
 import contextc.errors
 from contextc._json import JSONObject
-from contextc.agents.made import tools_of
+from contextc.agents.made import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
-from contextc.draft import Budget, Left
+from contextc.draft import Budget, LeftOutMessage
 from contextc.events import AnyEvent
-from contextc.executor.calling import UNENDED
-from contextc.executor.ends import INTERRUPTED, NOT_RUN
-from contextc.executor.summarizing import INSTRUCTIONS
-from contextc.executor.summarizing import NOW as SUMMARIZE_NOW
-from contextc.executor.tools import ALTERED, DECLINED, NOBODY
+from contextc.executor.calling import NO_RESULT_TEXT
+from contextc.executor.ends import INTERRUPTED_RESULT, NOT_RUN_RESULT
+from contextc.executor.summarizing import SUMMARY_INSTRUCTIONS
+from contextc.executor.summarizing import SUMMARY_REQUEST as SUMMARIZE_NOW
+from contextc.executor.tools import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
 from contextc.formats import format_names
 from contextc.ledger.book import OpenAttempt
-from contextc.ledger.items import Row
-from contextc.ledger.overlays import Overlay
-from contextc.ledger.render import FETCH, REMOVED
-from contextc.ledger.standing import Standing
-from contextc.manifest import Fragment, Line, Record
+from contextc.ledger.items import LedgerRow
+from contextc.ledger.overlays import StoredSummary
+from contextc.ledger.render import FETCH_TOOL, REMOVED_TEXT
+from contextc.ledger.standing import ChannelState
+from contextc.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.messages import Message
 from contextc.messages.parts import PART_TYPES
 from contextc.prompts import PromptBuilder
 from contextc.providers.named import provider_names
-from contextc.store.turns import Queued, StepRecord, TurnRecord
+from contextc.store.turns import QueuedMessage, StepRecord, TurnRecord
 from contextc.todos import TODO_TOOL, Todo
-from contextc.transfer.lines import BlobLine, Header, MessageLine, TodosLine
-from contextc.triggers import Moment, Resources, default_triggers, resource_triggers
-from contextc.web.problems import refusal
+from contextc.transfer.lines import BlobLine, HeaderLine, MessageLine, TodosLine
+from contextc.triggers import ResourceUsage, TriggerContext, default_triggers, resource_triggers
+from contextc.web.problems import error_status_and_body
 from tests.golden.answers import openapi
 from tests.golden.recordings import alone, as_json
 from tests.golden.script import LOOK, SURROUNDINGS
@@ -51,18 +51,18 @@ STORED: dict[str, Any] = {
     **{f"event {event.__struct_config__.tag}": event for event in get_args(AnyEvent)},
     "turn": TurnRecord,
     "step": StepRecord,
-    "queued input": Queued,
+    "queued input": QueuedMessage,
     "todo": Todo,
-    "channel state": Standing,
+    "channel state": ChannelState,
     "channel attempt": OpenAttempt,
-    "ledger row": Row,
-    "manifest": Record,
+    "ledger row": LedgerRow,
+    "manifest": RequestRecord,
     "manifest fragment": Fragment,
-    "manifest line": Line,
-    "manifest left": Left,
+    "manifest line": ManifestLine,
+    "manifest left": LeftOutMessage,
     "manifest budget": Budget,
-    "summary": Overlay,
-    "export header": Header,
+    "summary": StoredSummary,
+    "export header": HeaderLine,
     "export message": MessageLine,
     "export blob": BlobLine,
     "export todos": TodosLine,
@@ -70,16 +70,16 @@ STORED: dict[str, Any] = {
 """Every type whose JSON is in a column, in a file or in an answer."""
 
 SENTENCES = (
-    ALTERED,
-    DECLINED,
-    INSTRUCTIONS,
-    INTERRUPTED,
+    ALTERED_RESULT,
+    DECLINED_RESULT,
+    SUMMARY_INSTRUCTIONS,
+    INTERRUPTED_RESULT,
     LEAD,
-    NOBODY,
-    NOT_RUN,
-    REMOVED,
+    NO_APPROVER_RESULT,
+    NOT_RUN_RESULT,
+    REMOVED_TEXT,
     SUMMARIZE_NOW,
-    UNENDED,
+    NO_RESULT_TEXT,
 )
 """Texts that models read, and that no recorded request is sure to have."""
 
@@ -139,8 +139,8 @@ def described(kind: Any) -> JSONObject:  # a type
 
 def tools() -> list[JSONObject]:
     with TemporaryDirectory() as folder:
-        found = [each.tool for each in tools_of("all", Path(folder))]
-    return [cast(JSONObject, as_json(each)) for each in (*found, TODO_TOOL, FETCH)]
+        found = [each.tool for each in build_tools("all", Path(folder))]
+    return [cast(JSONObject, as_json(each)) for each in (*found, TODO_TOOL, FETCH_TOOL)]
 
 
 def triggers() -> JSONObject:
@@ -157,13 +157,13 @@ def triggers() -> JSONObject:
     bad: dict[str, Any] = {
         "share": 0.95, "used": 950, "available": 1_000, "steps": 9, "tool_calls": 10, "cost": 0.9, "seconds": 90.0,
         "finish": "length", "step_limit": 10, "tool_call_limit": 11, "cost_limit": 1.0, "seconds_limit": 100.0,
-        "todos": todos, "resources": lambda: Resources(memory=0.99, cpu=0.99),
+        "todos": todos, "resources": lambda: ResourceUsage(memory=0.99, cpu=0.99),
     }  # fmt: skip
     good: dict[str, Any] = {
         "share": 0.1,
         "used": 100,
         "available": 1_000,
-        "resources": lambda: Resources(memory=0.1, cpu=0.1),
+        "resources": lambda: ResourceUsage(memory=0.1, cpu=0.1),
     }
     found: JSONObject = {}
     for each in [*default_triggers(), *resource_triggers()]:
@@ -171,9 +171,9 @@ def triggers() -> JSONObject:
         state: JSONObject = {}
         for when in each.at:
             for moment in (
-                Moment(when=when, last=tuple(failed[:4]), **bad),
-                Moment(when=when, last=tuple(failed), **bad),
-                Moment(when=when, **good),
+                TriggerContext(when=when, last=tuple(failed[:4]), **bad),
+                TriggerContext(when=when, last=tuple(failed), **bad),
+                TriggerContext(when=when, **good),
             ):
                 says, state = each.check(moment, state)
                 said.append([*([says.text, says.title, says.kind, says.stop] if says else []), state])
@@ -201,7 +201,7 @@ def errors() -> JSONObject:
     found: JSONObject = {}
     for kind in vars(contextc.errors).values():
         if isinstance(kind, type) and issubclass(kind, cc.ContextcError):
-            status, told = refusal(kind.__new__(kind))
+            status, told = error_status_and_body(kind.__new__(kind))
             found[as_json(told)["error"]["kind"]] = status
     return dict(sorted(found.items()))
 

@@ -22,7 +22,7 @@ from contextc._json import JSONObject
 from contextc.formats import format_names
 from contextc.store import places, transcripts
 from contextc.store.transcripts import TranscriptKey
-from contextc.store.turns import trigger_states
+from contextc.store.turns import load_trigger_states
 from contextc.transfer import export_lines, export_request
 from tests.golden.compare import mapped
 from tests.golden.script import LOOK
@@ -182,7 +182,7 @@ def stored(store: cc.Store) -> JSONObject:
             "sessions": [as_json(msgspec.structs.astuple(each)) for each in cc.SessionManager(store).sessions(name)],
         }  # fmt: skip
     keys = (TranscriptKey("garden", "session-1"), TranscriptKey("garden", "session-1", "side"))
-    found["transcripts"] = [store.read(lambda tx, key=key: transcripts.load(tx, key)) for key in keys]
+    found["transcripts"] = [store.read(lambda tx, key=key: transcripts.load_entries(tx, key)) for key in keys]
     blob = blob_name(store)
     found["blobs"] = {blob: base64.b64encode(store.blob(blob)).decode()}
     return later_hidden(found)
@@ -191,7 +191,7 @@ def stored(store: cc.Store) -> JSONObject:
 def _triggers(store: cc.Store, name: str) -> JSONObject:
     """What triggers remember."""
     return cast(
-        JSONObject, store.read(lambda tx: trigger_states(tx, places.head(tx, name).conversation, "assistant"))
+        JSONObject, store.read(lambda tx: load_trigger_states(tx, places.load_tip(tx, name).conversation, "assistant"))
     )  # fmt: skip
 
 

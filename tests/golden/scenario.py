@@ -18,13 +18,13 @@ from contextc.errors import ContextcError, ProviderFailed
 from contextc.events import TextDelta, ToolProgress
 from contextc.executor import Limits
 from contextc.prompts import PromptBuilder, PromptFragment
-from contextc.providers.endpoint import Call
+from contextc.providers.endpoint import ProviderCall
 from contextc.store import transcripts
-from contextc.store.transcripts import Batch, TranscriptKey
+from contextc.store.transcripts import EntryBatch, TranscriptKey
 from contextc.todos import Todo
 from contextc.toolbox import ToolContext
 from contextc.toolbox.builtin import todo_tool
-from contextc.triggers import Resources, default_triggers, resource_triggers
+from contextc.triggers import ResourceUsage, default_triggers, resource_triggers
 from tests.executor.programs import agent as codex_agent
 from tests.executor.programs import answered, asked, ended, said, used
 from tests.executor.scripted import Say, call, taken_over
@@ -129,7 +129,7 @@ async def _work(store: cc.Store) -> list[bytes]:
         surroundings=SURROUNDINGS,
         approve=approve,
         endpoint=line,
-        resources=lambda: Resources(memory=0.95, cpu=0.97),
+        resources=lambda: ResourceUsage(memory=0.95, cpu=0.97),
         settings={"temperature": 0.5},
         limits=Limits(steps=6),
     )  # fmt: skip
@@ -237,7 +237,7 @@ async def _replaced(store: cc.Store) -> list[bytes]:
 async def _program(store: cc.Store) -> list[bytes]:
     """A provider that keeps a session and runs tools by itself."""
 
-    async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         assert call.host is not None
         yield asked(f"call-{number}")
         result = await call.host.run(cc.tool_call(f"call-{number}", "look", {"thing": "it"}))
@@ -398,8 +398,10 @@ def _transcripts(store: cc.Store) -> None:
     def keep(tx: Any) -> None:  # a transaction
         key = TranscriptKey("garden", "session-1")
         entries: list[JSONObject] = [{"uuid": "u1", "text": "kept"}, {"text": "without a name"}]
-        transcripts.append(tx, key, Batch(entries), "work", lambda before, new: {"count": len(new)})
-        transcripts.append(tx, TranscriptKey("garden", "session-1", "side"), Batch([{"uuid": "u2"}]), "work")
+        transcripts.append_entries(tx, key, EntryBatch(entries), "work", lambda before, new: {"count": len(new)})
+        transcripts.append_entries(
+            tx, TranscriptKey("garden", "session-1", "side"), EntryBatch([{"uuid": "u2"}]), "work"
+        )
 
     store.write(keep)
 
@@ -420,7 +422,7 @@ async def _left_behind(store: cc.Store, file: Path) -> list[bytes]:
     with closing(sqlite3.connect(file)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM message").fetchall()
-        with patch("contextc.store.sqlite.ERASE_WAIT", 0), patch("contextc.store.sqlite.warn"):
+        with patch("contextc.store.sqlite.ERASE_WAIT_SECONDS", 0), patch("contextc.store.sqlite.log_warning"):
             store.redact("killed/secret", 1)
         copy_file(file, file.with_suffix(".copy"))
         reader.rollback()

@@ -9,10 +9,10 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ContextcError
 from contextc.events import AnyEvent
-from contextc.prompts import AgentCard, Delegation, Surroundings
+from contextc.prompts import AgentCard, Delegation, PromptContext
 from contextc.providers import Provider
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.triggers import Moment, trigger
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.triggers import TriggerContext, trigger
 from tests.executor.scripted import Say
 
 PICTURE = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489") + b"golden"
@@ -47,7 +47,7 @@ class Player(Endpoint):
     def __init__(self, *script: Reply) -> None:
         self.script, self.bodies = list(script), list[bytes]()
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.bodies.append(call.body)
         reply = self.script.pop(0)
         if callable(reply):
@@ -113,24 +113,24 @@ def approve(call: cc.ToolCall, _: cc.FunctionTool) -> bool | str:
 
 
 @trigger("visits")
-def visits(moment: Moment, state: JSONObject) -> tuple[str | None, JSONObject]:
+def visits(moment: TriggerContext, state: JSONObject) -> tuple[str | None, JSONObject]:
     """Count steps, and speak at the second of each turn."""
     count = state.get("count", 0) + 1
     return (f"This is visit {count}." if moment.step == 2 else None), {"count": count}
 
 
 @trigger("beside", kind="hint", at="mid_step", once=True)
-def beside(moment: Moment) -> str:
+def beside(moment: TriggerContext) -> str:
     return "A tool has answered."
 
 
 @trigger("broken", once=True)
-def broken(moment: Moment) -> str:
+def broken(moment: TriggerContext) -> str:
     raise RuntimeError("this trigger is broken")
 
 
 TRIGGERS = (visits, beside, broken)
-SURROUNDINGS = Surroundings(
+SURROUNDINGS = PromptContext(
     project="A garden with a pond.",
     responding_to="ann",
     delegations=(Delegation(to="helper", task="Count the reeds."),),

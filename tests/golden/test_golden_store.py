@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
-from contextc.events import AnyEvent, event_from_json, event_to_json
+from contextc.doctor import scan_store
+from contextc.events import AnyEvent, decode_event, encode_event
 from contextc.ledger.book import OpenAttempt
-from contextc.ledger.items import Row
-from contextc.ledger.overlays import Overlay
-from contextc.ledger.standing import standing_from_json
+from contextc.ledger.items import LedgerRow
+from contextc.ledger.overlays import StoredSummary
+from contextc.ledger.standing import state_from_json
 from contextc.manifest import record_from_json, record_to_json
-from contextc.messages import Role, Status, from_json, to_json
+from contextc.messages import Role, Status, decode_message, encode_message
 from contextc.messages.parts import PART_TYPES
 from contextc.store.turns import StepRecord, TurnRecord
-from contextc.todos import STATES
+from contextc.todos import TODO_STATES
 from contextc.transfer import import_lines
 from tests.golden import recordings
 from tests.golden.compare import assert_same
@@ -46,7 +46,7 @@ def test_the_file_has_every_kind_of_row_part_and_event(raw: Path) -> None:
     assert {message["role"] for message in messages} == {*get_args(Role)}
     pending = {row["head"].get("status") for row in found["stream"]}
     assert {message.get("status", "sent") for message in messages} | pending == {*get_args(Status)}
-    assert {row["state"] for row in found["todo"]} == {*STATES}
+    assert {row["state"] for row in found["todo"]} == {*TODO_STATES}
     assert {row["kind"] for row in found["queue"]} == {"steer", "follow-up"}
     assert {row["body"].get("state", "running") for row in found["turn"]} == {"finished", "interrupted", "running"}
     assert {row["body"].get("state", "started") for row in found["step"]} == {"failed", "finished", "started"}
@@ -55,16 +55,16 @@ def test_the_file_has_every_kind_of_row_part_and_event(raw: Path) -> None:
 
 
 CODECS: dict[str, tuple[str, str, Callable[[bytes], Any], Callable[[Any], bytes]]] = {
-    "messages": ("message", "body", from_json, to_json),
-    "queued messages": ("queue", "body", from_json, to_json),
-    "events": ("event", "body", event_from_json, event_to_json),
+    "messages": ("message", "body", decode_message, encode_message),
+    "queued messages": ("queue", "body", decode_message, encode_message),
+    "events": ("event", "body", decode_event, encode_event),
     "turns": ("turn", "body", msgspec.json.Decoder(TurnRecord).decode, msgspec.json.encode),
     "steps": ("step", "body", msgspec.json.Decoder(StepRecord).decode, msgspec.json.encode),
     "manifests": ("manifest", "body", record_from_json, record_to_json),
-    "channel states": ("channel", "state", standing_from_json, msgspec.json.encode),
+    "channel states": ("channel", "state", state_from_json, msgspec.json.encode),
     "attempts": ("channel", "attempt", msgspec.json.Decoder(OpenAttempt).decode, msgspec.json.encode),
-    "ledger rows": ("shown", "items", msgspec.json.Decoder(Row).decode, msgspec.json.encode),
-    "summaries": ("overlay", "body", msgspec.json.Decoder(Overlay).decode, msgspec.json.encode),
+    "ledger rows": ("shown", "items", msgspec.json.Decoder(LedgerRow).decode, msgspec.json.encode),
+    "summaries": ("overlay", "body", msgspec.json.Decoder(StoredSummary).decode, msgspec.json.encode),
 }
 
 
@@ -85,7 +85,7 @@ def test_conversations_are_loaded_as_they_were(store: cc.Store) -> None:
 
 def test_hash_chains_hold(store: cc.Store) -> None:
     """An id is the hash of a message's canonical JSON: a renamed field would break every chain."""
-    assert [(each.conversation, each.code) for each in examine(store)] == []
+    assert [(each.conversation, each.code) for each in scan_store(store)] == []
 
 
 def test_past_requests_are_built_again_to_the_byte(store: cc.Store, file: Path) -> None:

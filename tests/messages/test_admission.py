@@ -5,7 +5,7 @@ import re
 import pytest
 
 import contextc as cc
-from contextc.messages import admit, content_hash
+from contextc.messages import hash_content, validate_message
 from contextc.messages.admission import MAX_BYTES
 
 
@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 def test_what_breaks_a_rule_is_refused_with_the_place_and_the_way_out(message: object, problem: str) -> None:
     """Guarantees 2.2, 15.1."""
     with pytest.raises(cc.InvalidMessage, match=re.escape(problem)):
-        admit(message)  # pyright: ignore[reportArgumentType]
+        validate_message(message)  # pyright: ignore[reportArgumentType]
 
 
 TAKEN: dict[str, cc.Message] = {
@@ -118,7 +118,7 @@ TAKEN: dict[str, cc.Message] = {
 @pytest.mark.parametrize("message", TAKEN.values(), ids=TAKEN.keys())
 def test_what_keeps_the_rules_is_taken_unchanged(message: cc.Message) -> None:
     """Guarantee 2.2: the rules refuse nothing that providers and tools really produce."""
-    admitted = admit(message).message
+    admitted = validate_message(message).message
     assert admitted.text == message.text
     assert [type(part) for part in admitted.parts] == [type(part) for part in message.parts]
 
@@ -126,25 +126,25 @@ def test_what_keeps_the_rules_is_taken_unchanged(message: cc.Message) -> None:
 def test_lone_surrogates_become_replacement_characters_and_pairs_are_joined() -> None:
     """No encoding can carry them; a tool's odd file name must not stop an agent."""
     message = cc.user(["a\udcffb", "\ud83d\ude00"], meta={"k\ud800": ["\udfff"]})
-    admitted = admit(message).message
+    admitted = validate_message(message).message
     assert admitted.text == "a\ufffdb😀"
     assert admitted.meta == {"k\ufffd": ["\ufffd"]}
 
 
 def test_sixteen_megabytes_of_text_are_taken() -> None:
     text = "x" * (16 << 20)
-    assert admit(cc.user(text)).message.text == text
+    assert validate_message(cc.user(text)).message.text == text
 
 
 def test_more_than_the_limit_is_refused() -> None:
     with pytest.raises(cc.InvalidMessage, match=r"the limit is 268,435,456\. Pass large content as Media"):
-        admit(cc.user("x" * MAX_BYTES))
+        validate_message(cc.user("x" * MAX_BYTES))
 
 
 def test_what_was_admitted_does_not_change_with_the_callers_dict() -> None:
     """Guarantee 2.1: immutable means that nobody else holds the pieces."""
     arguments = {"path": "a.py"}
-    admitted = admit(cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=arguments)]))
+    admitted = validate_message(cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=arguments)]))
     arguments["path"] = "b.py"
     assert admitted.message.tool_calls[0].arguments == {"path": "a.py"}
 
@@ -157,14 +157,14 @@ def test_what_is_not_plainly_one_text_is_checked_and_copied() -> None:
         cc.user("x", audience=5),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(cc.InvalidMessage):
-            admit(wrong)
-    assert admit(cc.Message(role="user", parts=[cc.Text("x")])).message.parts == (cc.Text("x"),)  # pyright: ignore[reportArgumentType]
-    assert admit(cc.user("\ud800")).message.text == "\ufffd"
+            validate_message(wrong)
+    assert validate_message(cc.Message(role="user", parts=[cc.Text("x")])).message.parts == (cc.Text("x"),)  # pyright: ignore[reportArgumentType]
+    assert validate_message(cc.user("\ud800")).message.text == "\ufffd"
 
 
 def test_media_bytes_are_put_aside_under_their_hash() -> None:
     """Guarantee 2.6: bytes once, by sha256."""
-    admitted = admit(cc.user([cc.Text("look"), cc.Media(mime_type="image/png", data=b"abc")]))
+    admitted = validate_message(cc.user([cc.Text("look"), cc.Media(mime_type="image/png", data=b"abc")]))
     name = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert admitted.blobs == {name: b"abc"}
     assert admitted.message.parts[1] == cc.Media(mime_type="image/png", blob=name, size=3)
@@ -183,13 +183,13 @@ def test_the_hash_covers_content_and_nothing_else() -> None:
         cc.assistant("hi", author="a", recipients=("b",)),
         cc.assistant("hi", reasoning="?", author="a"),
     ]
-    assert content_hash(same) == content_hash(base)
-    assert len({content_hash(message) for message in (base, *others)}) == 6
+    assert hash_content(same) == hash_content(base)
+    assert len({hash_content(message) for message in (base, *others)}) == 6
 
 
 def test_the_order_of_keys_is_kept_but_not_hashed() -> None:
     """A provider may have signed its own order, and equal content is still equal."""
     one = cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments={"b": 1, "a": 2})])
     two = cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments={"a": 2, "b": 1})])
-    assert list(admit(one).message.tool_calls[0].arguments) == ["b", "a"]
-    assert content_hash(one) == content_hash(two)
+    assert list(validate_message(one).message.tool_calls[0].arguments) == ["b", "a"]
+    assert hash_content(one) == hash_content(two)

@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.messages import from_json, to_json
+from contextc.messages import decode_message, encode_message
 
 DEEP = 1_000
 
@@ -26,7 +26,7 @@ EVERY_PART = cc.Message(
 
 def test_every_part_kind_survives_json_both_ways() -> None:
     """Guarantee 2.1: what is stored is what was said."""
-    assert from_json(to_json(EVERY_PART)) == EVERY_PART
+    assert decode_message(encode_message(EVERY_PART)) == EVERY_PART
 
 
 def test_messages_and_parts_are_frozen() -> None:
@@ -46,7 +46,7 @@ def test_equal_content_is_equal() -> None:
 def test_unknown_fields_are_refused_not_dropped() -> None:
     """A file of a newer version must not be read as if it said less."""
     with pytest.raises(ValueError, match="unknown field `colour`"):
-        from_json(b'{"role":"user","parts":[{"type":"text","text":"hi","colour":"red"}]}')
+        decode_message(b'{"role":"user","parts":[{"type":"text","text":"hi","colour":"red"}]}')
 
 
 def test_arguments_given_as_text_are_parsed_and_kept_raw() -> None:

@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request
-from contextc.formats.settings import Settings, ToolChoice
+from contextc.formats.settings import RequestSettings, ToolChoice
 from tests.oracle.sdk import Sdk
 
 LOOK = cc.Tool(
@@ -30,7 +30,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     messages: tuple[cc.Message, ...]
     prompt: str | None = "Be brief."
     tools: tuple[cc.Tool, ...] = (LOOK,)
-    settings: Settings = Settings(max_output_tokens=1000)
+    settings: RequestSettings = RequestSettings(max_output_tokens=1000)
 
 
 class Target(Struct, frozen=True):

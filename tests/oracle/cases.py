@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import contextc as cc
-from contextc.formats.settings import Settings, ToolChoice
+from contextc.formats.settings import RequestSettings, ToolChoice
 from contextc.messages import Media, Reasoning, Text
 from tests.oracle.asking import LOOK, Conversation
 
@@ -45,7 +45,7 @@ def shown(media: Media) -> Conversation:
     return said(cc.user([Text("See:"), media]))
 
 
-def asked(settings: Settings) -> Conversation:
+def asked(settings: RequestSettings) -> Conversation:
     return Conversation(messages=(HI,), settings=settings)
 
 
@@ -169,8 +169,8 @@ CASES: Mapping[str, Conversation] = {
         cc.user([Text("Hi.", extra={"anthropic": {"cache_control": {"type": "ephemeral"}}})])
     ),
     "a strict tool": Conversation(messages=(HI,), tools=(STRICT,)),
-    "one tool must be called": asked(Settings(max_output_tokens=100, tool_choice=ToolChoice("named", "look"))),
-    "a tool must be called": asked(Settings(max_output_tokens=100, tool_choice=ToolChoice("required"))),
-    "no tool may be called": asked(Settings(max_output_tokens=100, tool_choice=ToolChoice("none"))),
-    "words that end it": asked(Settings(max_output_tokens=100, stop=["END", "STOP"])),
+    "one tool must be called": asked(RequestSettings(max_output_tokens=100, tool_choice=ToolChoice("named", "look"))),
+    "a tool must be called": asked(RequestSettings(max_output_tokens=100, tool_choice=ToolChoice("required"))),
+    "no tool may be called": asked(RequestSettings(max_output_tokens=100, tool_choice=ToolChoice("none"))),
+    "words that end it": asked(RequestSettings(max_output_tokens=100, stop=["END", "STOP"])),
 }

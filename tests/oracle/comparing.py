@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.messages import Hint, Message, Text
-from contextc.pairing import pair
+from contextc.messages import Message, Text, UserNotice
+from contextc.pairing import pair_tool_calls
 from tests.oracle.asking import TARGETS, VERCEL, Conversation, bodies
 from tests.oracle.differences import DIFFERENCES, Difference, in_our_words
 from tests.oracle.limits import LIMITS, Limit, within
@@ -44,12 +44,12 @@ def compared(
 def expressible(told: Conversation, format: str, limits: Sequence[Limit] = LIMITS) -> Conversation:
     """What both can say, with every call answered in its place: the SDK refuses a call that has no result."""
     told = within(told, format, limits)
-    paired = pair(told.messages, unique_ids=True, spelled=TARGETS[format].form.spelling.id)
+    paired = pair_tool_calls(told.messages, unique_ids=True, spelled=TARGETS[format].form.spelling.id)
     return replace(told, messages=tuple(message for message in paired.messages if says_something(message)))
 
 
 def says_something(message: Message) -> bool:
-    return any(part != Text("") and not isinstance(part, Hint) for part in message.parts)
+    return any(part != Text("") and not isinstance(part, UserNotice) for part in message.parts)
 
 
 def agrees(sdk: Sdk, format: str, told: Conversation) -> None:

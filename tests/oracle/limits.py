@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from contextc.formats.settings import ToolChoice
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from tests.oracle.asking import Conversation
 
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -59,7 +59,7 @@ def changed(message: Message, change: Callable[[AnyPart], AnyPart]) -> Message:
 
 
 def natives_left_out(message: Message, format: str) -> Message:
-    return filtered(message, lambda part: not isinstance(part, Native), lambda part: True)
+    return filtered(message, lambda part: not isinstance(part, ProviderBlock), lambda part: True)
 
 
 def extra_left_out(told: Conversation, format: str) -> Conversation:

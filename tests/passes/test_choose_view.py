@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import encode
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from tests.passes.views import INTERRUPTED, Talk, call, calls, result, said, seen
 
 # ── who is seen ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -69,11 +69,11 @@ def test_what_was_hidden_is_found_again_by_another_process() -> None:
     """Guarantees 4.1, 9.2: what waits is in the ledger, not in memory."""
     talk = Talk(cc.user("one"), cc.assistant("x", tool_calls=[call("a")], author="coder", run="other"))
     talk.step("mine", run="mine")
-    warm(talk.store).clear()
+    get_channel_cache(talk.store).clear()
     talk.add(cc.user("two"))
     assert said(talk.shown(run="mine")) == [("user", "one"), ("assistant", "mine"), ("user", "two")]
     talk.add(result("a", author="coder"), cc.assistant("y", author="coder", run="other"))
-    warm(talk.store).clear()
+    get_channel_cache(talk.store).clear()
     assert ("assistant", "y") in said(talk.shown(run="mine"))
 
 

@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.draft import Budget, Draft, Entry, Options
-from contextc.ledger.items import Copy, Item
+from contextc.draft import Budget, CompilerOptions, Draft, DraftEntry
+from contextc.ledger.items import FragmentCopy, Item
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Standing
+from contextc.ledger.standing import ChannelState
 from contextc.messages import Role
 from contextc.passes import fit_budget
-from contextc.passes.fit_budget import TOO_LONG
+from contextc.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT
 from contextc.prompts import Prompt
-from contextc.tokens import counter
+from contextc.tokens import get_counter
 
 PROVIDER = cc.provider("openai-chat:gpt-4o")
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
@@ -30,20 +30,20 @@ def item(written: str, place: int) -> Item:
     return Item(place=place, role=ROLES[name], tokens=int(tokens), opens=word.endswith("!"))
 
 
-def draft(*lines: str, available: int, options: Options | None = None, pins: tuple[int, ...] = ()) -> Draft:
+def draft(*lines: str, available: int, options: CompilerOptions | None = None, pins: tuple[int, ...] = ()) -> Draft:
     """Everything is new, and nothing was shown before."""
     items = [item(line, place) for place, line in enumerate(lines, 1)]
     return Draft(
         provider=PROVIDER,
-        counter=counter("o200k_base"),
-        options=options or Options(),
+        counter=get_counter("o200k_base"),
+        options=options or CompilerOptions(),
         agent="assistant",
         audiences=frozenset(),
         prompt=Prompt(),
         sealed=[],
-        standing=Standing(),
+        standing=ChannelState(),
         log=(),
-        tail=tuple(Entry(each, cc.Message(role=each.role)) for each in items),
+        tail=tuple(DraftEntry(each, cc.Message(role=each.role)) for each in items),
         pins=frozenset(pins),
         budget=Budget(window=available),
     )
@@ -59,7 +59,7 @@ def after(before: Draft) -> list[str]:
     return [written(each) for each in fit_budget(before).kept or ()]
 
 
-NOTICE = f"notice {counter('o200k_base').message(cc.user(TOO_LONG))}"
+NOTICE = f"notice {get_counter('o200k_base').message(cc.user(MESSAGE_LEFT_OUT_TEXT))}"
 TALK = ("user! 100", "assistant 100", "user! 100", "assistant 100", "user! 100", "assistant 100", "user! 50")
 
 
@@ -81,22 +81,22 @@ def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> 
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
-        (Options(strategy="oldest"), [*TALK[2:]]),
-        (Options(low=0.9), [*TALK[2:]]),
-        (Options(low=0.3), [*TALK[6:]]),
-        (Options(policy="seed_b"), [*TALK[1:]]),
+        (CompilerOptions(strategy="oldest"), [*TALK[2:]]),
+        (CompilerOptions(low=0.9), [*TALK[2:]]),
+        (CompilerOptions(low=0.3), [*TALK[6:]]),
+        (CompilerOptions(policy="seed_b"), [*TALK[1:]]),
     ],
     ids=["oldest", "low mark 90 %", "low mark 30 %", "seed_b"],
 )
-def test_how_far_a_cut_goes_is_a_setting(options: Options, kept: list[str]) -> None:
+def test_how_far_a_cut_goes_is_a_setting(options: CompilerOptions, kept: list[str]) -> None:
     """Guarantee 7.4."""
     assert after(draft(*TALK, available=640, options=options)) == kept
 
 
 def test_the_high_mark_is_a_setting() -> None:
     """Guarantee 7.4."""
-    assert fit_budget(draft(*TALK, available=800, options=Options(high=0.8))).epoch == "over budget"
-    assert fit_budget(draft(*TALK, available=800, options=Options(high=0.9))).epoch == ""
+    assert fit_budget(draft(*TALK, available=800, options=CompilerOptions(high=0.8))).epoch == "over budget"
+    assert fit_budget(draft(*TALK, available=800, options=CompilerOptions(high=0.9))).epoch == ""
 
 
 def test_old_results_decay_first() -> None:
@@ -108,7 +108,7 @@ def test_old_results_decay_first() -> None:
         "assistant 40",
         "tool 300",
         available=1_000,
-        options=Options(recent=0.25),
+        options=CompilerOptions(recent=0.25),
     )
     assert after(before) == ["user! 50", "assistant 40", "tool 48 decayed", "assistant 40", "tool 300"]
 
@@ -121,7 +121,7 @@ def test_small_results_are_not_worth_a_placeholder() -> None:
 
 def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_says_so() -> None:
     """Guarantee 7.2: the cut falls between steps, and the turn's user message stays."""
-    before = draft("user! 50", *("assistant 10", "tool 90") * 10, available=1_000, options=Options(decay=False))
+    before = draft("user! 50", *("assistant 10", "tool 90") * 10, available=1_000, options=CompilerOptions(decay=False))
     kept = after(before)
     assert kept[0] == "user! 50"
     assert kept[1].startswith("notice")
@@ -133,7 +133,9 @@ def test_no_cut_falls_inside_a_group() -> None:
     """Guarantee 5.4: at every budget, a result has its call before it and a call its results behind it."""
     lines = ("user! 30", "assistant 20", "tool 60", "tool 60", "user! 30", *("assistant 20", "tool 60", "tool 60") * 4)
     for available in range(190, 740, 10):
-        kept = [line.split()[0] for line in after(draft(*lines, available=available, options=Options(decay=False)))]
+        kept = [
+            line.split()[0] for line in after(draft(*lines, available=available, options=CompilerOptions(decay=False)))
+        ]
         groups = "".join({"assistant": "a", "tool": "t"}.get(word, "u") for word in kept)
         assert groups.replace("att", "").strip("u") == "", (available, kept)
 
@@ -145,7 +147,7 @@ def test_pinned_messages_stay_and_take_their_group_along() -> None:
     lines = ("user! 100", "assistant 50", "tool 200", "user! 100", "assistant 100", "user! 50")
     kept = ["assistant 50", "tool 200", "user! 50"]
     for pinned in (2, 3):
-        assert after(draft(*lines, available=500, pins=(pinned,), options=Options(low=0.5))) == kept
+        assert after(draft(*lines, available=500, pins=(pinned,), options=CompilerOptions(low=0.5))) == kept
 
 
 def test_the_latest_dynamic_block_stays_and_the_others_go() -> None:
@@ -180,7 +182,7 @@ def test_a_second_run_changes_nothing() -> None:
     fitted = fit_budget(draft(*TALK, available=649))
     kept = fitted.kept or ()
     again = replace(
-        fitted, epoch="", kept=None, left=(), tail=tuple(Entry(each, cc.Message(role=each.role)) for each in kept)
+        fitted, epoch="", kept=None, left=(), tail=tuple(DraftEntry(each, cc.Message(role=each.role)) for each in kept)
     )
     assert fit_budget(again).kept is None
 
@@ -236,7 +238,7 @@ def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> No
 def test_what_the_provider_counts_beyond_our_messages_costs_no_more_of_them_than_it_must(measured: int) -> None:
     """No cut makes it smaller: a mark below it would be reached by leaving out everything but the last message."""
     before = draft(*["user! 25", "assistant 25"] * 10, "user! 50", available=1_000)
-    fitted = fit_budget(replace(before, standing=Standing(overhead=600, input=measured)))
+    fitted = fit_budget(replace(before, standing=ChannelState(overhead=600, input=measured)))
     assert [written(each) for each in fitted.kept or ()] == [*["user! 25", "assistant 25"] * 3, "user! 50"]
     assert fitted.budget.used == pytest.approx(800, abs=5)
 
@@ -245,18 +247,18 @@ def test_a_message_that_cannot_fit_beside_what_the_provider_counts_is_left_out()
     """By our own count alone it would stay, and no request could be made any more."""
     before = asked("user! 500", "user 50", available=1_000)
     assert fit_budget(before).left == ()
-    assert after(replace(before, standing=Standing(overhead=600))) == [NOTICE, "user! 50"]
+    assert after(replace(before, standing=ChannelState(overhead=600))) == [NOTICE, "user! 50"]
 
 
 def test_after_a_cut_it_is_known_where_the_latest_copy_of_a_fragment_stands() -> None:
     """It is sent again when it lies far back. By its place before the cut it would be missed for a long time."""
     before = draft(*["user! 50", "assistant 50"] * 9, "user! 50", available=1_000)
     copy = Item(kind="dynamic", role="system", text="state", tokens=60, fragment="state", hash="h")
-    tail = (*before.tail[:-1], Entry(copy, cc.Message(role="system")), before.tail[-1])
-    shown = Standing(fragments={"state": Copy("h", 900)})
+    tail = (*before.tail[:-1], DraftEntry(copy, cc.Message(role="system")), before.tail[-1])
+    shown = ChannelState(fragments={"state": FragmentCopy("h", 900)})
     fitted = fit_budget(replace(before, tail=tail, standing=shown, budget=Budget(window=930)))
     kept = list(fitted.kept or ())
     assert len(kept) < len(tail)
     place = sum(each.tokens for each in kept[: kept.index(copy)])
-    assert fitted.standing.fragments == {"state": Copy("h", place)}
+    assert fitted.standing.fragments == {"state": FragmentCopy("h", place)}
     assert place < 900

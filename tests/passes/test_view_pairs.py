@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.ledger.warm import warm
+from contextc.ledger.warm import get_channel_cache
 from tests.passes.views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, said, seen
 
 
@@ -135,7 +135,7 @@ def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provi
     assert INTERRUPTED in encode(first).decode()
     talk.add(result("a", "the real one"))
     if cold:
-        warm(talk.store).clear()
+        get_channel_cache(talk.store).clear()
     second = talk.step("Thanks.")
     assert encode(second[: len(first)]) == encode(first)
     told = "[The result of read, call a, which was still missing:]\nthe real one"
@@ -143,7 +143,7 @@ def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provi
     assert second[-1]["content"] in (told, [{"type": "text", "text": told}])
     talk.add(result("a", "and again"))
     if cold:
-        warm(talk.store).clear()
+        get_channel_cache(talk.store).clear()
     assert not talk.compile().is_new
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import FragmentFailed
-from contextc.prompts import PromptBuilder, PromptFragment, Surroundings, hash_tools
+from contextc.prompts import PromptBuilder, PromptContext, PromptFragment, hash_tools
 
 
 def shown(*fragments: PromptFragment) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def test_static_comes_first_and_dynamic_is_one_block_under_headings() -> None:
             PromptFragment("clock", lambda around: f"It is noon for {around.agent}.", "dynamic"),
             PromptFragment("rules", "Be brief."),
         ]
-    ).render(Surroundings(agent="coder"))
+    ).render(PromptContext(agent="coder"))
     assert prompt.static_text == "You are a coder.\n\nBe brief."
     assert prompt.dynamic_text == "## Open work\nTwo things.\n\n## Clock\nIt is noon for coder."
     assert [(each.id, each.lifecycle) for each in prompt.static + prompt.dynamic] == [
@@ -88,7 +88,7 @@ def test_the_static_hash_follows_static_texts_and_nothing_else() -> None:
 def test_a_static_fragment_may_render_differently_another_time() -> None:
     """Guarantee 9.3: that is a new epoch, not an error."""
     builder = PromptBuilder([PromptFragment("project", lambda around: around.project)])
-    one, two = (builder.render(Surroundings(project=name)) for name in ("one", "two"))
+    one, two = (builder.render(PromptContext(project=name)) for name in ("one", "two"))
     assert (one.static_text, two.static_text) == ("one", "two")
     assert one.static_hash != two.static_hash
 
@@ -130,7 +130,7 @@ def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
 def test_a_renderer_that_raises_is_named() -> None:
     """Guarantee 15.1: the error says which fragment, and keeps what went wrong in it."""
 
-    def broken(around: Surroundings) -> str:
+    def broken(around: PromptContext) -> str:
         raise KeyError(around.agent)
 
     with pytest.raises(FragmentFailed, match="fragment 'mood': its renderer raised KeyError: 'assistant'") as caught:
@@ -144,7 +144,7 @@ def test_a_renderer_that_raises_is_named() -> None:
 def test_a_renderer_that_returns_no_text_is_named() -> None:
     """Guarantee 15.1."""
 
-    async def late(around: Surroundings) -> str:
+    async def late(around: PromptContext) -> str:
         return around.agent
 
     with pytest.raises(FragmentFailed, match="'a': its renderer must return a string or None, got int"):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.messages import ToolCall, ToolResult
-from contextc.providers import Call, endpoint, provider
+from contextc.providers import ProviderCall, endpoint, provider
 from contextc.providers.claude_code.line import ClaudeCodeEndpoint
-from tests.standin import KEY, Ask, Fault, Record, Reply, Standin, faults
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Fault, Reply, RequestRecord, faults
 
 MODEL = "claude-opus-5-5"
 KEY_NAME = "STAND_IN_KEY"
@@ -58,7 +58,7 @@ class Host:
         return ToolResult(call_id=call.id, name=call.name, content=self.result)
 
 
-def echo(ask: Ask) -> Reply:
+def echo(ask: AcceptedRequest) -> Reply:
     """Script that repeats the last message."""
     return Reply(f"You said: {last_words(ask.body)}")
 
@@ -68,7 +68,7 @@ def last_words(body: JSONObject) -> str:
     return [block.get("text", "") for block in _blocks(users[-1])][-1]
 
 
-def slow_where_asked(ask: Ask) -> Fault | None:
+def slow_where_asked(ask: AcceptedRequest) -> Fault | None:
     return faults.slow(0.05) if last_words(ask.body) == SLOW else None
 
 
@@ -85,13 +85,13 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def opened(standin: Standin, home: Path, **options: JSON) -> AsyncGenerator[ClaudeCodeEndpoint, None]:
+async def opened(standin: FakeVendors, home: Path, **options: JSON) -> AsyncGenerator[ClaudeCodeEndpoint, None]:
     """Open an endpoint and close it at the end of the context."""
     async with line_to(standin, home, **options) as found:
         yield found
 
 
-def line_to(standin: Standin, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
+def line_to(standin: FakeVendors, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
     """Return an endpoint. Our system prompt replaces the CLI's, to keep requests small."""
     spoken = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
     env = environment(home) | options.pop("env", {})
@@ -109,7 +109,7 @@ def assistant(*content: str | JSONObject) -> JSONObject:
     return {"type": "assistant", "message": {"role": "assistant", "content": blocks}}
 
 
-def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Call:
+def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> ProviderCall:
     """Return a call like those of the executor. `body` adds fields to the body."""
     body: JSONObject = {
         "model": MODEL,
@@ -123,7 +123,7 @@ def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | st
     after: Said | None = fields.pop("after", None)
     where: JSONObject = {"session": after.session, "cursor": after.cursor} if after is not None else {}
     given: JSONObject = {"provider": endpoint.provider, "directory": str(home), **where, **fields}
-    return Call(body=encode(body), **given)
+    return ProviderCall(body=encode(body), **given)
 
 
 async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Said:
@@ -136,7 +136,7 @@ async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject |
     return Said(lines, pid)
 
 
-async def first_words(endpoint: ClaudeCodeEndpoint, call: Call) -> AsyncGenerator[JSONObject, None]:
+async def first_words(endpoint: ClaudeCodeEndpoint, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
     """Start a call and return its stream after the first delta."""
     lines = endpoint.stream(call)
     async for line in lines:
@@ -145,7 +145,7 @@ async def first_words(endpoint: ClaudeCodeEndpoint, call: Call) -> AsyncGenerato
     return lines
 
 
-def shown(record: Record) -> list[tuple[str, str]]:
+def shown(record: RequestRecord) -> list[tuple[str, str]]:
     """Return role and text of the messages in a request, without the CLI's own messages."""
     body: JSONObject = decode(record.raw)
     found = [(message["role"], block) for message in body["messages"] for block in _blocks(message)]

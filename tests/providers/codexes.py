@@ -10,11 +10,11 @@ from msgspec import Struct
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.formats.reading import Reader
+from contextc.formats.reading import StreamReader
 from contextc.messages import ToolCall, ToolResult
-from contextc.providers import Call, Provider
+from contextc.providers import Provider, ProviderCall
 from contextc.providers.codex.line import CodexEndpoint
-from tests.standin import KEY, Record, Standin
+from tests.standin import KEY, FakeVendors, RequestRecord
 
 MODEL = "gpt-6.1-terra"
 LOOK: JSONObject = {
@@ -29,7 +29,7 @@ class Told(Struct):
     """Result of a call."""
 
     events: list[JSONObject]
-    reader: Reader
+    reader: StreamReader
     error: cc.ProviderFailed | None = None
 
     @property
@@ -67,7 +67,7 @@ class Host:
 class Codex:
     """A home folder, and the clients that use it."""
 
-    def __init__(self, home: Path, standin: Standin) -> None:
+    def __init__(self, home: Path, standin: FakeVendors) -> None:
         self.home, self.standin = home, standin
         home.mkdir(exist_ok=True)
         self.environment = {"HOME": str(home), "CODEX_HOME": str(home), "CODEX_TEST_KEY": KEY}
@@ -80,11 +80,11 @@ class Codex:
         environment = {**self.environment, **(env or {})}
         return cast(CodexEndpoint, cc.endpoint(self.provider(), env=environment, **options))
 
-    def call(self, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any) -> Call:
+    def call(self, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any) -> ProviderCall:
         """Return a call that continues an earlier result, or starts a new thread."""
         session: dict[str, Any] = {"session": after.session, "cursor": after.cursor} if after is not None else {}
         given: dict[str, Any] = {"directory": str(self.home), **session, **fields}
-        return Call(provider=self.provider(), body=body(items, **given.pop("settings", {})), **given)
+        return ProviderCall(provider=self.provider(), body=body(items, **given.pop("settings", {})), **given)
 
     async def ask(
         self, line: CodexEndpoint, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any
@@ -122,7 +122,7 @@ def answered(text: str) -> JSONObject:
     return {"type": "agentMessage", "text": text}
 
 
-def seen(record: Record) -> list[str]:
+def seen(record: RequestRecord) -> list[str]:
     """Return the items that the API received, without Codex's own: texts, and the types of calls and outputs."""
     found: list[str] = []
     for item in decode(record.raw)["input"]:
@@ -134,7 +134,7 @@ def seen(record: Record) -> list[str]:
     return found
 
 
-def directory(record: Record) -> str:
+def directory(record: RequestRecord) -> str:
     """Return the last working directory that Codex reported."""
     texts = [text for item in decode(record.raw)["input"] for text in _texts(item) if "<cwd>" in text]
     return texts[-1].partition("<cwd>")[2].partition("</cwd>")[0]

@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import InvalidSetting
-from contextc.providers import Call, provider_names
+from contextc.providers import ProviderCall, provider_names
 
 
 def test_every_provider_that_is_listed_has_a_client() -> None:
@@ -136,7 +136,7 @@ def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.Mo
 
     async def ask() -> None:
         async with cc.endpoint(provider) as line:
-            async for _ in line.stream(Call(provider=provider, body=b"{}")):
+            async for _ in line.stream(ProviderCall(provider=provider, body=b"{}")):
                 pass
 
     with pytest.raises(cc.ProviderFailed) as failed:

@@ -15,10 +15,10 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import FailureKind, InvalidSetting
-from contextc.providers import Call, Endpoint
+from contextc.providers import Endpoint, ProviderCall
 from contextc.providers.bedrock import BedrockEndpoint
-from contextc.providers.bedrock.frames import EventFrames
-from contextc.providers.bedrock.line import HERE, Line
+from contextc.providers.bedrock.frames import EventStreamParser
+from contextc.providers.bedrock.line import CURRENT, ThreadedResponse
 from contextc.providers.sse import MalformedEvent
 from tests.providers.loopback import Answer, Arrived, Loopback, loopback, refused
 from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
@@ -47,7 +47,7 @@ def nobody_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def read(line: Endpoint, provider: cc.Provider, **fields: Any) -> list[JSONObject]:  # Any: those of a call
-    return [event async for event in line.stream(Call(provider=provider, body=BODY, **fields))]
+    return [event async for event in line.stream(ProviderCall(provider=provider, body=BODY, **fields))]
 
 
 async def asked(*answers: Answer, spec: str = VENDOR.spec, **facts: Any) -> tuple[list[JSONObject], Loopback]:
@@ -197,7 +197,7 @@ def test_no_secret_is_logged(
         line = cast(BedrockEndpoint, cc.endpoint(cc.provider(VENDOR.spec)))
         client = line._opened()  # pyright: ignore[reportPrivateUsage]
         client._endpoint.http_session = SimpleNamespace(send=same)
-        call = Call(provider=cc.provider(VENDOR.spec), body=BODY)
+        call = ProviderCall(provider=cc.provider(VENDOR.spec), body=BODY)
         sent = line._sent_by(client, call)  # pyright: ignore[reportPrivateUsage]
         assert str(sent.headers["Authorization"]) in (f"Bearer {token}", f"b'Bearer {token}'")
     else:
@@ -287,10 +287,10 @@ def test_what_was_signed_is_not_repeated() -> None:
 def test_frames_are_read_in_whatever_pieces_they_come() -> None:
     whole = b"".join(map(frame, VENDOR.events))
     for size in (1, 7, 1000):
-        frames = EventFrames()
+        frames = EventStreamParser()
         found = [event for start in range(0, len(whole), size) for event in frames.feed(whole[start : start + size])]
         assert (found, frames.end()) == (VENDOR.events, [])
-    frames = EventFrames()
+    frames = EventStreamParser()
     assert frames.feed(whole[:-3]) == VENDOR.events[:-1]
     with pytest.raises(MalformedEvent, match="truncated event"):
         frames.end()
@@ -411,20 +411,20 @@ def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:
         return SimpleNamespace(status_code=200, headers={}, raw=raw)
 
     def first() -> SimpleNamespace:
-        HERE.line.serves(ours)
+        CURRENT.line.serves(ours)
         return answered([b"all of it"])
 
     def second() -> SimpleNamespace:
-        HERE.line.serves(ours)
+        CURRENT.line.serves(ours)
         taken.set()
         assert left.wait(10)
         ours.sendall(b"request")
         return answered([])
 
     async def both() -> int:
-        early = Line(first)
+        early = ThreadedResponse(first)
         await early.opened()
-        late = Line(second)
+        late = ThreadedResponse(second)
         assert await asyncio.to_thread(taken.wait, 10)
         await early.aclose()
         left.set()

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.events import Retry, TextDelta
-from contextc.providers import Call, Endpoint
-from tests.standin import KEY, Ask, Reply, Standin, faults, listed
-from tests.standin import Call as Asked
+from contextc.events import RetryScheduled, TextDelta
+from contextc.providers import Endpoint, ProviderCall
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Reply, faults, listed
+from tests.standin import ScriptedCall as Asked
 from tests.standin.faults import Fault
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
@@ -33,11 +33,11 @@ class Whole(Endpoint):
     def __init__(self, line: Endpoint) -> None:
         self.line = line
 
-    def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         return self.line.stream(replace(call, stream=False))
 
 
-def model(ask: Ask) -> Reply:
+def model(ask: AcceptedRequest) -> Reply:
     """Looks at two things, and then answers."""
     last = ask.request.messages[-1]
     if last.role != "user":
@@ -50,7 +50,7 @@ def look(thing: str) -> str:
     return f"{thing} is there"
 
 
-def turn(*wrong: Fault, streamed: bool = True) -> tuple[Standin, list[cc.Message], list[object]]:
+def turn(*wrong: Fault, streamed: bool = True) -> tuple[FakeVendors, list[cc.Message], list[object]]:
     """Two turns of an agent with a tool, in which these things go wrong one after the other."""
     events: list[object] = []
 
@@ -61,7 +61,7 @@ def turn(*wrong: Fault, streamed: bool = True) -> tuple[Standin, list[cc.Message
             for text in ("What is there?", "And now?"):
                 events.extend([event async for event in agent.run("demo", text)])
 
-    with cc.open_store("memory:") as store, Standin(model, faults=listed(*wrong)) as standin:
+    with cc.open_store("memory:") as store, FakeVendors(model, faults=listed(*wrong)) as standin:
         asyncio.run(run())
         return standin, list(store.load("demo")), events
 
@@ -94,5 +94,5 @@ def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
 def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, streamed: bool) -> None:
     """Guarantee 11.11."""
     standin, messages, events = turn(wrong, streamed=streamed)
-    assert len([event for event in events if isinstance(event, Retry)]) == 1
+    assert len([event for event in events if isinstance(event, RetryScheduled)]) == 1
     assert (standin.refused, len(standin.records), len(messages)) == ([], 5, 10)

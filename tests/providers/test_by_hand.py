@@ -20,8 +20,8 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.formats.named import format_names
 from contextc.providers import Provider
-from contextc.providers.by_hand import as_curl, as_python, literal
-from contextc.providers.named import client_of, hand_tables
+from contextc.providers.by_hand import as_curl, as_python, python_literal
+from contextc.providers.named import client_of_format, snippet_tables
 from tests.conftest import often, some
 
 KEY = "sk-$HOME-`key`"
@@ -186,7 +186,7 @@ def test_a_shell_and_python_read_any_json_as_it_is(server: Server, value: object
     provider = at(server, "openai_chat")
     shell(as_curl(provider, provider.formatter, body))
     assert server.arrived[-1].body == body
-    assert eval(literal(value)) == value
+    assert eval(python_literal(value)) == value
 
 
 def test_a_request_may_be_larger_than_a_commands_arguments(server: Server) -> None:
@@ -364,15 +364,15 @@ def test_the_model_of_this_machine_is_called_too(server: Server, tmp_path: Path,
 
 def test_every_format_that_is_called_has_its_facts() -> None:
     """One more format is one more table."""
-    called = {name for name in format_names() if client_of(name)}
-    assert called == {*hand_tables()}
-    for facts in hand_tables().values():
+    called = {name for name in format_names() if client_of_format(name)}
+    assert called == {*snippet_tables()}
+    for facts in snippet_tables().values():
         assert {"url", "path", "headers", "imports", "client", "url_option", "call"} <= facts.keys()
 
 
 def test_json_is_written_as_python_reads_it() -> None:
     value = {"a": [True, None, 1.5, "it's"], "b": {"c": "x" * 200}, "d": [], "e": {}, "f": list(range(60))}
-    written = literal(value)
+    written = python_literal(value)
     assert eval(written) == value
     assert max(len(line) for line in written.splitlines()) < 220
     assert json.loads(encode(value)) == value

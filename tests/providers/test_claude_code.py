@@ -30,7 +30,7 @@ from tests.providers.claude_cli import (
     slow_where_asked,
     user,
 )
-from tests.standin import Reply, Standin, faults
+from tests.standin import FakeVendors, Reply, faults
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -38,7 +38,7 @@ pytest.importorskip("claude_agent_sdk")
 def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
     """Guarantee 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt
     is text, and no file is read for it."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -68,7 +68,7 @@ def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path)
     program that is ended loses nothing."""
     store = cc.open_store(f"sqlite:{tmp_path / 'store.db'}")
     store.append("talk", cc.user("Hello"))
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def turn(home: str, text: str, after: Said | None = None) -> Said:
             async with opened(standin, tmp_path / home, store=store) as endpoint:
@@ -87,7 +87,7 @@ def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path)
 @pytest.mark.thorough
 def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None:
     """Guarantee 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
-    with Standin(echo, faults=faults.listed(None, faults.overloaded())) as standin:
+    with FakeVendors(echo, faults=faults.listed(None, faults.overloaded())) as standin:
 
         async def run() -> tuple[Said, Said, ProviderFailed]:
             async with opened(standin, tmp_path, retries=0) as endpoint:
@@ -114,7 +114,7 @@ def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None
 @pytest.mark.thorough
 def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path: Path) -> None:
     """Guarantee 9.8. Nothing else is lost with it: what was acknowledged before is in the next request."""
-    with Standin(echo, faults=slow_where_asked) as standin:
+    with FakeVendors(echo, faults=slow_where_asked) as standin:
 
         async def run() -> None:
             async with opened(standin, tmp_path) as endpoint:
@@ -139,7 +139,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
     prompt is: the answer was not to it."""
     store = cc.open_store("memory:")
     store.append("talk", cc.user("Hello"))
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def turn(text: str, after: Said | None = None, **fields: object) -> Said:
             async with opened(standin, tmp_path, store=store) as endpoint:
@@ -159,7 +159,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
 
 def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) -> None:
     """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> list[str]:
             async with opened(standin, tmp_path) as endpoint:
@@ -184,7 +184,7 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {"of": [2, 2]}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     history = [user("What is 2 + 2?"), assistant("I add.", call), result, assistant("It is 4.")]
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -214,7 +214,7 @@ def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -
     ends with anything but a reply is ended by the CLI in its own words, which is told."""
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> Said:
             async with opened(standin, tmp_path) as endpoint:
@@ -232,7 +232,7 @@ def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -
 
 def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
     """Guarantee 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -254,7 +254,7 @@ def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Pat
 @pytest.mark.thorough
 def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
     """Guarantee 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> tuple[Said, Said, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -275,7 +275,7 @@ def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_othe
 
 def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
-    with Standin(echo, faults=slow_where_asked) as standin:
+    with FakeVendors(echo, faults=slow_where_asked) as standin:
 
         async def run() -> None:
             async with opened(standin, tmp_path) as endpoint:
@@ -300,7 +300,7 @@ def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> Non
 @pytest.mark.thorough
 def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
     """A call that is still running ends with an error, and its program with it."""
-    with Standin(lambda ask: Reply("word " * 100), faults=lambda ask: faults.slow(0.05)) as standin:
+    with FakeVendors(lambda ask: Reply("word " * 100), faults=lambda ask: faults.slow(0.05)) as standin:
 
         async def run() -> str:
             async with opened(standin, tmp_path) as endpoint:
@@ -319,7 +319,7 @@ def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", some([0.02, 0.0], 1))
 def test_a_loop_that_ends_while_a_program_does_leaves_nothing_open(tmp_path: Path, seconds: float) -> None:
     """What the SDK has open is closed also then; what was not would be an error of whatever test comes next."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> int:
             endpoint = line_to(standin, tmp_path, idle=0)

@@ -11,9 +11,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.claude_code.local import holds
+from contextc.providers.claude_code.local import file_matches
 from tests.providers.claude_cli import Said, echo, opened, said, shown
-from tests.standin import Standin
+from tests.standin import FakeVendors
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -24,7 +24,7 @@ USERS: JSONObject = {"setting_sources": ["user"], "builtin_tools": ["Skill"]}
 class Room:
     """A user's home with a skill, a folder to work in, and a store."""
 
-    def __init__(self, home: Path, standin: Standin) -> None:
+    def __init__(self, home: Path, standin: FakeVendors) -> None:
         self.home, self.standin = home, standin
         self.store = cc.open_store(f"sqlite:{home / 'store.db'}")
         self.store.append("talk", cc.user("Hello"))
@@ -54,7 +54,7 @@ def has_skill(reply: Said) -> bool:
 
 def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
     """Guarantee 9.5: it goes on in the CLI's own folder, turn after turn, and in our record too."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
         first = room.turn("Hello")
         second = room.turn("Are you there?", first)
@@ -77,7 +77,7 @@ def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
     """Guarantee 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
         first = room.turn("Hello")
         file = room.file(first.session)
@@ -96,7 +96,7 @@ def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
     """Guarantee 2.8: a summary's session would outlive the redaction of what is in it."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
         kept, passing = room.turn("Hello"), room.turn("Sum this up", conversation="")
         sessions = asyncio.run(cc.ClaudeSessions(room.store).list_sessions(room.file(kept.session).parent.name))
@@ -125,5 +125,5 @@ def test_a_file_says_the_same_only_if_nothing_is_missing_and_nothing_added(
     file.parent.mkdir(parents=True)
     file.write_bytes(lines)
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
-    assert holds({"project_key": "here", "session_id": "one"}, entries, env) is same
-    assert not holds({"project_key": "here", "session_id": "two"}, entries, env)
+    assert file_matches({"project_key": "here", "session_id": "one"}, entries, env) is same
+    assert not file_matches({"project_key": "here", "session_id": "two"}, entries, env)

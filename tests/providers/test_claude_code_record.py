@@ -7,7 +7,7 @@ prompt in its queue. Each follows the one before it.
 import pytest
 
 from contextc._json import JSONObject
-from contextc.providers.claude_code.record import answered, ending, renamed, standing
+from contextc.providers.claude_code.record import find_answer, result_line, split_transcript, with_session_id
 
 TEXT: JSONObject = {"type": "text", "text": "Hello"}
 
@@ -61,7 +61,7 @@ def _entry(letter: str) -> JSONObject:
 )
 def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept: str) -> None:
     """Guarantee 9.8: back to the last message that was acknowledged, and no further."""
-    found = standing(entries(letters), cursor)
+    found = split_transcript(entries(letters), cursor)
     assert found is not None
     assert found.kept == entries(kept)
     assert [*found.kept, *found.behind] == entries(letters)
@@ -71,9 +71,9 @@ def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept
 def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
     """Guarantee 9.5: a session is valid if it is known to hold everything up to the cursor."""
     whole = entries("uaxua")
-    assert standing(whole, "a7") is None
-    assert standing([*whole[:2], *whole[3:]], "a4") is None
-    assert standing([*whole[:2], *whole[3:]], "a1") is not None
+    assert split_transcript(whole, "a7") is None
+    assert split_transcript([*whole[:2], *whole[3:]], "a4") is None
+    assert split_transcript([*whole[:2], *whole[3:]], "a1") is not None
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
 )
 def test_a_prompt_counts_as_answered_only_if_it_was_in_full(behind: str, lines: str) -> None:
     """Guarantee 9.8: found to have gone through after all. Whatever is less is asked again."""
-    found = answered(entries(behind), [], {"role": "user", "content": [TEXT]})
+    found = find_answer(entries(behind), [], {"role": "user", "content": [TEXT]})
     assert [line["type"] for line in found] == [_entry(letter)["type"] for letter in lines]
-    assert answered(entries(behind), [], {"role": "user", "content": "Something else"}) == []
+    assert find_answer(entries(behind), [], {"role": "user", "content": "Something else"}) == []
 
 
 def test_an_answer_counts_only_behind_the_same_history() -> None:
@@ -101,21 +101,21 @@ def test_an_answer_counts_only_behind_the_same_history() -> None:
     del taken_over[0]["promptId"]
     behind = [*taken_over, *entries("ua")]
     history: list[JSONObject] = [{"type": "assistant", "message": {"role": "assistant", "content": [TEXT]}}]
-    assert len(answered(behind, history, {"role": "user", "content": "Hello"})) == 1
-    assert answered(behind, [], {"role": "user", "content": "Hello"}) == []
+    assert len(find_answer(behind, history, {"role": "user", "content": "Hello"})) == 1
+    assert find_answer(behind, [], {"role": "user", "content": "Hello"}) == []
 
 
 def test_recorded_lines_end_like_a_turn_of_the_cli() -> None:
     """What is read of them is what would have been read of the turn."""
-    lines = answered(entries("ua"), [], {"role": "user", "content": "Hello"})
+    lines = find_answer(entries("ua"), [], {"role": "user", "content": "Hello"})
     assert lines[0]["uuid"] == "a1"
-    end = ending(lines)
+    end = result_line(lines)
     assert (end["type"], end["is_error"], end["session_id"], end["result"]) == ("result", False, "one", "Hello")
 
 
 def test_a_copy_has_another_name_and_the_same_words() -> None:
     """Guarantee 9.8: the session that failed is left as it is."""
     before = entries("uax")
-    after = renamed(before, "two")
+    after = with_session_id(before, "two")
     assert {entry["sessionId"] for entry in after} == {"two"}
     assert [{**entry, "sessionId": "one"} for entry in after] == before == entries("uax")

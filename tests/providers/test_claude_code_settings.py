@@ -14,10 +14,10 @@ from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import provider
 from contextc.providers.claude_code import live
-from contextc.providers.claude_code.failing import refusal
+from contextc.providers.claude_code.failing import result_failure
 from tests.conftest import some
 from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
-from tests.standin import Ask, Call, Plan, Reply, Script, Standin, faults
+from tests.standin import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -29,19 +29,19 @@ WEATHER: JSONObject = {
 
 
 def calling(name: str, **arguments: object) -> Reply:
-    return Reply("I look.", calls=[Call(name, arguments, id="toolu_01look")])
+    return Reply("I look.", calls=[ScriptedCall(name, arguments, id="toolu_01look")])
 
 
 def then_done(first: Reply) -> Script:
     """A script: one call, and a word when its result is there."""
 
-    def script(ask: Ask) -> Reply:
+    def script(ask: AcceptedRequest) -> Reply:
         return Reply("Done.") if b'"tool_result"' in ask.raw else first
 
     return script
 
 
-def once(standin: Standin, home: Path, *, options: JSONObject | None = None, **fields: object) -> Said:
+def once(standin: FakeVendors, home: Path, *, options: JSONObject | None = None, **fields: object) -> Said:
     async def run() -> Said:
         async with opened(standin, home, **(options or {})) as endpoint:
             return await said(endpoint, home, "Hello", **fields)
@@ -52,7 +52,7 @@ def once(standin: Standin, home: Path, *, options: JSONObject | None = None, **f
 def test_a_tool_of_ours_is_run_by_the_host_under_the_calls_own_id(tmp_path: Path) -> None:
     """Our tools are offered with their schemas as they are, and run in the turn without the CLI asking."""
     host = Host("12 degrees")
-    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
+    with FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
         reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
         (call,) = host.ran
         assert (call.id, call.name, call.arguments) == ("toolu_01look", "weather", {"city": "Oslo"})
@@ -67,7 +67,7 @@ def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -
     """Guarantee 11.12: the host is asked with the call as it was made; why not is what the model reads."""
     host = Host(why_not="Not today.")
     script = then_done(calling("Bash", command="touch forbidden", description="Touch"))
-    with Standin(script) as standin:
+    with FakeVendors(script) as standin:
         once(standin, tmp_path, host=host, body={"builtin_tools": ["Bash"]})
         assert [(call.id, call.name) for call in host.asked] == [("toolu_01look", "Bash")]
         assert shown(standin.records[-1])[-1] == ("user", "toolu_01look: Not today.")
@@ -78,7 +78,7 @@ def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -
 
 def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
     """Nobody can be asked, so what would need a question does not run."""
-    with Standin(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
+    with FakeVendors(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
         reply = once(standin, tmp_path, body={"builtin_tools": ["Bash"]})
         assert reply.lines[-1]["permission_denials"][0]["tool_name"] == "Bash"
         assert not (tmp_path / "forbidden").exists()
@@ -86,7 +86,7 @@ def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
 
 def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: Path) -> None:
     """Guarantee 8.2: the static fragments are the session's system prompt."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         once(standin, tmp_path, options={"prompt": "append"})
         once(standin, tmp_path, options={"prompt": "replace"})
         behind, whole = ([block["text"] for block in decode(record.raw)["system"]] for record in standin.records)
@@ -98,7 +98,7 @@ def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: P
 @pytest.mark.thorough
 def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
     """Guarantee 7.1: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         small = provider("claude-code:tiny", url=standin.url("anthropic"), key=KEY_NAME, window=8192, output=512)
         once(standin, tmp_path, provider=small)
         once(standin, tmp_path)
@@ -110,14 +110,14 @@ def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
     """What a proxy asks for is sent with every request of the CLI."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         once(standin, tmp_path, headers={"x-team": "blue", "x-room": "4"})
         assert [standin.records[0].headers.get(name) for name in ("x-team", "x-room")] == ["blue", "4"]
 
 
 def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: Path) -> None:
     """Guarantee 15.1: it ends at once, and another attempt would not help."""
-    with Standin(echo) as standin, pytest.raises(ProviderFailed, match="no-such-flag") as failed:
+    with FakeVendors(echo) as standin, pytest.raises(ProviderFailed, match="no-such-flag") as failed:
         once(standin, tmp_path, body={"extra_args": {"no-such-flag": None}})
     assert failed.value.kind == "invalid"
 
@@ -126,7 +126,7 @@ def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: 
 def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
     """Guarantee 9.1: a session belongs to a directory. In one that is not there nothing is run."""
     (tmp_path / "work").mkdir()
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         reply = once(standin, tmp_path, directory=str(tmp_path / "work"))
         assert reply.lines[0]["cwd"] == str(tmp_path / "work")
         with pytest.raises(ProviderFailed, match="does not exist") as failed:
@@ -137,7 +137,7 @@ def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_path: Path) -> None:
     """A program serves the calls it was started for; nothing of the conversation is lost with it."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -156,7 +156,7 @@ def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_p
 @pytest.mark.thorough
 def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
     """No more than `programs` are kept, and none for longer than `idle` seconds; the session goes on all the same."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
 
         async def run() -> None:
             async with opened(standin, tmp_path, programs=1, idle=0.4) as endpoint:
@@ -181,7 +181,7 @@ def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
 )
 def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, settings: JSONObject, says: str) -> None:
     """Guarantee 15.1: before anything is started, and with the way out."""
-    with Standin(echo) as standin:
+    with FakeVendors(echo) as standin:
         with pytest.raises(InvalidSetting, match=says):
             once(standin, tmp_path, body=settings)
         assert standin.records == []
@@ -203,7 +203,7 @@ def test_what_the_api_refuses_is_told_as_everywhere(
     tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
 ) -> None:
     """Guarantee 11.11: `subtype` says success even so. Here the CLI does not ask again."""
-    with Standin(lambda ask: Reply("Some words that can be cut."), faults=plan) as standin:
+    with FakeVendors(lambda ask: Reply("Some words that can be cut."), faults=plan) as standin:
         with pytest.raises(ProviderFailed) as failed:
             once(standin, tmp_path, options={"retries": 0, **options})
         assert (failed.value.kind, failed.value.status) == (kind, status)
@@ -215,7 +215,7 @@ def test_what_the_api_refuses_is_told_as_everywhere(
 def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
     """Guarantee 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
-    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
+    with FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
         host = Host()
         reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
         assert reply.notes == [
@@ -229,7 +229,7 @@ def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> None:
     """Guarantees 11.11, 9.8: after two more requests, and nothing of the prompt is in the next one."""
-    with Standin(echo, faults=lambda ask: faults.overloaded() if b"Fails" in ask.raw else None) as standin:
+    with FakeVendors(echo, faults=lambda ask: faults.overloaded() if b"Fails" in ask.raw else None) as standin:
 
         async def run() -> ProviderFailed:
             async with opened(standin, tmp_path) as endpoint:
@@ -248,7 +248,7 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
     """Guarantee 9.8: the CLI tries to shorten its own history, fails, and leaves a session that goes back to its
     cursor.
     """
-    with Standin(echo, window=1500) as standin:
+    with FakeVendors(echo, window=1500) as standin:
 
         async def run() -> tuple[FailureKind, Said]:
             async with opened(standin, tmp_path) as endpoint:
@@ -281,14 +281,14 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
 
     with (
         monkeypatch.context() as patched,
-        Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin,
+        FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin,
     ):
         patched.setattr(live, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
         reply = once(standin, tmp_path, host=Waiting(), body={"tools": [WEATHER]}, timeout=60)
         assert reply.text == "Done."
     assert {*limits} >= {60, None}
     with (
-        Standin(echo, faults=faults.listed(faults.hang())) as standin,
+        FakeVendors(echo, faults=faults.listed(faults.hang())) as standin,
         pytest.raises(ProviderFailed, match=r"no data received for 0\.6 s") as failed,
     ):
         once(standin, tmp_path, timeout=0.6)
@@ -310,4 +310,4 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
 )
 def test_the_last_line_of_a_turn_says_what_helps(line: JSONObject, kind: FailureKind) -> None:
     """Guarantee 15.1: the CLI's own sentences, and what its API answered."""
-    assert refusal("claude-code", {"type": "result", "is_error": True, **line}).kind == kind
+    assert result_failure("claude-code", {"type": "result", "is_error": True, **line}).kind == kind

@@ -18,7 +18,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import contextc as cc
-from tests.standin import KEY, Standin
+from tests.standin import KEY, FakeVendors
 from tests.standin.scripts import Scripted
 
 WHERE: SessionKey = {"project_key": "-garden", "session_id": "5f2c8a52-6f3e-4d7a-9a3e-2f6b7f5f0001"}
@@ -152,7 +152,7 @@ def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp
     sessions = cc.ClaudeSessions(store, "demo")
     (tmp_path / "work").mkdir()
 
-    async def ask(standin: Standin, config: str, prompt: str, resume: str | None) -> str:
+    async def ask(standin: FakeVendors, config: str, prompt: str, resume: str | None) -> str:
         options = ClaudeAgentOptions(
             model="claude-opus-5-5",
             system_prompt="Be brief.",
@@ -176,7 +176,7 @@ def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp
             found = getattr(message, "session_id", None) or found
         return found
 
-    with Standin(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
+    with FakeVendors(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
         session = asyncio.run(ask(standin, "one", "What grows here?", None))
         asyncio.run(ask(standin, "two", "And in winter?", session))
         last = standin.records[-1].raw

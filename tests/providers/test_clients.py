@@ -15,8 +15,8 @@ import contextc as cc
 from contextc import providers
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidSetting
-from contextc.providers import Call, Provider
-from contextc.store.streams import join
+from contextc.providers import Provider, ProviderCall
+from contextc.store.streams import join_deltas
 from tests.conftest import some
 from tests.providers.loopback import Answer, Loopback, loopback, loopback_in_a_thread, refused
 from tests.providers.vendors import Vendor, vendors
@@ -43,8 +43,8 @@ def told(vendor: Vendor, url: str) -> Provider:
     return cc.provider(vendor.spec, url=url + vendor.base, key="TEST_KEY")
 
 
-def call_of(vendor: Vendor, provider: Provider, **fields: object) -> Call:
-    return Call(provider=provider, body=encode(vendor.body), **fields)  # pyright: ignore[reportArgumentType]
+def call_of(vendor: Vendor, provider: Provider, **fields: object) -> ProviderCall:
+    return ProviderCall(provider=provider, body=encode(vendor.body), **fields)  # pyright: ignore[reportArgumentType]
 
 
 async def asked(vendor: Vendor, *answers: Answer, **fields: object) -> tuple[list[JSONObject], Loopback]:
@@ -78,7 +78,7 @@ def test_the_events_are_what_the_reader_of_the_format_reads(vendor: Vendor) -> N
     events, _ = asyncio.run(asked(vendor, vendor.streamed()))
     reader = cc.provider(vendor.spec).formatter.reader()
     deltas = [delta for event in events for delta in reader.read(event)]
-    assert join(deltas) == (cc.Text("Hello"),)
+    assert join_deltas(deltas) == (cc.Text("Hello"),)
     assert (reader.message().text, reader.message().finish, reader.finished) == ("Hello", "stop", True)
 
 

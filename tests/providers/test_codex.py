@@ -11,13 +11,13 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidSetting
-from contextc.formats.reading import NOTE
-from contextc.providers import Call as Request
+from contextc.formats.reading import NOTE_EVENT
+from contextc.providers import ProviderCall as Request
 from contextc.providers.codex import failing
-from contextc.providers.codex.asked import FOR_GOOD, THREAD, asked
-from contextc.providers.codex.history import importable, without
+from contextc.providers.codex.asked import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
+from contextc.providers.codex.history import replace_rejected, to_importable
 from tests.providers.codexes import Codex, answered, body, directory, is_alive, said, seen
-from tests.standin import Ask, Fault, Reply, Scripted, Standin, faults
+from tests.standin import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
 
 
 def replies() -> Scripted:
@@ -28,7 +28,7 @@ def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
     """Guarantee 9.4: a session is given what is new, and every message is at the API exactly once."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -59,7 +59,7 @@ def test_a_thread_is_gone_on_with_by_another_program_and_in_another_directory(tm
     async def run() -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -80,7 +80,7 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
     look |= {"status": "completed", "success": True, "contentItems": [{"type": "inputText", "text": "seen"}]}
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, [said("What is there?"), look, answered("An a."), said("And now?")])
@@ -91,7 +91,7 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
             assert seen(standin.records[1]) == [*begins, "answer 1", "asked elsewhere", "said elsewhere", "Go on."]
             assert second.session == first.session
             assert not standin.refused
-            assert not [event for event in first.events if event.get("type") == NOTE]
+            assert not [event for event in first.events if event.get("type") == NOTE_EVENT]
 
     asyncio.run(run())
 
@@ -104,23 +104,23 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_told(tmp_path: Path) ->
         {"type": "item_reference", "id": "rs_1"},
         {"role": "user", "content": [{"type": "input_text", "text": "Read."}, page]},
     ]
-    taken, as_text = importable(items)
+    taken, as_text = to_importable(items)
     assert [each.get("role") for each in taken] == ["developer", "user", "user"]
     assert taken[1]["content"] == [{"type": "input_text", "text": '{"type":"item_reference","id":"rs_1"}'}]
     assert as_text == 1
     said_no = "items[2] is not a valid response item: unknown variant `input_file`"
-    others = without(taken, said_no)
+    others = replace_rejected(taken, said_no)
     assert others is not None
     assert [block["type"] for block in others[2]["content"]] == ["input_text", "input_text"]
-    assert without(others, said_no) is None
-    assert without(taken, "no place in it") is None
+    assert replace_rejected(others, said_no) is None
+    assert replace_rejected(taken, "no place in it") is None
 
 
 def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
     """Guarantee 9.5: a session has one writer. Who comes second with an old cursor goes on from there, in a fork."""
 
     async def run() -> None:
-        with Standin(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
+        with FakeVendors(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -147,7 +147,7 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
     }
 
     async def run() -> None:
-        with Standin(replies(), faults=faults.listed(*failures)) as standin:
+        with FakeVendors(replies(), faults=faults.listed(*failures)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(retries=0) as line:
                 told = [await codex.ask(line, "one") for _ in failures]
@@ -163,13 +163,13 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
 def test_what_goes_wrong_for_a_moment_is_mended_in_the_turn(tmp_path: Path) -> None:
     """Guarantee 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
 
-    def plan(ask: Ask) -> Fault | None:
+    def plan(ask: AcceptedRequest) -> Fault | None:
         return faults.overloaded() if "It stays so" in ask.raw.decode() else once(ask)
 
     once = faults.listed(None, faults.overloaded(), None, faults.cut(0.6))
 
     async def run() -> None:
-        with Standin(replies(), faults=plan) as standin:
+        with FakeVendors(replies(), faults=plan) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -190,7 +190,7 @@ def test_refusals_of_the_api_are_read_through_codex(tmp_path: Path) -> None:
     """A wrong key, a window that is too small, nobody there: in the words of the API, without the key."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line({"CODEX_TEST_KEY": "wrong-key-0123456789"}) as line:
                 wrong = await codex.ask(line, "one")
@@ -225,13 +225,13 @@ INFOS: list[tuple[JSON, str, int | None]] = [
 
 @pytest.mark.parametrize(("info", "kind", "status"), INFOS)
 def test_every_word_of_codex_has_a_kind(info: JSON, kind: str, status: int | None) -> None:
-    failed = failing.of_error("codex", {"message": "No.", "codexErrorInfo": info}, ())
+    failed = failing.error_failure("codex", {"message": "No.", "codexErrorInfo": info}, ())
     assert (failed.kind, failed.status, failed.said) == (kind, status, "No.")
 
 
 def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 15.1: what is wrong, and the way out."""
-    with Standin(replies()) as standin:
+    with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         program = tmp_path / "codex"
         program.write_text("#!/bin/sh\necho 'bad configuration' >&2\nexit 2\n")
@@ -249,7 +249,7 @@ def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest
 
 def test_a_program_ends_with_the_loop_it_was_used_on(tmp_path: Path) -> None:
     """A line that nobody closed leaves no process behind, and is used again on another loop."""
-    with Standin(replies()) as standin:
+    with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         line, pids = codex.line(), list[int]()
 
@@ -265,7 +265,7 @@ def test_a_program_ends_with_the_loop_it_was_used_on(tmp_path: Path) -> None:
 
 def test_a_killed_program_is_started_again(tmp_path: Path) -> None:
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -283,7 +283,7 @@ def test_a_model_called_default_is_the_users_own(tmp_path: Path) -> None:
     """No model is asked for; the settings of a turn go with the turn."""
     provider = cc.provider("codex:default", window=100_000)
     call = Request(provider=provider, body=body("one", effort="low", sandbox="read-only"))
-    found = asked(call)
+    found = parse_call_options(call)
     assert found.thread == {"developerInstructions": "Be brief.", "sandbox": "read-only", "cwd": str(Path.cwd())}
     assert found.turn == {"effort": "low"}
 
@@ -292,7 +292,7 @@ def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> Non
     """The model, the provider and the retries are the user's; what Codex tries again by itself is told."""
 
     async def run() -> None:
-        with Standin(lambda ask: Reply("answer"), faults=faults.listed(faults.cut(0.6))) as standin:
+        with FakeVendors(lambda ask: Reply("answer"), faults=faults.listed(faults.cut(0.6))) as standin:
             codex = Codex(tmp_path / "home", standin)
             address = f'base_url = "{standin.url("openai_responses")}"\nenv_key = "CODEX_TEST_KEY"\n'
             written = 'model_provider = "mine"\nmodel = "gpt-6.1-terra"\n[features]\nplugins = false\n'
@@ -318,6 +318,6 @@ def test_a_setting_that_codex_does_not_know_is_refused() -> None:
 
     call = Request(provider=cc.provider("codex:gpt-5.4"), body=b'{"sandboxx": "read-only", "items": []}')
     with pytest.raises(InvalidSetting, match="Did you mean 'sandbox'"):
-        asked(call)
+        parse_call_options(call)
     told = {field.alias or name for name, field in v2_all.ThreadStartParams.model_fields.items()}
-    assert told - {"cwd", *FOR_GOOD} == set(THREAD), "what the package's own types say"
+    assert told - {"cwd", *PERMANENT_SETTINGS} == set(THREAD_SETTINGS), "what the package's own types say"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.providers.codex.launching import Launch
+from contextc.providers.codex.launching import LaunchConfig
 from contextc.providers.codex.server import AppServer
 from tests.providers.codexes import Codex, Told, answered, said, seen
-from tests.standin import Ask, Fault, Reply, Scripted, Standin, faults
+from tests.standin import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
 
 
 def replies() -> Scripted:
@@ -27,7 +27,7 @@ def test_a_failed_prompt_is_taken_back_in_place(tmp_path: Path) -> None:
     """Guarantee 9.8: Codex keeps a prompt that failed; before the next one the thread is brought back to the cursor."""
 
     async def run() -> None:
-        with Standin(replies(), faults=second(faults.overloaded())) as standin:
+        with FakeVendors(replies(), faults=second(faults.overloaded())) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(retries=0) as line:
                 first = await codex.ask(line, "one")
@@ -49,7 +49,7 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
     """
 
     async def run() -> None:
-        with Standin(replies(), faults=second(faults.overloaded())) as standin:
+        with FakeVendors(replies(), faults=second(faults.overloaded())) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(retries=0) as line:
                 first = await codex.ask(line, [said("zero"), answered("nought"), said("one")])
@@ -70,11 +70,11 @@ def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path
     """Guarantee 9.8: a program that dies between import and prompt leaves history that no turn tells of."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
-            launch = Launch.of(codex.provider(), codex.environment)
+            launch = LaunchConfig.of(codex.provider(), codex.environment)
             server = await AppServer.start(launch.command, launch.environment)
             item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "left over"}]}
             await server.request("thread/resume", {"threadId": first.session, "excludeTurns": True})
@@ -93,7 +93,7 @@ def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Pat
     """Guarantee 9.8: kill -9 in the middle of a reply; the prompt stays in the thread, and is taken back."""
 
     async def run() -> None:
-        with Standin(replies(), faults=second(faults.stalled(0.6))) as standin:
+        with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -118,7 +118,7 @@ def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing of it is left in the thread, not even that it was interrupted."""
 
     async def run() -> None:
-        with Standin(replies(), faults=second(faults.stalled(0.6))) as standin:
+        with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -145,7 +145,7 @@ def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
     """The time limit of a call holds between two words of a reply, and the turn is interrupted."""
 
     async def run() -> None:
-        with Standin(replies(), faults=second(faults.stalled(0.6))) as standin:
+        with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -165,7 +165,7 @@ def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, aga
     """Guarantee 9.8: our process died between the answer and its commit. The same prompt is not asked twice."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             delta = [said("elsewhere"), answered("said elsewhere"), said("two")]
             async with codex.line() as line:
@@ -190,7 +190,7 @@ def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) 
     """Guarantee 9.8: an answer to something else is taken back, whole."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -206,7 +206,7 @@ def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     """Guarantee 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
@@ -229,7 +229,7 @@ def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
     """Guarantee 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 wrong = Told([], codex.provider().formatter.reader())
@@ -249,7 +249,7 @@ def test_a_thread_is_let_go_of_so_that_another_process_can_go_on(tmp_path: Path)
     """
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(idle=60.0) as holds, codex.line(idle=0.0) as other, codex.line() as third:
                 first = await codex.ask(holds, "one")
@@ -267,11 +267,11 @@ def test_a_thread_is_let_go_of_so_that_another_process_can_go_on(tmp_path: Path)
 def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
     """One program, many threads: what is said about one is not heard by the other."""
 
-    def echo(ask: Ask) -> Reply:
+    def echo(ask: AcceptedRequest) -> Reply:
         return Reply(f"to {ask.request.messages[-1].text}")
 
     async def run() -> None:
-        with Standin(echo, faults=lambda ask: faults.slow(0.01)) as standin:
+        with FakeVendors(echo, faults=lambda ask: faults.slow(0.01)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 told = await asyncio.gather(*[codex.ask(line, name) for name in ("a", "b", "c")])
@@ -286,7 +286,7 @@ def test_what_a_thread_was_told_survives_that_codex_shortens_it(tmp_path: Path) 
     """A thread that is loaded anew without its instructions would lose them with its first compaction."""
 
     async def run() -> None:
-        with Standin(replies()) as standin:
+        with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(idle=0.0) as line:
                 first = await codex.ask(line, "one")

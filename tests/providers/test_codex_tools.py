@@ -8,10 +8,10 @@ import pytest
 
 from contextc._json import JSONObject, decode
 from tests.providers.codexes import LOOK, Codex, Host, is_alive, seen
-from tests.standin import Ask, Call, Reply, Scripted, Standin
+from tests.standin import AcceptedRequest, FakeVendors, Reply, Scripted, ScriptedCall
 
 
-def last_said(ask: Ask) -> JSONObject:
+def last_said(ask: AcceptedRequest) -> JSONObject:
     return decode(ask.raw)["input"][-1]
 
 
@@ -25,14 +25,14 @@ async def ended(pid: int) -> None:
 def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
     """A thread is told of our tools; Codex calls, and the host's result goes on to the model."""
 
-    def script(ask: Ask) -> Reply:
+    def script(ask: AcceptedRequest) -> Reply:
         if last_said(ask)["type"] == "message":
-            return Reply("Let me look.", [Call("look", {"thing": "the key"})])
+            return Reply("Let me look.", [ScriptedCall("look", {"thing": "the key"})])
         return Reply(f"I see: {last_said(ask)['output']}.")
 
     async def run() -> None:
         host = Host()
-        with Standin(script) as standin:
+        with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 tools = {"dynamicTools": [LOOK]}
@@ -52,15 +52,15 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
     """What the host declines is not run; the turn goes on either way."""
     made = tmp_path / "made.txt"
 
-    def script(ask: Ask) -> Reply:
+    def script(ask: AcceptedRequest) -> Reply:
         if last_said(ask)["type"] == "message":
             asks = {"sandbox_permissions": "require_escalated", "justification": "May I?", "login": False}
-            return Reply(None, [Call("exec_command", {"cmd": f"echo made > {made}", **asks})])
+            return Reply(None, [ScriptedCall("exec_command", {"cmd": f"echo made > {made}", **asks})])
         return Reply("Done.")
 
     async def run() -> None:
         host = Host(*approved)
-        with Standin(script) as standin:
+        with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 told = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
@@ -77,11 +77,11 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
 def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> None:
     patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: made.txt\n+hi\n*** End Patch\nEOF\n"
 
-    def script(ask: Ask) -> Reply:
-        return Reply(None, [Call("exec_command", {"cmd": patch})]) if ask.number == 0 else Reply("Done.")
+    def script(ask: AcceptedRequest) -> Reply:
+        return Reply(None, [ScriptedCall("exec_command", {"cmd": patch})]) if ask.number == 0 else Reply("Done.")
 
     async def run() -> None:
-        with Standin(script) as standin:
+        with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 told = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
@@ -97,12 +97,16 @@ def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Pa
     """Guarantee 11.10: what is cancelled leaves nothing running; the program stays for the next call."""
     started = tmp_path / "started"
 
-    def script(ask: Ask) -> Reply:
+    def script(ask: AcceptedRequest) -> Reply:
         command = f"echo $$ > {started}; exec sleep 60"
-        return Reply(None, [Call("exec_command", {"cmd": command, "login": False})]) if ask.number == 0 else Reply("ok")
+        return (
+            Reply(None, [ScriptedCall("exec_command", {"cmd": command, "login": False})])
+            if ask.number == 0
+            else Reply("ok")
+        )
 
     async def run() -> None:
-        with Standin(script) as standin:
+        with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 free = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
@@ -125,7 +129,7 @@ def test_a_thread_cannot_be_given_other_tools(tmp_path: Path, again: str) -> Non
     other = {**LOOK, "name": "listen"}
 
     async def run() -> None:
-        with Standin(Scripted(["answer 1", "answer 2"])) as standin:
+        with FakeVendors(Scripted(["answer 1", "answer 2"])) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one", settings={"dynamicTools": [LOOK]})

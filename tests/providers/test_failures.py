@@ -11,11 +11,11 @@ import pytest
 import urllib3
 
 from contextc._json import JSON, JSONObject
-from contextc.errors import WAYS_OUT, FailureKind, ProviderFailed
+from contextc.errors import DEFAULT_FIXES, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
-from contextc.providers.failures import ELSEWHERE, Table, failure, masked
-from contextc.providers.posting import reason
-from contextc.providers.waiting import waited
+from contextc.providers.failures import NOT_FOUND_FIX, ErrorTable, map_error, mask_secrets
+from contextc.providers.posting import error_reason
+from contextc.providers.waiting import describe_timeout
 
 
 def said(message: str, **fields: JSON) -> JSONObject:
@@ -104,19 +104,19 @@ CASES = [
 
 
 @pytest.mark.parametrize(("table", "status", "body", "kind"), CASES, ids=lambda each: str(each)[:48])
-def test_a_refusal_is_one_of_eight_kinds(table: Table, status: int | None, body: JSON, kind: FailureKind) -> None:
+def test_a_refusal_is_one_of_eight_kinds(table: ErrorTable, status: int | None, body: JSON, kind: FailureKind) -> None:
     """Guarantee 11.11: what is tried again, and what never is."""
-    failed = failure("somebody", table, body, status=status)
+    failed = map_error("somebody", table, body, status=status)
     assert failed.kind == kind
     assert failed.said
     assert str(failed).startswith(f"somebody failed ({kind}")
-    assert (ELSEWHERE if status == 404 and kind == "invalid" else WAYS_OUT[kind]) in str(failed)
+    assert (NOT_FOUND_FIX if status == 404 and kind == "invalid" else DEFAULT_FIXES[kind]) in str(failed)
 
 
 def test_the_message_says_what_happened_and_the_way_out() -> None:
     """Guarantee 15.1."""
     body = said("Slow down.", type="rate_limit_error")
-    failed = failure("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
+    failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
     assert str(failed) == (
         "anthropic failed (rate: status 429 rate_limit_error): Slow down. It requested a wait of 12 s. "
         "Too many requests in a short time. Wait, then retry."
@@ -132,7 +132,7 @@ def test_how_long_to_wait_is_said_in_many_ways() -> None:
 
     def wait(body: JSON = None, **headers: str) -> float | None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return failure("x", gemini.TABLE, body, status=429, headers=named).retry_after
+        return map_error("x", gemini.TABLE, body, status=429, headers=named).retry_after
 
     assert wait(retry_after="7") == 7.0
     assert wait(retry_after="0.5") == 0.5
@@ -150,9 +150,9 @@ def test_how_long_to_wait_is_said_in_many_ways() -> None:
 )
 def test_what_looks_like_a_key_is_masked(secret: str) -> None:
     """Guarantee 13.3: keys never."""
-    assert masked(f"Bad key: {secret}!") == "Bad key: [key]!"
-    assert masked("my-own-secret is bad", ["my-own-secret"]) == "[key] is bad"
-    assert masked("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
+    assert mask_secrets(f"Bad key: {secret}!") == "Bad key: [key]!"
+    assert mask_secrets("my-own-secret is bad", ["my-own-secret"]) == "[key] is bad"
+    assert mask_secrets("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
 
 
 def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
@@ -161,15 +161,15 @@ def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
     """
     packed = b64encode(b"joe:pw-s3cret").decode()
     for login in (packed, packed.rstrip("=")):
-        assert masked(f"No: Basic {login}.") == "No: [key]."
-        assert masked(f'{{"authorization":"basic {login}"}}') == '{"authorization":"[key]"}'
+        assert mask_secrets(f"No: Basic {login}.") == "No: [key]."
+        assert mask_secrets(f'{{"authorization":"basic {login}"}}') == '{"authorization":"[key]"}'
     words = "Basic authentication is needed; basic information, basic auth"
-    assert masked(words) == words
+    assert mask_secrets(words) == words
 
 
 def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
     body = "<html><style>b{}</style><body>\n<h1>502 Bad Gateway</h1></body></html>"
-    assert failure("x", openai.TABLE, body, status=502).said == "502 Bad Gateway"
+    assert map_error("x", openai.TABLE, body, status=502).said == "502 Bad Gateway"
 
 
 def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
@@ -178,8 +178,8 @@ def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
     for said, told in (("", ""), ("Connection error.", "Connection error: ")):
         error = RuntimeError(said)
         error.__cause__ = inner
-        assert reason(error) == f"{told}[Errno 104] Connection reset by peer"
-    assert reason(TimeoutError()) == "TimeoutError"
+        assert error_reason(error) == f"{told}[Errno 104] Connection reset by peer"
+    assert error_reason(TimeoutError()) == "TimeoutError"
 
 
 def after(error: Exception, cause: BaseException) -> Exception:
@@ -214,12 +214,12 @@ def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
     error: BaseException, given: float | None, said: str
 ) -> None:
     """Guarantee 15.1: with the limit in force, whoever's exception it was."""
-    assert waited(error, given, usual=True) == said
+    assert describe_timeout(error, given, usual=True) == said
 
 
 def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
     """A client of the caller's own has its own limits."""
-    assert waited(TimeoutError(), None, usual=False) == "no data received for too long"
+    assert describe_timeout(TimeoutError(), None, usual=False) == "no data received for too long"
 
 
 FORBIDDEN: JSONObject = {"type": "extra_forbidden", "loc": ["body", "user"], "msg": "Extra inputs are not permitted"}
@@ -239,5 +239,5 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
 )
 def test_a_list_of_what_is_wrong_is_said_in_words(body: JSONObject, told: str) -> None:
     """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
-    failed = failure("mistral", openai.TABLE, body, status=422)
+    failed = map_error("mistral", openai.TABLE, body, status=422)
     assert (failed.kind, failed.said) == ("invalid", told)

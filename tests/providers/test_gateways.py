@@ -12,15 +12,15 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import FailureKind, ProviderFailed
-from contextc.events import AnyEvent, ReasoningDelta, Retry, TurnFinish
+from contextc.events import AnyEvent, ReasoningDelta, RetryScheduled, TurnFinish
 from contextc.formats.base import Request
-from contextc.providers import Call, endpoint, openai
-from contextc.providers.failures import failure, with_own
+from contextc.providers import ProviderCall, endpoint, openai
+from contextc.providers.failures import map_error, with_provider_rules
 from tests.executor.scripted import played, rebuilt
 from tests.formats.traffic import Exchange, accepted, normal
 from tests.providers.loopback import Answer, loopback
-from tests.standin import KEY, Ask, Record, Reply, Standin, faults
-from tests.standin import Call as Asked
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Reply, RequestRecord, faults
+from tests.standin import ScriptedCall as Asked
 from tests.standin.vendors.openrouter import COST, PROCESSING, foreign_to_types, types
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
@@ -156,7 +156,7 @@ def test_what_openrouter_accepted_is_accepted_here(exchange: Exchange) -> None:
 # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def looks(ask: Ask) -> Reply:
+def looks(ask: AcceptedRequest) -> Reply:
     """Thinks, looks at the thing, thinks again, and answers."""
     last = ask.request.messages[-1]
     if last.role == "tool":
@@ -172,7 +172,7 @@ def look(thing: str) -> str:
 class Room:
     """An agent behind a gateway, in a conversation."""
 
-    def __init__(self, standin: Standin, store: cc.Store, *, settings: JSONObject | None = None) -> None:
+    def __init__(self, standin: FakeVendors, store: cc.Store, *, settings: JSONObject | None = None) -> None:
         self.standin, self.store, self.settings = standin, store, settings
         self.url = f"{standin.url()}/api/v1"
 
@@ -208,7 +208,7 @@ def _ready(monkeypatch: pytest.MonkeyPatch) -> None:
     types()
 
 
-def refused(standin: Standin) -> list[str]:
+def refused(standin: FakeVendors) -> list[str]:
     return [record.refused for record in standin.refused] + standin.defects
 
 
@@ -218,7 +218,7 @@ def test_reasoning_that_is_bound_comes_back_with_every_step(
     store: cc.Store, settings: JSONObject | None, gateway: str
 ) -> None:
     """Guarantees 2.4, 9.2, 11.1: signed over everything before it, and checked so; cache points do not break it."""
-    with Standin(looks) as standin:
+    with FakeVendors(looks) as standin:
         room = Room(standin, store, settings=settings)
         agent = room.agent(gateway=gateway)
         events = room.say(agent, "a ball", "a cube", "a cone")
@@ -249,7 +249,7 @@ def _blocks(value: JSON) -> list[JSONObject]:
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
-def _marks(record: Record) -> int:
+def _marks(record: RequestRecord) -> int:
     return record.raw.count(b'"cache_control"')
 
 
@@ -268,11 +268,11 @@ def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name
             for name in (long, short, long):
                 await played(router, name, "a ball")
             await played(other, short, "a ball")
-            alone = Call(provider=router.provider, body=room.standin.records[0].raw)
+            alone = ProviderCall(provider=router.provider, body=room.standin.records[0].raw)
             async with endpoint(router.provider) as line:
                 assert [event async for event in line.stream(alone)]
 
-    with Standin(looks) as standin:
+    with FakeVendors(looks) as standin:
         asyncio.run(talk(Room(standin, store)))
         assert refused(standin) == []
         found = [record.headers.get("x-session-id") for record in standin.records]
@@ -288,7 +288,7 @@ def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name
 
 def test_a_conversation_goes_on_with_another_vendors_model_and_comes_back(store: cc.Store) -> None:
     """Guarantees 9.10, 2.4: each is given its own reasoning, and nothing it cannot read."""
-    with Standin(looks) as standin:
+    with FakeVendors(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent("anthropic/claude-sonnet-4.5"), "a ball")
         room.say(room.agent(GPT), "a cube", "a pen")
@@ -302,7 +302,7 @@ def test_a_conversation_goes_on_with_another_vendors_model_and_comes_back(store:
 
 def test_reasoning_of_another_claude_is_left_out_where_it_is_bound(store: cc.Store) -> None:
     """Guarantee 9.3: what it signed is a past as it was shown that one."""
-    with Standin(looks) as standin:
+    with FakeVendors(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent("anthropic/claude-haiku-5.5"), "a ball")
         room.say(room.agent(), "a cube")
@@ -312,7 +312,7 @@ def test_reasoning_of_another_claude_is_left_out_where_it_is_bound(store: cc.Sto
 
 def test_bound_reasoning_is_left_out_after_a_cut(store: cc.Store) -> None:
     """Guarantees 9.3, 7.4: in a new epoch the past is another, and the signatures over it are void."""
-    with Standin(looks) as standin:
+    with FakeVendors(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent(window=8_000), *(f"thing {number} {'x ' * 150}" for number in range(14)))
         assert refused(standin) == []
@@ -383,8 +383,8 @@ GATEWAY: list[tuple[int | None, JSONObject, FailureKind]] = [
 )
 def test_what_a_gateways_refusal_means(name: str, status: int | None, body: JSONObject, kind: FailureKind) -> None:
     """Guarantees 11.11, 15.1: also inside a body of status 200, and as an event of a stream."""
-    table = with_own(openai.TABLE, cc.provider(f"{name}:x", window=9_000))
-    assert failure(name, table, body, status=status).kind == kind
+    table = with_provider_rules(openai.TABLE, cc.provider(f"{name}:x", window=9_000))
+    assert map_error(name, table, body, status=status).kind == kind
 
 
 @pytest.mark.parametrize("form", ["whole", "event", "comments", "choice", "whole choice"])
@@ -408,7 +408,7 @@ def test_an_error_in_an_answer_of_status_200_is_an_error(form: str) -> None:
         async with loopback(Answer((sent,), headers=(("content-type", kind),))) as server:
             there = cc.provider(f"openrouter:{CLAUDE}", url=server.url, key=VARIABLE)
             async with endpoint(there) as line:
-                return [event async for event in line.stream(Call(provider=there, body=b'{"stream":true}'))]
+                return [event async for event in line.stream(ProviderCall(provider=there, body=b'{"stream":true}'))]
 
     with pytest.raises(ProviderFailed, match="upstream connect error") as failed:
         asyncio.run(call())
@@ -446,10 +446,10 @@ def test_a_choice_that_failed_is_no_reply() -> None:
 )
 def test_a_turn_survives_what_passes(store: cc.Store, fault: faults.Fault) -> None:
     """Guarantee 11.11."""
-    with Standin(looks, faults=faults.listed(fault)) as standin:
+    with FakeVendors(looks, faults=faults.listed(fault)) as standin:
         room = Room(standin, store)
         events = room.say(room.agent(), "a ball")
         assert refused(standin) == []
-    assert [type(each) for each in events].count(Retry) == 1
+    assert [type(each) for each in events].count(RetryScheduled) == 1
     assert isinstance(events[-1], TurnFinish)
     assert events[-1].finish == "stop"

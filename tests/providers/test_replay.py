@@ -10,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidSetting
-from contextc.providers import Call, Endpoint
-from contextc.providers.replay import Recorder, Replay, read, request_name
+from contextc.providers import Endpoint, ProviderCall
+from contextc.providers.replay import Recorder, Replay, read_recordings, request_hash
 
 PROVIDER = cc.provider("anthropic:claude-opus-5-5", client="replay")
 EVENTS: list[JSONObject] = [
@@ -24,7 +24,7 @@ BUSY: JSONObject = {"status": 529, "body": {"error": {"type": "overloaded_error"
 
 def ask(line: Endpoint, body: bytes = b"{}", *, stream: bool = True) -> list[JSONObject]:
     async def asked() -> list[JSONObject]:
-        return [event async for event in line.stream(Call(provider=PROVIDER, body=body, stream=stream))]
+        return [event async for event in line.stream(ProviderCall(provider=PROVIDER, body=body, stream=stream))]
 
     return asyncio.run(asked())
 
@@ -80,7 +80,7 @@ def test_a_whole_reply_is_read_like_a_stream() -> None:
 
 
 def test_a_recording_that_names_a_request_answers_that_one_alone() -> None:
-    line = Replay([{"request": request_name(b"b"), "reply": WHOLE}, {"events": EVENTS}])
+    line = Replay([{"request": request_hash(b"b"), "reply": WHOLE}, {"events": EVENTS}])
     assert ask(line, b"a") == EVENTS
     assert ask(line, b"b") == [WHOLE]
     assert [call.body for call in line.calls] == [b"a", b"b"]
@@ -126,12 +126,12 @@ def test_what_was_given_up_is_recorded_as_far_as_it_came(tmp_path: Path) -> None
 
     async def give_up() -> None:
         line = Recorder(Replay([{"events": EVENTS}]), path)
-        async with aclosing(line.stream(Call(provider=PROVIDER, body=b"{}"))) as events:
+        async with aclosing(line.stream(ProviderCall(provider=PROVIDER, body=b"{}"))) as events:
             async for _ in events:
                 break
 
     asyncio.run(give_up())
-    assert read(path) == [{"events": EVENTS[:1]}]
+    assert read_recordings(path) == [{"events": EVENTS[:1]}]
 
 
 def test_a_path_may_stand_in_the_address(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from contextc._json import JSONObject, encode
-from contextc.providers.sse import Events, MalformedEvent
+from contextc.providers.sse import MalformedEvent, SSEParser
 
 EVENTS: list[JSONObject] = [{"n": 1, "text": "Grüße 🙂"}, {"n": 2, "text": "a\nb\u2028c"}, {"n": 3}]
 
 
 def read(*pieces: bytes) -> list[JSONObject]:
-    events = Events()
+    events = SSEParser()
     return [*(event for piece in pieces for event in events.feed(piece)), *events.end()]
 
 
@@ -23,7 +23,7 @@ def test_events_come_out_whole_however_they_were_cut(size: int, end: bytes) -> N
 
 def test_an_event_is_given_as_soon_as_it_is_complete() -> None:
     """Guarantee 12.1: what a person watches must not lag behind by an event."""
-    events = Events()
+    events = SSEParser()
     assert events.feed(b'data: {"n": 1}\n') == []
     assert events.feed(b"\n") == [{"n": 1}]
 
@@ -38,7 +38,7 @@ def test_the_last_empty_line_may_be_missing() -> None:
 
 
 def test_done_is_the_last_word() -> None:
-    events = Events()
+    events = SSEParser()
     assert events.feed(b'data: {"n": 1}\n\ndata: [DONE]\n\n') == [{"n": 1}]
     assert events.done
 

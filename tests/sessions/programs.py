@@ -18,13 +18,13 @@ import contextc as cc
 from contextc.events import AnyEvent
 from contextc.providers.endpoint import Endpoint, endpoint
 from tests.conftest import THOROUGH
-from tests.standin import KEY, Ask, Record, Reply, Standin
+from tests.standin import KEY, AcceptedRequest, FakeVendors, Reply, RequestRecord
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 MARK = re.compile(r"«\w+»")
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class TestedProgram(Struct, frozen=True, kw_only=True):
     """A CLI agent: two of its models, and the format of its vendor's API."""
 
     name: str
@@ -38,15 +38,15 @@ class Program(Struct, frozen=True, kw_only=True):
         return self.name
 
 
-CLAUDE = Program(
+CLAUDE = TestedProgram(
     name="claude-code", model="claude-sonnet-4-5", other="claude-opus-4-5", format="anthropic", bash="Bash"
 )
-CODEX = Program(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
+CODEX = TestedProgram(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
 PROGRAMS = (CLAUDE, CODEX)
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
 
 
-def with_program(quick: Program) -> pytest.MarkDecorator:
+def with_program(quick: TestedProgram) -> pytest.MarkDecorator:
     """Parametrize a test with this program, or with all of them in `make prove`."""
     return pytest.mark.parametrize("program", PROGRAMS if THOROUGH else [quick], ids=str)
 
@@ -57,7 +57,7 @@ class Marked:
     def __init__(self) -> None:
         self.given = 0
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         self.given += 1
         return Reply(f"«a{self.given}» I have read it.")
 
@@ -83,7 +83,7 @@ class House:
             "DISABLE_AUTOUPDATER": "1",
         }
 
-    def provider(self, program: Program, standin: Standin, model: str = "") -> cc.Provider:
+    def provider(self, program: TestedProgram, standin: FakeVendors, model: str = "") -> cc.Provider:
         spec = f"{program.name}:{model or program.model}"
         return cc.provider(spec, url=standin.url(program.format), key=VARIABLE)
 
@@ -92,7 +92,13 @@ class House:
         return endpoint(provider, store=self.store, env=self.env, **options)
 
     def agent(
-        self, program: Program, standin: Standin, *, model: str = "", directory: Path | None = None, **options: object
+        self,
+        program: TestedProgram,
+        standin: FakeVendors,
+        *,
+        model: str = "",
+        directory: Path | None = None,
+        **options: object,
     ) -> cc.AgentExecutor:
         provider = self.provider(program, standin, model)
         given = {"directory": str(directory or self.work), "endpoint": self.line(provider), **options}
@@ -119,12 +125,12 @@ def run_turns(executor: cc.AgentExecutor, conversation: str, *texts: str) -> Non
     asyncio.run(work())
 
 
-def answered(standin: Standin) -> list[Record]:
+def answered(standin: FakeVendors) -> list[RequestRecord]:
     """Return the answered requests, without a program's auxiliary ones."""
     return [record for record in standin.records if record.reply is not None]
 
 
-def marks(record: Record) -> Counter[str]:
+def marks(record: RequestRecord) -> Counter[str]:
     """Return the number of occurrences of each mark in a request."""
     return Counter(MARK.findall(record.raw.decode()))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import contextc as cc
 from contextc.providers.endpoint import endpoint
 from tests.sessions.programs import CLAUDE, CODEX, VARIABLE, House, answered, marks, run_turns
-from tests.standin import Ask, Call, Record, Reply, Standin
+from tests.standin import AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall
 
 
 class Relay:
@@ -17,15 +17,17 @@ class Relay:
     def __init__(self) -> None:
         self.said = 0
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         last = ask.request.messages[-1]
         text = "".join(message.text for message in ask.request.messages[-2:])
         if last.role != "tool" and "«use look»" in text:
-            return Reply("I look.", [Call("look", {"thing": "«arg1»"})])
+            return Reply("I look.", [ScriptedCall("look", {"thing": "«arg1»"})])
         if last.role != "tool" and "«use bash»" in text:
-            return Reply("I run it.", [Call("Bash", {"command": "echo «out$((1+1))»", "description": "Say it"})])
+            return Reply(
+                "I run it.", [ScriptedCall("Bash", {"command": "echo «out$((1+1))»", "description": "Say it"})]
+            )
         if last.role != "tool" and "«use exec»" in text:
-            return Reply("I run it.", [Call("exec_command", {"cmd": "echo «exec$((1+1))»"})])
+            return Reply("I run it.", [ScriptedCall("exec_command", {"cmd": "echo «exec$((1+1))»"})])
         self.said += 1
         return Reply(f"«a{self.said}» Done.")
 
@@ -35,7 +37,7 @@ def look(thing: str) -> str:
     return f"«seen» {thing[1:-1]} is there."
 
 
-def shown(record: Record, *expected: str) -> None:
+def shown(record: RequestRecord, *expected: str) -> None:
     found = marks(record)
     assert {mark: found[mark] for mark in expected} == dict.fromkeys(expected, 1)
 
@@ -44,7 +46,7 @@ def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Pa
     """Guarantee 9.10."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     everything: list[str] = []
-    with Standin(Relay()) as standin:
+    with FakeVendors(Relay()) as standin:
 
         def stateless(spec: str, format: str) -> cc.AgentExecutor:
             provider = cc.provider(spec, url=standin.url(format), key=VARIABLE)

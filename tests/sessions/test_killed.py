@@ -21,11 +21,11 @@ from typing import Literal, TypeAlias
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import Message
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Endpoint, ProviderCall
 from tests.conftest import often
-from tests.sessions.programs import CLAUDE, VARIABLE, House, Program, marks, turn, twice, with_program
+from tests.sessions.programs import CLAUDE, VARIABLE, House, TestedProgram, marks, turn, twice, with_program
 from tests.sessions.unrest import SETTINGS, Busy, Hands, pids, visible
-from tests.standin import Record, Standin
+from tests.standin import FakeVendors, RequestRecord
 
 Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
 KILLS = often(0, 20)
@@ -48,7 +48,7 @@ class Deadly(Endpoint):
         self.line, self.moment, self.programs = line, moment, programs
         self.armed = False
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if self.armed and self.moment == "before":
             die()
         async with aclosing(self.line.stream(call)) as events:
@@ -81,7 +81,7 @@ class Noted(Hands):
 class Bench:
     """What the processes share: a folder, and the address of the API."""
 
-    def __init__(self, home: Path, program: Program, url: str) -> None:
+    def __init__(self, home: Path, program: TestedProgram, url: str) -> None:
         self.home, self.program, self.url = home, program, url
 
     @property
@@ -155,7 +155,7 @@ def resumed(bench: Bench) -> tuple[list[Message], cc.AgentExecutor]:
     return store.load("talk"), agent
 
 
-def check(messages: list[Message], record: Record, bench: Bench) -> None:
+def check(messages: list[Message], record: RequestRecord, bench: Bench) -> None:
     """Whatever was said is there once and was shown once; every call has one result; no tool ran twice for a call."""
     said = Counter(message.text for message in messages if message.role == "user")
     assert not set(twice(said))
@@ -170,11 +170,11 @@ def check(messages: list[Message], record: Record, bench: Bench) -> None:
 
 
 @with_program(CLAUDE)
-def test_another_process_goes_on_after_each_kill(program: Program, tmp_path: Path) -> None:
+def test_another_process_goes_on_after_each_kill(program: TestedProgram, tmp_path: Path) -> None:
     """Guarantees 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
     chance = Random(f"kills {SEED}")
     model = Busy(SEED)
-    with Standin(model) as standin:
+    with FakeVendors(model) as standin:
         bench = Bench(tmp_path, program, standin.url(program.format))
         for run, moment in enumerate(MOMENTS):
             model.calls = model.calls if moment != "last" else 0  # what tools did would be known, and goes along

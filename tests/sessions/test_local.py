@@ -16,8 +16,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.providers.local import Server, ensure_server, model_file, stop_server
-from contextc.providers.local.model import check_runner
+from contextc.providers.local import LocalServer, ensure_server, find_model_file, stop_server
+from contextc.providers.local.model import check_installed
 from tests.conftest import give_up
 from tests.sessions.programs import House, turn
 
@@ -39,11 +39,11 @@ CLAUDE: JSONObject = {"builtin_tools": [], "setting_sources": [], "extra_args": 
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     folder = str(tmp_path_factory.mktemp("local"))
     try:
-        check_runner()
-        model = model_file(read_settings(environment={"HOME": os.devnull}))
+        check_installed()
+        model = find_model_file(read_settings(environment={"HOME": os.devnull}))
     except InvalidSetting as error:
         give_up(str(error))
         raise AssertionError from error
@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     ids=["claude-code", "codex"],
 )
 def test_two_turns_on_the_local_model(
-    server: Server, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
+    server: LocalServer, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
 ) -> None:
     """Guarantees 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)

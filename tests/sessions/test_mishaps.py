@@ -18,7 +18,7 @@ from tests.sessions.programs import (
     CODEX,
     House,
     Marked,
-    Program,
+    TestedProgram,
     answered,
     each_program,
     marks,
@@ -26,7 +26,7 @@ from tests.sessions.programs import (
     turn,
     with_program,
 )
-from tests.standin import Ask, Call, Fault, Plan, Record, Reply, Standin, faults
+from tests.standin import AcceptedRequest, FakeVendors, Fault, Plan, Reply, RequestRecord, ScriptedCall, faults
 from tests.standin.answer import refused
 
 
@@ -39,7 +39,7 @@ def account(agent: cc.AgentExecutor, request: int | None = None) -> Manifest:
     return agent.compiler.explain("talk", request, agent="assistant", directory=agent.directory)
 
 
-def once(record: Record, *expected: str) -> None:
+def once(record: RequestRecord, *expected: str) -> None:
     """Everything expected is in a request, and nothing that bears a mark is there twice."""
     found = marks(record)
     assert {mark: found[mark] for mark in expected} == dict.fromkeys(expected, 1)
@@ -55,10 +55,10 @@ def children() -> set[int]:
 
 
 @with_program(CLAUDE)
-def test_an_overloaded_api_and_then_success(program: Program, house: House) -> None:
+def test_an_overloaded_api_and_then_success(program: TestedProgram, house: House) -> None:
     """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
-    with Standin(Marked(), faults=plan) as standin:
+    with FakeVendors(Marked(), faults=plan) as standin:
         line = house.line(house.provider(program, standin), retries=0)
         agent = house.agent(program, standin, endpoint=line)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» Are you there?", "«u3» And now?")
@@ -68,7 +68,9 @@ def test_an_overloaded_api_and_then_success(program: Program, house: House) -> N
 
 
 @with_program(CODEX)
-def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(program: Program, house: House) -> None:
+def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
+    program: TestedProgram, house: House
+) -> None:
     """Guarantees 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
     def look(thing: str) -> str:
@@ -76,13 +78,13 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(progr
         looked.append(thing)
         return "«seen» It is there."
 
-    def script(ask: Ask) -> Reply:
+    def script(ask: AcceptedRequest) -> Reply:
         is_asked = "«use look»" in ask.request.messages[-1].text
-        return Reply("I look.", [Call(name, {"thing": "cup"})]) if is_asked else marked(ask)
+        return Reply("I look.", [ScriptedCall(name, {"thing": "cup"})]) if is_asked else marked(ask)
 
     name = "mcp__contextc__look" if program is CLAUDE else "look"
     looked, marked = list[str](), Marked()
-    with Standin(script, faults=faults.listed(None, None, faults.overloaded())) as standin:
+    with FakeVendors(script, faults=faults.listed(None, None, faults.overloaded())) as standin:
         agent = house.agent(program, standin, tools=[look])
         run_turns(agent, "talk", "«u1» Hello.", "«u2» Please «use look».", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«seen»", "«a1»", "«a3»")
@@ -92,10 +94,10 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(progr
 
 
 @each_program
-def test_the_program_is_killed_in_the_stream(program: Program, house: House) -> None:
+def test_the_program_is_killed_in_the_stream(program: TestedProgram, house: House) -> None:
     """Guarantee 9.8."""
 
-    def plan(ask: Ask) -> Fault | None:
+    def plan(ask: AcceptedRequest) -> Fault | None:
         return faults.stalled(0.6) if ask.number == 1 else None
 
     async def work() -> None:
@@ -112,7 +114,7 @@ def test_the_program_is_killed_in_the_stream(program: Program, house: House) -> 
         await turn(agent, "talk", "«u3» Go on.")
         await (await agent.open_endpoint()).close()
 
-    with Standin(Marked(), faults=plan) as standin:
+    with FakeVendors(Marked(), faults=plan) as standin:
         agent = house.agent(program, standin)
         asyncio.run(work())
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»")
@@ -121,14 +123,14 @@ def test_the_program_is_killed_in_the_stream(program: Program, house: House) -> 
 
 
 @each_program
-def test_a_session_that_was_deleted_begins_anew_with_everything(program: Program, house: House) -> None:
+def test_a_session_that_was_deleted_begins_anew_with_everything(program: TestedProgram, house: House) -> None:
     """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         agent = house.agent(program, standin)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» More.")
         for folder in ("claude/projects", "codex/sessions"):
             shutil.rmtree(house.home / folder, ignore_errors=True)
-        house.store.write(lambda tx: transcripts.drop_owned(tx, "talk"))
+        house.store.write(lambda tx: transcripts.delete_of_conversation(tx, "talk"))
         run_turns(house.agent(program, standin), "talk", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»", "«a2»")
     told = account(agent)
@@ -140,7 +142,7 @@ def test_another_directory_is_another_session_of_claude_code(house: House, tmp_p
     """Guarantees 9.1, 9.5."""
     other = tmp_path / "other"
     other.mkdir()
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         run_turns(house.agent(CLAUDE, standin), "talk", "«u1» Hello.")
         moved = house.agent(CLAUDE, standin, directory=other)
         run_turns(moved, "talk", "«u2» And here?")
@@ -154,7 +156,7 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
     """Guarantee 9.1: it is bound to none."""
     other = tmp_path / "other"
     other.mkdir()
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         run_turns(house.agent(CODEX, standin), "talk", "«u1» Hello.")
         moved = house.agent(CODEX, standin, directory=other)
         run_turns(moved, "talk", "«u2» And here?")
@@ -163,9 +165,9 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
 
 
 @with_program(CODEX)
-def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house: House) -> None:
+def test_a_changed_static_prompt_is_told_in_the_session(program: TestedProgram, house: House) -> None:
     """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
         changed = house.agent(program, standin, system_prompt="«new» Be long.")
         run_turns(changed, "talk", "«u2» And now?", "«u3» Still?")
@@ -174,9 +176,9 @@ def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house:
 
 
 @with_program(CODEX)
-def test_another_model_is_given_everything_in_a_session_of_its_own(program: Program, house: House) -> None:
+def test_another_model_is_given_everything_in_a_session_of_its_own(program: TestedProgram, house: House) -> None:
     """Guarantees 9.1, 9.10."""
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin), "talk", "«u1» Hello.")
         run_turns(house.agent(program, standin, model=program.other), "talk", "«u2» And you?")
         once(answered(standin)[-1], "«u1»", "«a1»", "«u2»")
@@ -186,7 +188,7 @@ def test_another_model_is_given_everything_in_a_session_of_its_own(program: Prog
 
 
 @with_program(CODEX)
-def test_of_two_turns_at_once_one_waits_for_the_other(program: Program, house: House) -> None:
+def test_of_two_turns_at_once_one_waits_for_the_other(program: TestedProgram, house: House) -> None:
     """Guarantee 9.7: one session has one writer."""
 
     async def work() -> None:
@@ -198,7 +200,7 @@ def test_of_two_turns_at_once_one_waits_for_the_other(program: Program, house: H
         for agent in (first, second):
             await (await agent.open_endpoint()).close()
 
-    with Standin(Marked(), faults=lambda ask: faults.slow(0.02)) as standin:
+    with FakeVendors(Marked(), faults=lambda ask: faults.slow(0.02)) as standin:
         asyncio.run(work())
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»", "«a2»")
     assert len(answered(standin)) == 3
@@ -208,7 +210,7 @@ def test_of_two_turns_at_once_one_waits_for_the_other(program: Program, house: H
 def too_long(*marks: str) -> Plan:
     """The API finds every request too long that has these marks."""
 
-    def plan(ask: Ask) -> Fault | None:
+    def plan(ask: AcceptedRequest) -> Fault | None:
         said = ask.raw.decode()
         if not all(mark in said for mark in marks):
             return None
@@ -218,11 +220,11 @@ def too_long(*marks: str) -> Plan:
 
 
 @with_program(CLAUDE)
-def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, house: House) -> None:
+def test_a_session_that_is_too_long_for_the_model_begins_anew(program: TestedProgram, house: House) -> None:
     """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
     why.
     """
-    with Standin(Marked(), faults=too_long("«a1»")) as standin:
+    with FakeVendors(Marked(), faults=too_long("«a1»")) as standin:
         agent = house.agent(program, standin, budget=9_000, summarize=None)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?")
         once(answered(standin)[-1], "«u2»")
@@ -232,7 +234,7 @@ def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, 
 
 def test_a_history_that_claude_code_shortens_by_itself_is_noticed(house: House) -> None:
     """Guarantee 9.3: what it sums up is its own affair, and goes on in the same session; the account says so."""
-    with Standin(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
+    with FakeVendors(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
         agent = house.agent(CLAUDE, standin)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?", "«u3» Still there?")
         once(answered(standin)[-1], "«u2»", "«u3»")

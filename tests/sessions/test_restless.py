@@ -19,9 +19,9 @@ from contextc.messages import Message
 from contextc.providers.endpoint import endpoint
 from contextc.store.turns import StepRecord
 from tests.conftest import often
-from tests.sessions.programs import MARK, PROGRAMS, VARIABLE, House, Program, marks, twice
+from tests.sessions.programs import MARK, PROGRAMS, VARIABLE, House, TestedProgram, marks, twice
 from tests.sessions.unrest import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
-from tests.standin import Ask, Fault, Record, Standin, Weather, faults
+from tests.standin import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
 
 log = logging.getLogger("tests.restless")
 TURNS = often(6, 100)
@@ -34,17 +34,17 @@ RETOLD = "was exec_command("
 """A command of Codex is told as a call of `shell`, to whoever has no such tool."""
 
 
-class Foul(Weather):
+class Foul(RandomFaults):
     """Weather in which the second request is sure to meet something, however short the run."""
 
-    def __call__(self, ask: Ask) -> Fault | None:
+    def __call__(self, ask: AcceptedRequest) -> Fault | None:
         return faults.overloaded() if ask.number == 1 else super().__call__(ask)
 
 
 class Company:
     """Everybody who may be asked: both programs, with two models each, and two vendors without sessions."""
 
-    def __init__(self, house: House, standin: Standin, hands: Hands) -> None:
+    def __init__(self, house: House, standin: FakeVendors, hands: Hands) -> None:
         self.house, self.standin, self.hands = house, standin, hands
         self.programs = {f"{each.name}:{model}": each for each in PROGRAMS for model in (each.model, each.other)}
 
@@ -60,7 +60,7 @@ class Company:
         line = endpoint(provider)
         return cc.AgentExecutor(self.house.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
 
-    def drawn(self, program: Program, person: Person) -> str:
+    def drawn(self, program: TestedProgram, person: Person) -> str:
         """Whom to ask: most of the time the program, with its first model."""
         others = [each for each in (*self.programs, *STATELESS.values()) if each != f"{program.name}:{program.model}"]
         return f"{program.name}:{program.model}" if person.chance.random() < 0.7 else person.chance.choice(others)
@@ -69,7 +69,7 @@ class Company:
 class Audit:
     """What must be true of a conversation after each of its turns."""
 
-    def __init__(self, person: Person, standin: Standin, hands: Hands) -> None:
+    def __init__(self, person: Person, standin: FakeVendors, hands: Hands) -> None:
         self.person, self.standin, self.hands = person, standin, hands
         self.messages: list[Message] = []
         self.read = len(standin.records)
@@ -113,7 +113,7 @@ class Audit:
                 if result.name == "look" and not result.is_error:
                     assert gave[result.call_id] in result.text
 
-    def _requests(self, records: list[Record]) -> None:
+    def _requests(self, records: list[RequestRecord]) -> None:
         """In whatever was asked, everything from before the turn is there, and nothing is there twice."""
         before = visible(self.messages)
         for record in records:
@@ -121,7 +121,7 @@ class Audit:
             assert not set(twice(found)), f"request {record.number}: twice"
             assert before.keys() <= found.keys(), f"request {record.number}: lost {before.keys() - found.keys()}"
 
-    def _answer(self, messages: list[Message], records: list[Record]) -> None:
+    def _answer(self, messages: list[Message], records: list[RequestRecord]) -> None:
         """The last request has all that is visible, once, and nothing else; what was answered to it is stored."""
         reply = messages[-1]
         assert (reply.role, reply.status) == ("assistant", "sent")
@@ -154,7 +154,7 @@ def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Program, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: TestedProgram, tmp_path: Path) -> None:
     """Guarantees 9.2, 9.4 to 9.8, 9.10, 11.9: the checks are in `Audit`."""
     began = monotonic()
     figures = restless_turns(program, tmp_path, TURNS, seed=SEED)
@@ -163,7 +163,7 @@ def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Progra
     assert figures["faults"]
 
 
-def restless_turns(program: Program, folder: Path, count: int, *, seed: int) -> Counter[str]:
+def restless_turns(program: TestedProgram, folder: Path, count: int, *, seed: int) -> Counter[str]:
     """So many turns, in conversations of a few each; what there was."""
     figures = Counter[str]()
 
@@ -182,7 +182,7 @@ def restless_turns(program: Program, folder: Path, count: int, *, seed: int) -> 
     house = House(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
     for number, first in enumerate(range(0, count, LENGTH)):
         drawn = 100 * seed + number
-        with Standin(Busy(drawn), faults=Foul(drawn, share=0.2, draws=FOUL)) as standin:
+        with FakeVendors(Busy(drawn), faults=Foul(drawn, share=0.2, draws=FOUL)) as standin:
             asyncio.run(converse(drawn, min(LENGTH, count - first)))
             wrong = [record.refused for record in standin.refused]
             wrong += [defect for defect in standin.defects if RETOLD not in defect]

@@ -4,18 +4,18 @@ import asyncio
 from pathlib import Path
 
 import contextc as cc
-from tests.sessions.programs import CODEX, House, Marked, Program, answered, marks, turn, with_program
-from tests.standin import Standin
+from tests.sessions.programs import CODEX, House, Marked, TestedProgram, answered, marks, turn, with_program
+from tests.standin import FakeVendors
 
 TURNS, RESTART = 10, 6
 
 
 @with_program(CODEX)
-def test_ten_turns_with_injections_are_shown_once_each(program: Program, tmp_path: Path) -> None:
+def test_ten_turns_with_injections_are_shown_once_each(program: TestedProgram, tmp_path: Path) -> None:
     """Guarantees 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
-    async def work(standin: Standin, first: int, last: int) -> cc.AgentExecutor:
+    async def work(standin: FakeVendors, first: int, last: int) -> cc.AgentExecutor:
         agent = house.agent(program, standin, system_prompt="«static» Be brief.")
         for number in range(first, last + 1):
             if number % 2:
@@ -24,7 +24,7 @@ def test_ten_turns_with_injections_are_shown_once_each(program: Program, tmp_pat
         await (await agent.open_endpoint()).close()
         return agent
 
-    with Standin(Marked()) as standin:
+    with FakeVendors(Marked()) as standin:
         asyncio.run(work(standin, 1, RESTART - 1))
         agent = asyncio.run(work(standin, RESTART, TURNS))
         last = marks(answered(standin)[-1])

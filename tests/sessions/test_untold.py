@@ -6,20 +6,20 @@ import pytest
 
 import contextc as cc
 from tests.sessions.programs import CODEX, House, answered, run_turns
-from tests.standin import Call, Reply, Scripted, Standin, faults
+from tests.standin import FakeVendors, Reply, Scripted, ScriptedCall, faults
 
 UNTOLD = {
-    "denied by the sandbox": Call("exec_command", {"cmd": "touch there"}),
-    "a tool that is not there": Call("nosuch", {"thing": "it"}),
+    "denied by the sandbox": ScriptedCall("exec_command", {"cmd": "touch there"}),
+    "a tool that is not there": ScriptedCall("nosuch", {"thing": "it"}),
 }
 
 
 @pytest.mark.parametrize("asked", UNTOLD.values(), ids=UNTOLD.keys())
-def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: Call, tmp_path: Path) -> None:
+def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: ScriptedCall, tmp_path: Path) -> None:
     """Guarantee 9.7: what the provider produced, all of it; also in a thread that is gone on with."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     script = Scripted([Reply("I try.", [asked]), "It failed.", Reply("Again.", [asked]), "It failed again."])
-    with Standin(script, faults=lambda ask: faults.slow(0.03)) as standin:
+    with FakeVendors(script, faults=lambda ask: faults.slow(0.03)) as standin:
         for text in ("Try it.", "Once more."):
             run_turns(house.agent(CODEX, standin, settings={"sandbox": "read-only"}), "talk", text)
     messages = house.store.load("talk")

@@ -27,7 +27,7 @@ from contextc.providers.codex.line import CodexEndpoint
 from contextc.providers.endpoint import Endpoint
 from contextc.tools import Tool
 from tests.sessions.programs import MARK
-from tests.standin import Ask, Call, Reply, faults
+from tests.standin import AcceptedRequest, Reply, ScriptedCall, faults
 from tests.standin.faults import Draw
 
 Mishap: TypeAlias = Literal["", "cancel", "kill"]
@@ -55,7 +55,7 @@ class Busy:
         self.chance, self.calls = Random(f"model {seed}"), calls
         self.given = self.row = 0
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         self.given += 1
         offered = [tool.name for tool in ask.request.tools if isinstance(tool, Tool)]
         hands = [name for name in offered if name in ("Bash", "exec_command") or name.endswith("look")]
@@ -66,16 +66,16 @@ class Busy:
         calls = [self._call(self.chance.choice(hands), number) for number in range(self.chance.choice((1, 1, 2)))]
         return Reply(f"«a{self.given}» Let me see.", calls)
 
-    def _call(self, name: str, number: int) -> Call:
+    def _call(self, name: str, number: int) -> ScriptedCall:
         mark = f"{self.given}n{number}"
         command = f"sleep {self.chance.choice((0, 0.2))}; echo «o{mark}p$$»"
         match name:
             case "Bash":
-                return Call(name, {"command": command, "description": "Say it"})
+                return ScriptedCall(name, {"command": command, "description": "Say it"})
             case "exec_command":
-                return Call(name, {"cmd": command})
+                return ScriptedCall(name, {"cmd": command})
             case _:
-                return Call(name, {"thing": f"«c{mark}»"})
+                return ScriptedCall(name, {"thing": f"«c{mark}»"})
 
 
 class Hands:

@@ -1,27 +1,27 @@
 """Strict fakes of the vendors' APIs, on loopback or in-process. See `standin.py` for an example."""
 
 from tests.standin import faults
-from tests.standin.answer import Record
-from tests.standin.faults import Fault, Plan, Weather, listed
-from tests.standin.reply import Call, Reply
+from tests.standin.answer import RequestRecord
+from tests.standin.faults import Fault, Plan, RandomFaults, listed
+from tests.standin.reply import Reply, ScriptedCall
 from tests.standin.scripts import Script, Scripted
-from tests.standin.standin import Standin
-from tests.standin.vendor import KEY, Ask
+from tests.standin.standin import FakeVendors
+from tests.standin.vendor import KEY, AcceptedRequest
 from tests.standin.wanderer import Wanderer
 
 __all__ = [
     "KEY",
-    "Ask",
-    "Call",
+    "AcceptedRequest",
+    "ScriptedCall",
     "Fault",
     "Plan",
-    "Record",
+    "RequestRecord",
     "Reply",
     "Script",
     "Scripted",
-    "Standin",
+    "FakeVendors",
     "Wanderer",
-    "Weather",
+    "RandomFaults",
     "faults",
     "listed",
 ]

@@ -19,7 +19,7 @@ SECRETS = ("authorization", "api-key", "cookie", "proxy-authorization", "x-amz-s
 """Headers that are never recorded. The headers that hold a vendor's key are not recorded either."""
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """A request without its body. Header names are in lower case."""
 
     method: str
@@ -62,7 +62,7 @@ class Drop(NamedTuple):
 Step: TypeAlias = bytes | Pause | Silence | Drop
 
 
-class Refusal(NamedTuple):
+class FakeError(NamedTuple):
     """Error response: a status other than 200, with a body in the vendor's form."""
 
     status: int
@@ -76,7 +76,7 @@ class Refusal(NamedTuple):
         return str(cast(JSONObject, error).get("message")) if isinstance(error, dict) else str(error)
 
 
-class Record(Struct, kw_only=True):
+class RequestRecord(Struct, kw_only=True):
     """One received request and its outcome. Keys are not recorded.
 
     `refused` is the vendor's error message for a rejected request. `fault` names the change to the response, and
@@ -118,7 +118,7 @@ class Record(Struct, kw_only=True):
             then("done" if self.completed else "refused" if self.status >= 400 else "broken")
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class FakeResponse(Struct, frozen=True, kw_only=True):
     """A response. `length` is the announced content length, if it differs from the real one.
 
     `events` are the events of a stream, in order, one per step. A fault changes the steps, but not `events`.
@@ -143,5 +143,5 @@ class Answer(Struct, frozen=True, kw_only=True):
         return (("content-type", self.kind), ("content-length", str(length)), *self.headers)
 
 
-def refused(refusal: Refusal) -> Answer:
-    return Answer(status=refusal.status, steps=(encode(refusal.body),), headers=refusal.headers)
+def refused(refusal: FakeError) -> FakeResponse:
+    return FakeResponse(status=refusal.status, steps=(encode(refusal.body),), headers=refusal.headers)

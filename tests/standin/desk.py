@@ -16,12 +16,12 @@ import msgspec
 from contextc._json import JSONObject, decode, encode
 from contextc.wire import lint
 from tests.formats.known import problems
-from tests.standin.answer import SECRETS, Answer, Event, Head, Outcome, Record, Refusal, refused
+from tests.standin.answer import SECRETS, Event, FakeError, FakeResponse, Outcome, RequestHead, RequestRecord, refused
 from tests.standin.faults import Plan
-from tests.standin.reply import Call, Reply, Tokens
+from tests.standin.reply import Reply, ScriptedCall, Tokens
 from tests.standin.scripts import Script
-from tests.standin.tally import Tally
-from tests.standin.vendor import KEY, Ask, Memory, Told, Vendor, vendors
+from tests.standin.tally import UsageMeter
+from tests.standin.vendor import KEY, AcceptedRequest, Memory, Told, Vendor, vendors
 
 
 class Break(NamedTuple):
@@ -30,12 +30,12 @@ class Break(NamedTuple):
     `at` is the index of the first different message, or -1 for the system prompt or the tools.
     """
 
-    earlier: Record
-    later: Record
+    earlier: RequestRecord
+    later: RequestRecord
     at: int
 
 
-class Desk:
+class RequestHandler:
     """Request handler. `strict=False` accepts everything that has a key, for time measurements."""
 
     def __init__(
@@ -43,20 +43,20 @@ class Desk:
     ) -> None:
         self.script, self.faults, self.window, self.strict, self.keep = script, faults, window, strict, keep
         self.spent = 0.0
-        self.tally = Tally(exactly=strict)
-        self.records: list[Record] = []
+        self.tally = UsageMeter(exactly=strict)
+        self.records: list[RequestRecord] = []
         self.replies: set[str] = set()
-        self.issued: dict[str, Call] = {}
+        self.issued: dict[str, ScriptedCall] = {}
         self.attempts: dict[str, int] = {}
         self.admitted = 0
         self.lock = Lock()
         self.memories: dict[str, Memory] = {}
 
-    def answer(self, head: Head, raw: bytes, connection: int = 0) -> tuple[Answer, Record]:
+    def answer(self, head: RequestHead, raw: bytes, connection: int = 0) -> tuple[FakeResponse, RequestRecord]:
         """Return the response and its record, which the sender marks as completed."""
         with self.lock:
             began = thread_time()
-            record = Record(
+            record = RequestRecord(
                 number=len(self.records),
                 time=time(),
                 connection=connection,
@@ -72,23 +72,25 @@ class Desk:
                 answer = refused(found.refusal)
                 record.refused = found.reason
             except Exception as error:
-                answer = Answer(status=500, steps=(encode({"error": {"message": f"The stand-in failed: {error!r}"}}),))
+                answer = FakeResponse(
+                    status=500, steps=(encode({"error": {"message": f"The stand-in failed: {error!r}"}}),)
+                )
                 record.refused = f"the stand-in failed: {error!r}"
             record.status = answer.status
             self.spent += thread_time() - began
             return answer, record
 
-    def _answered(self, head: Head, raw: bytes, record: Record) -> Answer:
+    def _answered(self, head: RequestHead, raw: bytes, record: RequestRecord) -> FakeResponse:
         vendor = _asked(head.path)
         if vendor is None:
-            raise _Refused(Refusal(404, {"error": {"message": f"Not Found: {head.path}"}}), "no such path")
+            raise _Refused(FakeError(404, {"error": {"message": f"Not Found: {head.path}"}}), "no such path")
         record.format = vendor.format
         memory = self.memory(vendor)
         if memory.serves(head):
             _refuse(_of_key(vendor, head))
             found = memory.answer(head, raw)
-            _refuse((found, "the vendor") if isinstance(found, Refusal) else None)
-            return Answer(status=200, steps=(encode(found),))
+            _refuse((found, "the vendor") if isinstance(found, FakeError) else None)
+            return FakeResponse(status=200, steps=(encode(found),))
         ask = self._admitted(vendor, head, raw)
         record.model, record.identity, record.attempt = ask.model, ask.identity, ask.attempt
         record.defects = tuple(self._defects(ask)) if self.strict else ()
@@ -106,13 +108,13 @@ class Desk:
         """Return the state that this vendor keeps between requests."""
         return self.memories.setdefault(vendor.name, vendor.memory())
 
-    def _admitted(self, vendor: Vendor, head: Head, raw: bytes) -> Ask:
+    def _admitted(self, vendor: Vendor, head: RequestHead, raw: bytes) -> AcceptedRequest:
         _refuse(_of_head(vendor, head))
         try:
             body = msgspec.json.decode(raw, type=JSONObject) if self.strict else _settings(vendor, raw)
         except ValueError as error:
             raise _Refused(vendor.invalid(f"The request body is not a JSON object: {error}")) from error
-        ask = Ask(vendor, head, raw, body, self.memory(vendor))
+        ask = AcceptedRequest(vendor, head, raw, body, self.memory(vendor))
         if self.strict:
             _refuse(next(self._of_body(ask), None))
         ask.number, ask.attempt = self.admitted, self.attempts.get(ask.identity, 0)
@@ -120,7 +122,7 @@ class Desk:
         self.attempts[ask.identity] = ask.attempt + 1
         return ask
 
-    def _of_body(self, ask: Ask) -> Iterator[tuple[Refusal, str]]:
+    def _of_body(self, ask: AcceptedRequest) -> Iterator[tuple[FakeError, str]]:
         """Return the problems of a body, those of our lint rules first."""
         vendor = ask.vendor
         for found in lint(vendor.judged(ask), format=vendor.format):
@@ -130,21 +132,21 @@ class Desk:
         for found in vendor.objections(ask, self.replies):
             yield (vendor.invalid(found) if isinstance(found, str) else found), "the vendor"
 
-    def _input(self, ask: Ask) -> int:
+    def _input(self, ask: AcceptedRequest) -> int:
         input = self.tally.input(ask)
         window = self.window or (ask.facts.window if ask.facts else None)
         if window and input > window:
             raise _Refused(ask.vendor.too_long(ask, input, window), "too long")
         return input
 
-    def _reply(self, ask: Ask) -> Reply:
+    def _reply(self, ask: AcceptedRequest) -> Reply:
         try:
             return self.script(ask)
         except Exception as error:
             # The client gets an error, and the record holds the reason for the test.
             raise _Refused(ask.vendor.trouble("internal", 0), f"the script failed: {error!r}") from error
 
-    def _written(self, ask: Ask, record: Record, tokens: Tokens) -> Answer:
+    def _written(self, ask: AcceptedRequest, record: RequestRecord, tokens: Tokens) -> FakeResponse:
         told = Told(ask, cast(Reply, record.reply), tokens)
         self.tally.remember(ask)
         self.replies.add(ask.vendor.reply_id(told))
@@ -152,10 +154,10 @@ class Desk:
             record.then = self._then(ask.vendor.keeps(told))
         self.issued |= {call.id: call for call in ask.vendor.call_ids(told) if call.id}
         if not ask.stream:
-            return Answer(status=200, steps=(encode(ask.vendor.whole(told)),))
+            return FakeResponse(status=200, steps=(encode(ask.vendor.whole(told)),))
         events = (*ask.vendor.events(told), *([Event(ask.vendor.ends)] if ask.vendor.ends else []))
         steps = tuple(ask.vendor.framed(event) for event in events)
-        return Answer(status=200, steps=steps, kind=ask.vendor.stream_kind, streamed=True, events=events)
+        return FakeResponse(status=200, steps=steps, kind=ask.vendor.stream_kind, streamed=True, events=events)
 
     def _then(self, keep: Callable[[Outcome], None] | None) -> Callable[[Outcome], None] | None:
         def locked(outcome: Outcome) -> None:
@@ -165,14 +167,14 @@ class Desk:
 
         return locked if keep is not None else None
 
-    def _defects(self, ask: Ask) -> Iterator[str]:
+    def _defects(self, ask: AcceptedRequest) -> Iterator[str]:
         """Return calls that are duplicated or changed. Not every vendor checks this, but the model would read calls
         that it never made."""
         seen: set[str] = set()
         for message in ask.request.messages:
             for call in message.tool_calls:
                 issued = self.issued.get(call.id)
-                back = Call(call.name, call.raw or "" if call.malformed else call.arguments)
+                back = ScriptedCall(call.name, call.raw or "" if call.malformed else call.arguments)
                 if issued and call.id in seen:
                     yield f"The call {call.id} is there twice."
                 seen.add(call.id)
@@ -181,7 +183,7 @@ class Desk:
 
     def breaks(self) -> list[Break]:
         """Return requests that do not extend the previous one. First messages identify a conversation."""
-        latest: dict[tuple[str, bytes], tuple[Record, list[JSONObject], bytes]] = {}
+        latest: dict[tuple[str, bytes], tuple[RequestRecord, list[JSONObject], bytes]] = {}
         found: list[Break] = []
         for record in self.records:
             if record.reply is None:
@@ -197,7 +199,7 @@ class Desk:
 
 
 class _Refused(Exception):
-    def __init__(self, refusal: Refusal, reason: str = "") -> None:
+    def __init__(self, refusal: FakeError, reason: str = "") -> None:
         super().__init__(reason)
         self.refusal = refusal
         self.reason = f"{reason}: {refusal.said}" if reason else refusal.said
@@ -207,12 +209,12 @@ def _asked(path: str) -> Vendor | None:
     return next((each for each in vendors() if each.serves(path)), None)
 
 
-def _refuse(found: tuple[Refusal, str] | None) -> None:
+def _refuse(found: tuple[FakeError, str] | None) -> None:
     if found is not None:
         raise _Refused(*found)
 
 
-def _of_head(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
+def _of_head(vendor: Vendor, head: RequestHead) -> tuple[FakeError, str] | None:
     if head.method != "POST":
         return vendor.invalid(f"Method {head.method} not allowed.", status=405), "method"
     if (found := _of_key(vendor, head)) is not None:
@@ -224,7 +226,7 @@ def _of_head(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
     return (unwelcome, "head") if unwelcome else None
 
 
-def _of_key(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
+def _of_key(vendor: Vendor, head: RequestHead) -> tuple[FakeError, str] | None:
     key = vendor.key(head)
     return None if key == KEY or not vendor.key_headers else (vendor.unauthorized(key), "key")
 
@@ -242,7 +244,7 @@ def _settings(vendor: Vendor, raw: bytes) -> JSONObject:
     return {name: decode(value) for name, value in fields.items() if name != skipped}
 
 
-def _parted(record: Record, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
+def _parted(record: RequestRecord, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
     """Return the first messages, the fields before the messages, and the messages without cache breakpoints."""
     speaks = vendor.formatter
     body: JSONObject = decode(record.raw)

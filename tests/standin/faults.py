@@ -2,7 +2,7 @@
 
 A plan is called for every accepted request. It is a function, so that a test can write its own:
 `lambda ask: overloaded() if ask.attempt == 0 else None` fails every request once. `listed` returns faults in order.
-`Weather` selects them by a seed and the content of the request. No request fails more than `most` times in a row, so
+`RandomFaults` selects them by a seed and the content of the request. No request fails more than `most` times in a row, so
 retries succeed.
 """
 
@@ -15,25 +15,25 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.standin.answer import Answer, Drop, Pause, Refusal, Silence, Step, refused
-from tests.standin.vendor import Ask, Trouble
+from tests.standin.answer import Drop, FakeError, FakeResponse, Pause, Silence, Step, refused
+from tests.standin.vendor import AcceptedRequest, Trouble
 
 
 class Fault(Struct, frozen=True):
     """A named change to a response. `spoils` is True if the changed response is incomplete."""
 
     name: str
-    apply: Callable[[Answer, Ask], Answer]
+    apply: Callable[[FakeResponse, AcceptedRequest], FakeResponse]
     spoils: bool = True
 
 
-Plan: TypeAlias = Callable[[Ask], Fault | None]
+Plan: TypeAlias = Callable[[AcceptedRequest], Fault | None]
 
 
 def slow(seconds: float = 0.01) -> Fault:
     """Pause before every event."""
 
-    def apply(answer: Answer, ask: Ask) -> Answer:
+    def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
         return replace(answer, steps=tuple(each for step in answer.steps for each in (Pause(seconds), step)))
 
     return Fault("slow", apply, spoils=False)
@@ -45,7 +45,7 @@ def cut(at: int | float = 0.5, *, reset: bool = False) -> Fault:
     A reply that is not streamed loses its second half.
     """
 
-    def apply(answer: Answer, ask: Ask) -> Answer:
+    def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
         return _interrupted(answer, at, (Drop(reset),))
 
     return Fault("cut by a reset" if reset else "cut", apply)
@@ -63,17 +63,17 @@ def stalled(at: int | float = 0.5) -> Fault:
 
 def hang() -> Fault:
     """Send nothing, and keep the connection open."""
-    return Fault("hang", lambda answer, ask: Answer(status=0, steps=(Silence(),)))
+    return Fault("hang", lambda answer, ask: FakeResponse(status=0, steps=(Silence(),)))
 
 
 def reset() -> Fault:
     """Reset the connection before anything is sent."""
-    return Fault("reset", lambda answer, ask: Answer(status=0, steps=(Drop(reset=True),)))
+    return Fault("reset", lambda answer, ask: FakeResponse(status=0, steps=(Drop(reset=True),)))
 
 
 def closed() -> Fault:
     """Close the connection before anything is sent."""
-    return Fault("closed", lambda answer, ask: Answer(status=0, steps=(Drop(),)))
+    return Fault("closed", lambda answer, ask: FakeResponse(status=0, steps=(Drop(),)))
 
 
 def trouble(kind: Trouble, seconds: float = 0.0) -> Fault:
@@ -100,7 +100,7 @@ def quota() -> Fault:
 def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"] = "own") -> Fault:
     """Answer with status 429. `form` states the wait as the vendor does, as `Retry-After`, or not at all."""
 
-    def apply(answer: Answer, ask: Ask) -> Answer:
+    def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
         told = ask.vendor.trouble("rate", seconds)
         if form == "own":
             return refused(told)
@@ -109,7 +109,7 @@ def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"
         moment = datetime.now(UTC) + timedelta(seconds=seconds + 1)
         date = format_datetime(moment, usegmt=True)
         wait = {"seconds": (("retry-after", f"{seconds:g}"),), "date": (("retry-after", date),), "none": ()}
-        return refused(Refusal(told.status, told.body, (*rest, *wait[form])))
+        return refused(FakeError(told.status, told.body, (*rest, *wait[form])))
 
     return Fault("rate", apply)
 
@@ -117,7 +117,7 @@ def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"
 def garbled(at: int | float = 0.5) -> Fault:
     """Truncate the JSON of one event. The following events are valid."""
 
-    def apply(answer: Answer, ask: Ask) -> Answer:
+    def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
         steps = list(answer.steps)
         place = _place(steps, at)
         if answer.streamed:
@@ -133,7 +133,7 @@ def garbled(at: int | float = 0.5) -> Fault:
 def error_inside(at: int | float = 0.5, kind: Trouble = "overloaded") -> Fault:
     """Replace the rest by an error event, or the whole reply by the error if it is not streamed."""
 
-    def apply(answer: Answer, ask: Ask) -> Answer:
+    def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
         if not answer.streamed:
             return refused(ask.vendor.trouble(kind, 0.0))
         place = _place(answer.steps, at)
@@ -149,7 +149,7 @@ def _place(steps: Sequence[Step], at: int | float) -> int:
     return min(max(place, 0), len(steps) - 1)
 
 
-def _interrupted(answer: Answer, at: int | float, then: tuple[Step, ...]) -> Answer:
+def _interrupted(answer: FakeResponse, at: int | float, then: tuple[Step, ...]) -> FakeResponse:
     if answer.streamed:
         return replace(answer, steps=(*answer.steps[: _place(answer.steps, at)], *then))
     whole = b"".join(step for step in answer.steps if isinstance(step, bytes))
@@ -160,7 +160,7 @@ def _interrupted(answer: Answer, at: int | float, then: tuple[Step, ...]) -> Ans
 def listed(*faults: Fault | None) -> Plan:
     """Return a plan with one fault per request, in order, then none."""
 
-    def plan(ask: Ask) -> Fault | None:
+    def plan(ask: AcceptedRequest) -> Fault | None:
         return faults[ask.number] if ask.number < len(faults) else None
 
     return plan
@@ -184,13 +184,13 @@ QUICK: tuple[Draw, ...] = (
 """Faults without a delay. `hang` and `stalled` last until the client's timeout, so tests select them explicitly."""
 
 
-class Weather:
+class RandomFaults:
     """Plan with pseudo-random faults for a share of all attempts."""
 
     def __init__(self, seed: int, *, share: float = 0.3, draws: Iterable[Draw] = QUICK, most: int = 2) -> None:
         self.seed, self.share, self.draws, self.most = seed, share, tuple(draws), most
 
-    def __call__(self, ask: Ask) -> Fault | None:
+    def __call__(self, ask: AcceptedRequest) -> Fault | None:
         chance = Random(f"{self.seed} {ask.identity} {ask.attempt}")
         if ask.attempt >= self.most or chance.random() >= self.share:
             return None

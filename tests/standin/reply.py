@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from contextc._json import JSONObject, canonical, encode
+from contextc._json import JSONObject, encode, encode_canonical
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "filter"]
 
 
-class Call(Struct, frozen=True):
+class ScriptedCall(Struct, frozen=True):
     """A tool call. Without an id, the vendor module generates one."""
 
     name: str
@@ -30,14 +30,14 @@ class Call(Struct, frozen=True):
     @property
     def meant(self) -> bytes:
         """Return a key that is equal for calls with the same name and arguments."""
-        return canonical([self.name, self.arguments])
+        return encode_canonical([self.name, self.arguments])
 
 
 class Reply(Struct, frozen=True):
     """One reply of a model. `output` overrides the counted output tokens."""
 
     text: str | None = None
-    calls: Sequence[Call] = ()
+    calls: Sequence[ScriptedCall] = ()
     reasoning: str = ""
     finish: Finish | None = None
     output: int | None = None

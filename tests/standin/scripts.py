@@ -5,9 +5,9 @@ from threading import Lock
 from typing import TypeAlias
 
 from tests.standin.reply import Reply
-from tests.standin.vendor import Ask
+from tests.standin.vendor import AcceptedRequest
 
-Script: TypeAlias = Callable[[Ask], Reply]
+Script: TypeAlias = Callable[[AcceptedRequest], Reply]
 
 
 class ScriptEnded(Exception):
@@ -22,7 +22,7 @@ class Scripted:
         self.given: dict[str, Reply] = {}
         self.lock = Lock()
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         with self.lock:
             if ask.identity not in self.given:
                 reply = next(self.replies, None)

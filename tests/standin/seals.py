@@ -7,7 +7,7 @@ Signatures of other origin are ignored. A signature for other text or another hi
 from base64 import b64encode, urlsafe_b64encode
 from hashlib import blake2b
 
-from contextc.formats.media import unpacked
+from contextc.formats.media import decode_base64
 
 MAGIC = b"contextc stand-in 1 "
 SIZE = 20
@@ -29,7 +29,7 @@ def message_seal(*digests: bytes) -> str:
 
 def read_message_seal(seal: object) -> list[bytes] | None:
     """Return the digests in a signature, or None if it was not created here."""
-    data = unpacked(seal, urlsafe=True) if isinstance(seal, str) else None
+    data = decode_base64(seal, urlsafe=True) if isinstance(seal, str) else None
     return _digests(data[2:-2]) if data and data[2:].startswith(MAGIC) else None
 
 
@@ -41,7 +41,7 @@ def token_seal(content: bytes) -> str:
 
 def read_token_seal(seal: object) -> bytes | None:
     """Return the signed content, b"" if the token is damaged, or None if it was not created here."""
-    data = unpacked(seal, urlsafe=True) if isinstance(seal, str) else None
+    data = decode_base64(seal, urlsafe=True) if isinstance(seal, str) else None
     if not data or data[9:25] != MAGIC[:16]:
         return None
     body, proof = data[:-32], data[-32:]

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
-from tests.standin.answer import Answer, Drop, Head, Pause, Record, Silence, Step
-from tests.standin.desk import Desk
+from tests.standin.answer import Drop, FakeResponse, Pause, RequestHead, RequestRecord, Silence, Step
+from tests.standin.desk import RequestHandler
 
 CHUNK = 1 << 16
 LINGER_NOT = struct.pack("ii", 1, 0)
@@ -29,7 +29,7 @@ class Gone(Exception):
 class Server:
     """Server on one port. It can stop and start again on the same port."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: RequestHandler) -> None:
         self.desk = desk
         self.port = 0
         self.numbers = count(1)
@@ -64,7 +64,9 @@ class Server:
 class Line:
     """One connection, for any number of sequential requests."""
 
-    def __init__(self, desk: Desk, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, desk: RequestHandler, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.desk, self.number, self.reader, self.writer = desk, number, reader, writer
         self.state = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,7 +83,7 @@ class Line:
                 return
             self.state.start_next_cycle()
 
-    async def request(self) -> tuple[Head, bytes]:
+    async def request(self) -> tuple[RequestHead, bytes]:
         head = None
         body: list[bytes] = []
         while True:
@@ -97,7 +99,7 @@ class Line:
             else:
                 raise Gone
 
-    async def send(self, answer: Answer, record: Record) -> None:
+    async def send(self, answer: FakeResponse, record: RequestRecord) -> None:
         if answer.status:
             headers = [(name.encode(), value.encode()) for name, value in answer.announced]
             if answer.streamed:
@@ -137,9 +139,9 @@ class Line:
         raise Gone
 
 
-def head_of(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> Head:
+def head_of(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
     parts = urlsplit(target)
-    return Head(
+    return RequestHead(
         method,
         parts.path,
         dict(parse_qsl(parts.query)),

@@ -13,8 +13,8 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-from tests.standin.answer import Record
-from tests.standin.desk import Break, Desk
+from tests.standin.answer import RequestRecord
+from tests.standin.desk import Break, RequestHandler
 from tests.standin.faults import Plan
 from tests.standin.scripts import Script
 from tests.standin.server import Server
@@ -22,7 +22,7 @@ from tests.standin.transport import Transport
 from tests.standin.vendor import Memory, vendor
 
 
-class Standin:
+class FakeVendors:
     """Fake vendor APIs.
 
     `window` overrides the model's context window. `strict=False` checks only the key, and estimates tokens from bytes.
@@ -38,19 +38,19 @@ class Standin:
         strict: bool = True,
         keep: bool = True,
     ) -> None:
-        self.desk = Desk(script, faults=faults, window=window, strict=strict, keep=keep)
+        self.desk = RequestHandler(script, faults=faults, window=window, strict=strict, keep=keep)
         self.server = Server(self.desk)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: Thread | None = None
         self.shut = False
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[RequestRecord]:
         """All requests, in order."""
         return self.desk.records
 
     @property
-    def refused(self) -> list[Record]:
+    def refused(self) -> list[RequestRecord]:
         """Requests that were rejected as invalid."""
         return [record for record in self.desk.records if record.refused]
 

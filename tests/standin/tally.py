@@ -8,10 +8,10 @@ from collections import defaultdict, deque
 from math import floor
 
 from contextc.messages import Reasoning, assistant, tool_call
-from contextc.tokens import Counter, counter
+from contextc.tokens import TokenCounter, get_counter
 from contextc.tools import Tool
 from tests.standin.reply import Reply, Tokens
-from tests.standin.vendor import Ask
+from tests.standin.vendor import AcceptedRequest
 
 KEPT = 64
 """Number of cached requests per model."""
@@ -22,14 +22,14 @@ LEAST = 1024
 BYTES_PER_TOKEN = 4
 
 
-class Tally:
+class UsageMeter:
     """Counter of tokens with a prompt cache. With `exactly=False`, tokens are estimated from bytes, without a cache."""
 
     def __init__(self, exactly: bool = True) -> None:
         self.exactly = exactly
         self.cache: defaultdict[tuple[str, str], deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
 
-    def input(self, ask: Ask) -> int:
+    def input(self, ask: AcceptedRequest) -> int:
         if not self.exactly:
             return len(ask.raw) // BYTES_PER_TOKEN
         counts, request = _counter(ask), ask.request
@@ -38,7 +38,7 @@ class Tally:
         said = sum(counts.message(message) for message in request.messages)
         return said + system + counts.tools(tools) + counts.settings(request.settings) + counts.overhead
 
-    def tokens(self, ask: Ask, reply: Reply, input: int) -> Tokens:
+    def tokens(self, ask: AcceptedRequest, reply: Reply, input: int) -> Tokens:
         """Return the token usage of a request and its reply."""
         counts = _counter(ask)
         reasoning = counts.text(reply.reasoning) if reply.reasoning else 0
@@ -50,7 +50,7 @@ class Tally:
         written = input - read if marked and ask.vendor.cache_mark else 0
         return Tokens(input=input, read=read, written=written, output=max(output, reasoning + 1), reasoning=reasoning)
 
-    def read(self, ask: Ask, input: int) -> int:
+    def read(self, ask: AcceptedRequest, input: int) -> int:
         """Return the number of cached tokens of a request."""
         least = ask.facts.cache_minimum if ask.facts else LEAST
         kept = 0
@@ -61,7 +61,7 @@ class Tally:
         found = floor(input * kept / len(ask.raw)) // ask.vendor.cache_step * ask.vendor.cache_step
         return found if found >= max(least, 1) else 0
 
-    def remember(self, ask: Ask) -> None:
+    def remember(self, ask: AcceptedRequest) -> None:
         kept = self.cache[ask.vendor.name, ask.model]
         if self.exactly and (not kept or kept[-1] != ask.raw):
             kept.append(ask.raw)
@@ -79,6 +79,6 @@ def shared(one: bytes, other: bytes) -> int:
     return low
 
 
-def _counter(ask: Ask) -> Counter:
+def _counter(ask: AcceptedRequest) -> TokenCounter:
     tokenizer = ask.facts.tokenizer if ask.facts else "unknown"
-    return counter(tokenizer, provider=ask.formatter.provider, model=ask.model)
+    return get_counter(tokenizer, provider=ask.formatter.provider, model=ask.model)

@@ -12,21 +12,21 @@ from contextc._json import JSONObject, encode
 from contextc.formats.named import formatter
 from contextc.messages import Message, user
 from tests.conftest import some
-from tests.standin import KEY, Fault, Record, Reply, Standin, Weather, faults, listed
-from tests.standin.sdks import Client, Happened, client_of, clients
+from tests.standin import KEY, FakeVendors, Fault, RandomFaults, Reply, RequestRecord, faults, listed
+from tests.standin.sdks import Happened, SDKClient, client_of, clients
 from tests.standin.server import head_of
 from tests.standin.vendor import Trouble
 
 TEXT = "A sentence that is long enough to come in a number of pieces, one after the other."
 
 
-def body(client: Client) -> JSONObject:
+def body(client: SDKClient) -> JSONObject:
     return client.body([user("Say something.")])
 
 
-def failed(client: Client, fault: Fault, *, stream: bool = True, timeout: float = 10) -> tuple[Any, Record]:
+def failed(client: SDKClient, fault: Fault, *, stream: bool = True, timeout: float = 10) -> tuple[Any, RequestRecord]:
     """What an SDK raises. Any: the three have no error in common."""
-    with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
+    with FakeVendors(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
         ask = client.events if stream else client.whole
         with pytest.raises(Exception) as caught:  # noqa: PT011 - see above
             ask(standin.url(client.name), body(client), timeout=timeout)
@@ -38,7 +38,7 @@ def failed(client: Client, fault: Fault, *, stream: bool = True, timeout: float 
 
 @pytest.mark.parametrize("kind", ["overloaded", "internal", "unavailable", "rate"])
 @pytest.mark.parametrize("stream", some([True, False], 1), ids=lambda stream: "stream" if stream else "whole")
-def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble, stream: bool) -> None:
+def test_trouble_has_the_vendors_status_and_class(client: SDKClient, kind: Trouble, stream: bool) -> None:
     """Guarantee 11.11: what is worth another attempt looks as it does in the field."""
     error, record = failed(client, faults.trouble(kind), stream=stream)
     status, name = client.troubles[kind]
@@ -46,7 +46,7 @@ def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble,
     assert client.status(error) == status
 
 
-def test_an_empty_account_looks_like_one(client: Client) -> None:
+def test_an_empty_account_looks_like_one(client: SDKClient) -> None:
     """Guarantee 11.11: no further attempt will help."""
     error, record = failed(client, faults.quota())
     status, text = client.quota
@@ -54,12 +54,12 @@ def test_an_empty_account_looks_like_one(client: Client) -> None:
     assert text in f"{error} {getattr(error, 'code', '')}"
 
 
-def waits(client: Client, fault: Fault) -> dict[str, str]:
+def waits(client: SDKClient, fault: Fault) -> dict[str, str]:
     error, _ = failed(client, fault)
     return {name: value for name, value in client.headers(error).items() if name.startswith("retry-after")}
 
 
-def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
+def test_a_rate_limit_says_when_to_come_back(client: SDKClient) -> None:
     """Guarantee 11.11: in a header, in milliseconds, or, at Google, in the body."""
     assert waits(client, faults.rate(2.5)) == client.waits
     assert waits(client, faults.rate(2.5, form="seconds")) == {"retry-after": "2.5"}
@@ -75,7 +75,7 @@ def test_google_says_in_the_body_when_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("at", some([0, 1, 0.5, -1], 2))
-def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: Client, at: float) -> None:
+def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: SDKClient, at: float) -> None:
     """Guarantee 11.11: at any event, by an end without a last chunk, or by a reset."""
     error, _ = failed(client, faults.cut(at))
     assert client.words["cut"] in chain(error)
@@ -83,13 +83,13 @@ def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: Client, at: flo
     assert client.words["reset"] in chain(error) or client.words["reset at once"] in chain(error)
 
 
-def test_a_whole_reply_may_be_cut_as_well(client: Client) -> None:
+def test_a_whole_reply_may_be_cut_as_well(client: SDKClient) -> None:
     error, _ = failed(client, faults.cut(), stream=False)
     assert client.words["cut whole"] in chain(error)
 
 
 @pytest.mark.parametrize(("fault", "kind"), [(faults.reset(), "reset at once"), (faults.closed(), "closed at once")])
-def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, kind: Happened) -> None:
+def test_a_line_may_go_before_anything_came(client: SDKClient, fault: Fault, kind: Happened) -> None:
     """Guarantee 11.11: resets are real, sent by the kernel."""
     error, record = failed(client, fault)
     assert record.status == 0
@@ -97,7 +97,7 @@ def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, kind: 
 
 
 @pytest.mark.parametrize("fault", [faults.hang(), faults.stalled()], ids=["before", "within"])
-def test_silence_lasts_until_the_client_gives_up(client: Client, fault: Fault) -> None:
+def test_silence_lasts_until_the_client_gives_up(client: SDKClient, fault: Fault) -> None:
     """Guarantee 11.11: a time limit is the client's own."""
     error, _ = failed(client, fault, timeout=0.3)
     assert client.words["silent"] in chain(error)
@@ -112,12 +112,12 @@ def chain(error: BaseException | None) -> str:
     return " ".join(found)
 
 
-def streamed(client: Client, fault: Fault) -> Message:
-    with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
+def streamed(client: SDKClient, fault: Fault) -> Message:
+    with FakeVendors(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
         return formatter(client.format).decode_stream(client.events(standin.url(client.name), body(client)))
 
 
-def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: Client) -> None:
+def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: SDKClient) -> None:
     """Guarantee 11.10: no error is raised, so only the missing end tells."""
     message = streamed(client, faults.ended())
     assert message.finish is None
@@ -126,20 +126,20 @@ def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: Client) -
     assert message.text != TEXT
 
 
-def test_a_slow_stream_is_a_whole_one(client: Client) -> None:
+def test_a_slow_stream_is_a_whole_one(client: SDKClient) -> None:
     started = time.perf_counter()
     assert streamed(client, faults.slow(0.01)).text == TEXT
     assert time.perf_counter() - started > 0.05
 
 
-def test_a_garbled_event_cannot_be_read(client: Client) -> None:
+def test_a_garbled_event_cannot_be_read(client: SDKClient) -> None:
     """Guarantee 11.11: a malformed event is as good as a cut."""
     error, _ = failed(client, faults.garbled())
     assert client.words["garbled"] in chain(error)
 
 
 @pytest.mark.parametrize("client", [client for client in clients() if client.inside], ids=lambda client: client.name)
-def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
+def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: SDKClient) -> None:
     """Guarantee 11.11: status 200, and then an error event."""
     for kind, said in zip(("overloaded", "internal"), client.inside or (), strict=True):
         error, record = failed(client, faults.error_inside(kind=kind))
@@ -155,9 +155,9 @@ def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
     assert (message.status, message.finish) == ("error", "error")
 
 
-def test_nobody_listens_for_a_while(client: Client) -> None:
+def test_nobody_listens_for_a_while(client: SDKClient) -> None:
     """Guarantee 11.11: a refused connection, and afterwards the same address again."""
-    with Standin(lambda ask: Reply(TEXT)) as standin:
+    with FakeVendors(lambda ask: Reply(TEXT)) as standin:
         with standin.refusing(), pytest.raises(Exception) as caught:  # noqa: PT011
             client.whole(standin.url(client.name), body(client))
         assert "refused" in chain(caught.value)
@@ -186,7 +186,7 @@ def bytes_sent() -> bytes:
 def test_the_transport_raises_what_a_line_would(fault: Fault, raised: type[Exception], bytes_sent: bytes) -> None:
     """One answer, acted out twice."""
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
-    standin = Standin(lambda ask: Reply(TEXT), faults=listed(fault, fault))
+    standin = FakeVendors(lambda ask: Reply(TEXT), faults=listed(fault, fault))
 
     async def post(client: httpx2.AsyncClient, url: str) -> None:
         async with client:
@@ -207,7 +207,7 @@ def test_bad_weather_passes_for_every_request(bytes_sent: bytes) -> None:
     head = head_of("POST", "/v1/messages", [(name.encode(), value.encode()) for name, value in headers.items()])
     seen: list[list[str]] = []
     for _ in range(2):
-        desk = Standin(lambda ask: Reply(TEXT), faults=Weather(1, share=1.0, most=3)).desk
+        desk = FakeVendors(lambda ask: Reply(TEXT), faults=RandomFaults(1, share=1.0, most=3)).desk
         for _ in range(4):
             desk.answer(head, bytes_sent)
         seen.append([record.fault for record in desk.records])

@@ -7,16 +7,16 @@ from contextc._json import JSONObject, encode
 from contextc.formats.named import formatter
 from contextc.messages import Message, assistant, tool_call, tool_result, user
 from tests.conftest import often
-from tests.standin import KEY, Reply, Scripted, Standin, Wanderer, Weather
+from tests.standin import KEY, FakeVendors, RandomFaults, Reply, Scripted, Wanderer
 from tests.standin.asking import FULL, answered, ask, refusal
-from tests.standin.sdks import Client, client_of, clients
+from tests.standin.sdks import SDKClient, client_of, clients
 from tests.standin.vendor import vendor
 
 
 def test_reasoning_is_bound_to_what_came_before_it() -> None:
     """An edit anywhere before a signed block is refused; the same history without one is taken."""
     client = client_of("anthropic")
-    with Standin(lambda ask: FULL) as standin:
+    with FakeVendors(lambda ask: FULL) as standin:
         first, *rest = answered(client, standin, [user("What is there?")])
         client.whole(standin.url("anthropic"), ask(client, first, *rest))
         refusal(client, standin, ask(client, user("What was there?"), *rest))
@@ -26,7 +26,7 @@ def test_reasoning_is_bound_to_what_came_before_it() -> None:
 def test_a_signature_belongs_to_the_call_it_came_on() -> None:
     """Google's signatures are not carried over to another call."""
     client = client_of("gemini")
-    with Standin(lambda ask: FULL) as standin:
+    with FakeVendors(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
         client.whole(standin.url("gemini"), body)
         signed = next(part for part in body["contents"][1]["parts"] if "functionCall" in part)
@@ -38,7 +38,7 @@ def test_a_signature_belongs_to_the_call_it_came_on() -> None:
 def test_encrypted_reasoning_belongs_to_its_item() -> None:
     """What only the vendor can read comes back as it was."""
     client = client_of("openai_responses")
-    with Standin(lambda ask: FULL) as standin:
+    with FakeVendors(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
         client.whole(standin.url("openai_responses"), body)
         item = next(each for each in body["input"] if each.get("type") == "reasoning")
@@ -50,7 +50,7 @@ def test_encrypted_reasoning_belongs_to_its_item() -> None:
 def test_a_changed_call_is_noticed_where_no_vendor_would_refuse_it() -> None:
     """Guarantee 9.2: a model must not read what it never said."""
     client = client_of("openai_chat")
-    with Standin(lambda ask: FULL) as standin:
+    with FakeVendors(lambda ask: FULL) as standin:
         history = answered(client, standin, [user("What is there?")])
         client.whole(standin.url(client.name), ask(client, *history))
         assert standin.defects == []
@@ -61,9 +61,9 @@ def test_a_changed_call_is_noticed_where_no_vendor_would_refuse_it() -> None:
         assert call.id in standin.defects[0]
 
 
-def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
+def test_an_edited_past_is_seen_as_a_break(client: SDKClient) -> None:
     """Guarantee 9.2: consecutive requests extend the same prefix."""
-    with Standin(lambda ask: Reply("Fine.")) as standin:
+    with FakeVendors(lambda ask: Reply("Fine.")) as standin:
         history = [user("One"), assistant("Fine."), user("Two"), assistant("Fine."), user("Three")]
         for end in (1, 3, 5):
             client.whole(standin.url(client.name), client.body(history[:end]))
@@ -75,11 +75,11 @@ def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
         assert found.at >= 2
 
 
-def test_the_cache_serves_what_an_earlier_request_began_with(client: Client) -> None:
+def test_the_cache_serves_what_an_earlier_request_began_with(client: SDKClient) -> None:
     """Guarantee 9.2: a kept prefix shows in the figures, and a broken one too."""
     long = [user("Remember this. " * 4000)]
     marked = bool(vendor(client.name).cache_mark)
-    with Standin(lambda ask: Reply("Fine.")) as standin:
+    with FakeVendors(lambda ask: Reply("Fine.")) as standin:
         for messages in (long, [*long, assistant("Fine."), user("More.")], [user("X"), assistant("Y"), *long]):
             client.whole(standin.url(client.name), client.cached(client.body(messages)))
         first, second, third = (record.tokens for record in standin.records)
@@ -91,12 +91,12 @@ def test_the_cache_serves_what_an_earlier_request_began_with(client: Client) -> 
         assert (first.written > 0) == marked
 
 
-@pytest.mark.parametrize("weather", [None, Weather(7, share=0.5)], ids=["fair", "foul"])
-def test_a_wanderer_is_followed_without_a_word_refused(client: Client, weather: Weather | None) -> None:
+@pytest.mark.parametrize("weather", [None, RandomFaults(7, share=0.5)], ids=["fair", "foul"])
+def test_a_wanderer_is_followed_without_a_word_refused(client: SDKClient, weather: RandomFaults | None) -> None:
     """Guarantees 10.5, 11.11: turns of tool use in all shapes, sent again after each fault, as our formatter writes
     them.
     """
-    with Standin(Wanderer(3, odd=0.2), faults=weather) as standin:
+    with FakeVendors(Wanderer(3, odd=0.2), faults=weather) as standin:
         history: list[Message] = []
         for turn in range(often(2, 3)):
             history.append(user(f"Question {turn}"))
@@ -110,7 +110,7 @@ def test_a_wanderer_is_followed_without_a_word_refused(client: Client, weather: 
         assert bool(weather) == any(record.fault for record in standin.records)
 
 
-def insist(client: Client, standin: Standin, body: JSONObject) -> Message:
+def insist(client: SDKClient, standin: FakeVendors, body: JSONObject) -> Message:
     """The reply to a stream that came through."""
     for _ in range(5):
         try:
@@ -128,7 +128,7 @@ def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
     client = client_of("anthropic")
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     sent = [encode(client.body([user(text)])) for text in ("a", "b")]
-    with Standin(Scripted(["One", "Two"])) as standin:
+    with FakeVendors(Scripted(["One", "Two"])) as standin:
         with httpx2.Client(verify=False) as http:
             for each in sent:
                 http.post(f"{standin.url()}/v1/messages", headers=headers, content=each)
@@ -142,7 +142,7 @@ def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
 
 
 @pytest.mark.parametrize("client", [each for each in clients() if each.keeps_ids], ids=lambda client: client.name)
-def test_a_call_that_comes_back_twice_does_not_pass(client: Client, standin: Standin) -> None:
+def test_a_call_that_comes_back_twice_does_not_pass(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 5.1: one id stands for one call, at every vendor."""
     first, reply, *results = answered(client, standin, [user("What is there?")])
     body = ask(client, first, reply, *results)

@@ -9,10 +9,10 @@ from contextc._json import JSONObject
 from contextc.formats.base import as_json
 from contextc.formats.named import formatter
 from contextc.messages import Message, Reasoning, user
-from tests.standin import KEY, Scripted, Standin, Wanderer
-from tests.standin.answer import Head
+from tests.standin import KEY, FakeVendors, Scripted, Wanderer
+from tests.standin.answer import RequestHead
 from tests.standin.asking import FULL, ask, refusal
-from tests.standin.sdks import Client, client_of, clients
+from tests.standin.sdks import SDKClient, client_of, clients
 from tests.standin.vendor import vendor, vendors
 
 ASKED_FOR_A_KEY = [client for client in clients() if client.unknown_key]
@@ -29,7 +29,7 @@ def thought(message: Message) -> list[str]:
     return [part.text for part in message.parts if isinstance(part, Reasoning)]
 
 
-def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: Client, standin: Standin) -> None:
+def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: what the SDK returns is read back as what the model said."""
     message = formatter(client.format).decode_reply(client.whole(standin.url(client.name), ask(client)))
     assert message.text == FULL.text
@@ -42,7 +42,7 @@ def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: Client, stan
     assert standin.records[0].completed
 
 
-def test_a_stream_says_the_same_as_the_whole_reply(client: Client, standin: Standin) -> None:
+def test_a_stream_says_the_same_as_the_whole_reply(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: the events are those of the vendor, field by field, and add up to the same message."""
     events = client.events(standin.url(client.name), ask(client))
     whole = client.whole(standin.url(client.name), ask(client))
@@ -55,23 +55,23 @@ def test_a_stream_says_the_same_as_the_whole_reply(client: Client, standin: Stan
     assert [(call.name, call.arguments) for call in streamed.tool_calls] == CALLS
 
 
-def test_every_event_has_what_the_sdk_declares(client: Client, standin: Standin) -> None:
+def test_every_event_has_what_the_sdk_declares(client: SDKClient, standin: FakeVendors) -> None:
     """The SDKs take events without looking; here each is held against its type."""
     for line in raw_events(standin, client):
         client.is_event(line)
 
 
-def raw_events(standin: Standin, client: Client) -> list[JSONObject]:
+def raw_events(standin: FakeVendors, client: SDKClient) -> list[JSONObject]:
     client.events(standin.url(client.name), ask(client))
     record = standin.records[-1]
     keys = dict.fromkeys(vendor(client.name).key_headers[:1], KEY)
-    head = Head("POST", record.path, {"alt": "sse"}, {**record.headers, **keys})
+    head = RequestHead("POST", record.path, {"alt": "sse"}, {**record.headers, **keys})
     answer, _ = standin.desk.answer(head, record.raw)
     return [event.data for event in answer.events if event.data != vendor(client.name).ends]
 
 
 @pytest.mark.parametrize("client", ASKED_FOR_A_KEY, ids=lambda client: client.name)
-def test_a_wrong_key_is_refused_and_no_key_is_kept(client: Client, standin: Standin) -> None:
+def test_a_wrong_key_is_refused_and_no_key_is_kept(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 13.3: the vendor's own words; keys are never recorded."""
     assert client.unknown_key is not None
     kind, text = refusal(client, standin, ask(client), key="sk-wrong-0000")
@@ -83,7 +83,7 @@ def test_a_wrong_key_is_refused_and_no_key_is_kept(client: Client, standin: Stan
     assert KEY not in kept
 
 
-def test_an_orphaned_result_is_refused_in_the_vendors_words(client: Client, standin: Standin) -> None:
+def test_an_orphaned_result_is_refused_in_the_vendors_words(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: the rule checker is the first judge."""
     item, said = client.orphan
     body = ask(client)
@@ -93,7 +93,7 @@ def test_an_orphaned_result_is_refused_in_the_vendors_words(client: Client, stan
 
 
 @pytest.mark.parametrize("client", UNCHECKED, ids=lambda client: client.name)
-def test_what_only_the_sdks_types_know_is_refused(client: Client, standin: Standin) -> None:
+def test_what_only_the_sdks_types_know_is_refused(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: the vendor's types are the second judge. Some SDKs check their own before they send anything."""
     kind, _ = refusal(client, standin, {**ask(client), **client.strange})
     assert kind == client.refused
@@ -101,7 +101,7 @@ def test_what_only_the_sdks_types_know_is_refused(client: Client, standin: Stand
     assert "colour" in standin.refused[0].refused
 
 
-def test_what_codex_adds_is_taken_and_nothing_else(standin: Standin) -> None:
+def test_what_codex_adds_is_taken_and_nothing_else(standin: FakeVendors) -> None:
     """Codex sends fields that the SDK does not know; they are let in where and as Codex sends them."""
     client = client_of("openai_responses")
     told: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
@@ -114,7 +114,7 @@ def test_what_codex_adds_is_taken_and_nothing_else(standin: Standin) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "2031-01-01"])
-def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, version: str | None) -> None:
+def test_a_request_says_which_version_of_the_api_it_is_for(standin: FakeVendors, version: str | None) -> None:
     """`anthropic-version` is required."""
     headers = {"x-api-key": KEY, "content-type": "application/json"}
     headers |= {"anthropic-version": version} if version else {}
@@ -123,27 +123,27 @@ def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, ver
     assert "anthropic-version" in reply.json()["error"]["message"]
 
 
-def test_an_input_beyond_the_window_is_refused(client: Client) -> None:
+def test_an_input_beyond_the_window_is_refused(client: SDKClient) -> None:
     """Guarantee 7.6: an overflow looks like the vendor's."""
-    with Standin(lambda ask: FULL, window=100) as standin:
+    with FakeVendors(lambda ask: FULL, window=100) as standin:
         client.whole(standin.url(client.name), client.body([user("short")]))
         kind, text = refusal(client, standin, client.body([user("long " * 200)]))
         assert kind == client.refused
         assert client.too_long in text
 
 
-def test_a_request_that_comes_again_has_the_same_answer(client: Client) -> None:
+def test_a_request_that_comes_again_has_the_same_answer(client: SDKClient) -> None:
     """Nobody can tell a retry from the first attempt; so a killed client may go on where it was."""
     bodies: list[JSONObject] = []
     for _ in range(2):
-        with Standin(Wanderer(5)) as standin:
+        with FakeVendors(Wanderer(5)) as standin:
             bodies.append(as_json(client.whole(standin.url(client.name), ask(client))))
     assert bodies[0] == bodies[1]
 
 
 def test_a_script_that_ends_says_so() -> None:
     client = client_of("anthropic")
-    with Standin(Scripted(["One"])) as standin:
+    with FakeVendors(Scripted(["One"])) as standin:
         assert client.whole(standin.url("anthropic"), client.body([user("a")])).content[0].text == "One"
         assert client.whole(standin.url("anthropic"), client.body([user("a")])).content[0].text == "One"
         assert refusal(client, standin, client.body([user("b")]))[0] == "InternalServerError"
@@ -155,11 +155,11 @@ def test_the_transport_answers_as_the_server_does() -> None:
     import anthropic
 
     client = client_of("anthropic")
-    with Standin(Wanderer(1)) as standin:
+    with FakeVendors(Wanderer(1)) as standin:
         expected = client.events(standin.url("anthropic"), ask(client))
 
     async def stream() -> list[object]:
-        http = httpx2.AsyncClient(transport=Standin(Wanderer(1)).transport())
+        http = httpx2.AsyncClient(transport=FakeVendors(Wanderer(1)).transport())
         sdk = anthropic.AsyncAnthropic(api_key=KEY, base_url="http://standin", max_retries=0, http_client=http)
         async with sdk:
             return [event async for event in await sdk.messages.create(**ask(client), stream=True)]
@@ -169,7 +169,7 @@ def test_the_transport_answers_as_the_server_does() -> None:
 
 def test_it_serves_from_a_running_loop_as_well() -> None:
     async def status() -> int:
-        async with Standin(Scripted([])) as standin, httpx2.AsyncClient() as http:
+        async with FakeVendors(Scripted([])) as standin, httpx2.AsyncClient() as http:
             return (await http.get(f"{standin.url()}/v1/nothing")).status_code
 
     assert asyncio.run(status()) == 404

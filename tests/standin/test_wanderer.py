@@ -7,9 +7,9 @@ from jsonschema import Draft202012Validator
 from contextc._json import JSONObject, encode
 from contextc.messages import Message, assistant, tool_call, tool_result, user
 from contextc.tools import Tool
-from tests.standin import Ask, Call, Reply, Wanderer
-from tests.standin.answer import Head
-from tests.standin.sdks import LOOK, Client, client_of
+from tests.standin import AcceptedRequest, Reply, ScriptedCall, Wanderer
+from tests.standin.answer import RequestHead
+from tests.standin.sdks import LOOK, SDKClient, client_of
 from tests.standin.vendor import vendor
 from tests.standin.wanderer import fitting
 
@@ -35,9 +35,9 @@ SCHEMA: JSONObject = {
 }
 
 
-def asked(client: Client, *messages: Message, tools: tuple[Tool, ...] = (LOOK,)) -> Ask:
+def asked(client: SDKClient, *messages: Message, tools: tuple[Tool, ...] = (LOOK,)) -> AcceptedRequest:
     body = client.body(messages, tools=tools)
-    return Ask(vendor(client.name), Head("POST", "/", {}, {}), encode(body), body)
+    return AcceptedRequest(vendor(client.name), RequestHead("POST", "/", {}, {}), encode(body), body)
 
 
 def test_arguments_fit_their_schema() -> None:
@@ -73,7 +73,7 @@ def test_without_tools_it_only_talks() -> None:
         assert not Wanderer(seed, steps=10**9)(asked(client_of("anthropic"), user("Go."), tools=())).calls
 
 
-def test_it_writes_nonsense_only_where_the_format_can_carry_it(client: Client) -> None:
+def test_it_writes_nonsense_only_where_the_format_can_carry_it(client: SDKClient) -> None:
     """Guarantee 2.3: arguments are text in some formats, and then a model may write anything."""
     replies = [Wanderer(seed, steps=10**9, odd=0.5)(asked(client, user("Go."))) for seed in range(40)]
     calls = [call for reply in replies for call in reply.calls]
@@ -84,5 +84,5 @@ def test_it_writes_nonsense_only_where_the_format_can_carry_it(client: Client) -
 
 def test_a_reply_ends_as_its_calls_say() -> None:
     assert Reply("a").ended == "stop"
-    assert Reply(calls=[Call("look")]).ended == "tool_calls"
+    assert Reply(calls=[ScriptedCall("look")]).ended == "tool_calls"
     assert Reply("a", finish="length").ended == "length"

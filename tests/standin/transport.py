@@ -11,15 +11,15 @@ from typing import cast
 import httpx2
 
 from contextc._json import JSONObject
-from tests.standin.answer import Answer, Drop, Pause, Record, Silence
-from tests.standin.desk import Desk
+from tests.standin.answer import Drop, FakeResponse, Pause, RequestRecord, Silence
+from tests.standin.desk import RequestHandler
 from tests.standin.server import head_of
 
 
 class Transport(httpx2.AsyncBaseTransport):
     """`httpx2.AsyncClient(transport=standin.transport())`"""
 
-    def __init__(self, desk: Desk, refuses: Callable[[], bool]) -> None:
+    def __init__(self, desk: RequestHandler, refuses: Callable[[], bool]) -> None:
         self.desk, self.refuses = desk, refuses
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -37,7 +37,7 @@ class Transport(httpx2.AsyncBaseTransport):
 class Steps(httpx2.AsyncByteStream):
     """Stream of a response body."""
 
-    def __init__(self, answer: Answer, record: Record, request: httpx2.Request) -> None:
+    def __init__(self, answer: FakeResponse, record: RequestRecord, request: httpx2.Request) -> None:
         self.answer, self.record, self.request = answer, record, request
 
     async def aclose(self) -> None:

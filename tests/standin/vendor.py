@@ -18,8 +18,8 @@ from contextc.formats.base import Formatter, Request
 from contextc.formats.named import formatter
 from contextc.models.facts import Model
 from contextc.models.find import model as find_model
-from tests.standin.answer import Event, Head, Outcome, Refusal
-from tests.standin.reply import Call, Reply, Tokens
+from tests.standin.answer import Event, FakeError, Outcome, RequestHead
+from tests.standin.reply import Reply, ScriptedCall, Tokens
 
 KEY = "stand-in-key-0123456789"
 """The only valid key, for all vendors."""
@@ -31,16 +31,16 @@ Trouble: TypeAlias = Literal["rate", "quota", "overloaded", "internal", "unavail
 class Memory:
     """State that a vendor keeps between requests, and the requests that read it. Most vendors keep none."""
 
-    def serves(self, head: Head) -> bool:
+    def serves(self, head: RequestHead) -> bool:
         """Return True if this request reads or changes the state, without a model."""
         return False
 
-    def answer(self, head: Head, raw: bytes) -> JSONObject | Refusal:
+    def answer(self, head: RequestHead, raw: bytes) -> JSONObject | FakeError:
         """Answer such a request."""
         raise NotImplementedError
 
 
-class Ask:
+class AcceptedRequest:
     """An accepted request, the input of scripts and fault plans.
 
     `identity` is derived from its content: a repeated request has the same `identity` and the next `attempt`. `number`
@@ -49,7 +49,7 @@ class Ask:
     """
 
     def __init__(
-        self, vendor: "Vendor", head: Head, raw: bytes, body: JSONObject, memory: Memory | None = None
+        self, vendor: "Vendor", head: RequestHead, raw: bytes, body: JSONObject, memory: Memory | None = None
     ) -> None:
         self.vendor, self.raw, self.body, self.memory = vendor, raw, body, memory
         self.path = head.path
@@ -77,7 +77,7 @@ class Ask:
 class Told:
     """A reply that is being encoded by a vendor."""
 
-    def __init__(self, ask: Ask, reply: Reply, tokens: Tokens) -> None:
+    def __init__(self, ask: AcceptedRequest, reply: Reply, tokens: Tokens) -> None:
         self.ask, self.body, self.model, self.reply, self.tokens = ask, ask.body, ask.model, reply, tokens
 
     def name(self, prefix: str, number: int = 0, length: int = 24) -> str:
@@ -85,10 +85,10 @@ class Told:
         said = f"{self.ask.identity} {prefix} {number}" + (f" {self.ask.attempt}" if self.ask.attempt else "")
         return prefix + sha256(said.encode()).hexdigest()[:length]
 
-    def calls(self, prefix: str, length: int = 24) -> list[Call]:
+    def calls(self, prefix: str, length: int = 24) -> list[ScriptedCall]:
         """Return the calls with their ids."""
         return [
-            Call(call.name, call.arguments, call.id or self.name(prefix, number, length))
+            ScriptedCall(call.name, call.arguments, call.id or self.name(prefix, number, length))
             for number, call in enumerate(self.reply.calls)
         ]
 
@@ -128,44 +128,44 @@ class Vendor(ABC):
     def serves(self, path: str) -> bool: ...
 
     @abstractmethod
-    def model(self, head: Head, body: JSONObject) -> str: ...
+    def model(self, head: RequestHead, body: JSONObject) -> str: ...
 
     @abstractmethod
-    def streams(self, head: Head, body: JSONObject) -> bool: ...
+    def streams(self, head: RequestHead, body: JSONObject) -> bool: ...
 
-    def key(self, head: Head) -> str | None:
+    def key(self, head: RequestHead) -> str | None:
         """Return the key in the request."""
         found = [head.headers[name] for name in self.key_headers if name in head.headers]
         return found[0].removeprefix("Bearer ") if found else None
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         """Return the error for a wrong or missing key. Not called if no key is needed."""
         raise NotImplementedError
 
-    def unwelcome(self, head: Head) -> Refusal | None:
+    def unwelcome(self, head: RequestHead) -> FakeError | None:
         """Return the problem of the headers, apart from the key."""
         return None
 
     @abstractmethod
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         """Return the error for an invalid request."""
 
     @abstractmethod
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal: ...
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError: ...
 
     @abstractmethod
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         """Return the error for a temporary failure. `seconds` is the time to wait before a retry."""
 
     @abstractmethod
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         """Return the error event for a temporary failure inside a stream, after `number` events."""
 
     def memory(self) -> Memory:
         """Return new state, which each fake keeps between requests."""
         return Memory()
 
-    def seen(self, ask: Ask, body: JSONObject) -> JSONObject:
+    def seen(self, ask: AcceptedRequest, body: JSONObject) -> JSONObject:
         """Return the body as the model sees it, with the content that the vendor stored."""
         return body
 
@@ -173,19 +173,19 @@ class Vendor(ABC):
         """Return a callback for the end of a reply."""
         return None
 
-    def judged(self, ask: Ask) -> JSONObject:
+    def judged(self, ask: AcceptedRequest) -> JSONObject:
         """Return the body for our lint rules, with the content that the vendor stored."""
         return ask.body
 
-    def typed(self, ask: Ask) -> JSONObject:
+    def typed(self, ask: AcceptedRequest) -> JSONObject:
         """Return the body for the SDK's types, without fields that only the API accepts."""
         return ask.body
 
-    def must_reason(self, ask: Ask) -> bool:
+    def must_reason(self, ask: AcceptedRequest) -> bool:
         """Return True if the model returns reasoning."""
         return False
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         """Return vendor-specific problems of a request. `replies` are the ids of its replies so far."""
         return ()
 
@@ -193,7 +193,7 @@ class Vendor(ABC):
     def reply_id(self, told: Told) -> str: ...
 
     @abstractmethod
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         """Return the calls with the ids that the client gets, or without ids if it gets none."""
 
     @abstractmethod

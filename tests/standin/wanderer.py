@@ -9,9 +9,9 @@ from random import Random
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.tools import Tool
-from tests.standin.reply import Call, Reply
+from tests.standin.reply import Reply, ScriptedCall
 from tests.standin.shapes import as_object
-from tests.standin.vendor import Ask
+from tests.standin.vendor import AcceptedRequest
 
 PLAIN = "the file says nothing about it yet so look once more at what was there before and after"
 ODD = ('naïve "quotes"', "日本語", "🦊", "line\nbreak", "<tag>", "back\\slash", "{brace}", "\ttab", "end.")
@@ -24,7 +24,7 @@ class Wanderer:
     def __init__(self, seed: int = 0, *, steps: float = 5, most: int = 40, calls: int = 3, odd: float = 0.05) -> None:
         self.seed, self.steps, self.most, self.calls, self.odd = seed, steps, most, calls, odd
 
-    def __call__(self, ask: Ask) -> Reply:
+    def __call__(self, ask: AcceptedRequest) -> Reply:
         chance = Random(f"{self.seed} {ask.identity}")
         tools = [tool for tool in ask.request.tools if isinstance(tool, Tool)]
         thinks = ask.vendor.must_reason(ask) or (ask.vendor.reasons and chance.random() < 0.4)
@@ -36,14 +36,14 @@ class Wanderer:
         calls = [self.call(chance, chance.choice(tools), ask) for _ in range(number)]
         return Reply(text, calls=calls, reasoning=reasoning)
 
-    def call(self, chance: Random, tool: Tool, ask: Ask) -> Call:
+    def call(self, chance: Random, tool: Tool, ask: AcceptedRequest) -> ScriptedCall:
         given = as_object(fitting(tool.parameters, chance))
         if ask.vendor.free_arguments and chance.random() < self.odd:
-            return Call(tool.name, encode({"cut": words(chance, 5), **given}).decode()[:-4])
-        return Call(tool.name, given)
+            return ScriptedCall(tool.name, encode({"cut": words(chance, 5), **given}).decode()[:-4])
+        return ScriptedCall(tool.name, given)
 
 
-def steps_taken(ask: Ask) -> int:
+def steps_taken(ask: AcceptedRequest) -> int:
     """How many replies there are since a person last spoke."""
     taken = 0
     for message in reversed(ask.request.messages):

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.errors import InvalidSetting, SchemaTooNew
-from contextc.store.backup import remove_empty, restore
+from contextc.store.backup import remove_empty_store, restore
 
 
 def texts(path: Path, conversation: str = "demo") -> list[str]:
     with cc.open_store(path) as store:
-        assert list(examine(store)) == []
+        assert list(scan_store(store)) == []
         return [message.text for message in store.load(conversation)]
 
 
@@ -175,9 +175,9 @@ def test_only_a_store_without_any_row_is_removed_as_empty(path: Path) -> None:
     cc.open_store(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO blob (name, data) VALUES ('name', 'data')")
-    remove_empty(str(path))
+    remove_empty_store(str(path))
     assert path.exists()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM blob")
-    remove_empty(str(path))
+    remove_empty_store(str(path))
     assert not path.exists()

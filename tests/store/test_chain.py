@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 import contextc as cc
-from contextc.messages import admit, chain_id, content_of
+from contextc.messages import canonical_content, make_chain_id, validate_message
 from contextc.store import chain
 from contextc.store.base import Row, Transaction
 
@@ -34,7 +34,7 @@ def test_an_id_is_the_hash_of_the_content_and_the_id_before(store: cc.Store) -> 
     messages = fill(store, 3)
     before = store.conversation("demo").root
     for message in messages:
-        assert message.id == chain_id(bytes.fromhex(before), content_of(message)).hex()
+        assert message.id == make_chain_id(bytes.fromhex(before), canonical_content(message)).hex()
         before = message.id
     assert store.conversation("demo").tip == before
 
@@ -231,7 +231,9 @@ def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
     store.append("demo", cc.user("other"))
 
     def seen(*, limit: int, branch: int | None = None, after: int = 0, before: int | None = None) -> list[str]:
-        found = store.read(lambda tx: chain.window(tx, "demo", after=after, before=before, limit=limit, branch=branch))
+        found = store.read(
+            lambda tx: chain.load_window(tx, "demo", after=after, before=before, limit=limit, branch=branch)
+        )
         assert found.length == (9 if branch == first else 5)
         return [message.text for message in found.messages]
 
@@ -248,28 +250,32 @@ def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: c
     """Where the answer to a commit was lost, no message whose uid ends alike, or is the same, stands in for it."""
     store.append("demo", cc.user("first", uid="x-abc"))
     store.append("demo", cc.user("other", uid="abc"))
-    entry = chain.entry(admit(cc.user("second", uid="abc")))
-    unnamed = chain.entry(admit(cc.user("third")))
+    entry = chain.prepare_entry(validate_message(cc.user("second", uid="abc")))
+    unnamed = chain.prepare_entry(validate_message(cc.user("third")))
     store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.mark:016x}"))
-    assert store.read(lambda tx: chain.stored_before(tx, [entry, unnamed])) == []
+    assert store.read(lambda tx: chain.find_stored(tx, [entry, unnamed])) == []
 
 
 def test_an_append_that_is_run_again_takes_no_equal_message_of_another_writer_for_its_own(store: cc.Store) -> None:
     """Two people may say the same in the same millisecond, and the one of them was stored: the other is not lost."""
     store.begin("demo")
-    mine, other = (chain.entry(admit(cc.user("yes", time=1_700_000_000_000))) for _ in range(2))
+    mine, other = (chain.prepare_entry(validate_message(cc.user("yes", time=1_700_000_000_000))) for _ in range(2))
     with suppress(ZeroDivisionError):
-        store.write(lambda tx: (chain.append(tx, "demo", [mine]), 1 // 0))  # it is undone, and has tried its place
-    (stored,) = store.write(lambda tx: chain.append(tx, "demo", [other]))
+        store.write(
+            lambda tx: (chain.append_messages(tx, "demo", [mine]), 1 // 0)
+        )  # it is undone, and has tried its place
+    (stored,) = store.write(lambda tx: chain.append_messages(tx, "demo", [other]))
     assert (stored.seq, mine.tried) == (1, other.tried)
-    assert store.read(lambda tx: chain.stored_before(tx, [mine])) == []
-    assert store.read(lambda tx: chain.stored_before(tx, [other])) == [stored]
+    assert store.read(lambda tx: chain.find_stored(tx, [mine])) == []
+    assert store.read(lambda tx: chain.find_stored(tx, [other])) == [stored]
 
 
 def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_branch(store: cc.Store) -> None:
     """It must be found after any number of other messages, and after the conversation went on elsewhere."""
-    entries = [chain.entry(admit(message)) for message in (cc.user("mine"), cc.user("named", uid="abc"))]
-    stored = store.write(lambda tx: chain.append(tx, "demo", entries))
+    entries = [
+        chain.prepare_entry(validate_message(message)) for message in (cc.user("mine"), cc.user("named", uid="abc"))
+    ]
+    stored = store.write(lambda tx: chain.append_messages(tx, "demo", entries))
     store.extend("demo", [cc.user(str(number)) for number in range(20)])
     store.rewind("demo", 1)
     store.append("demo", cc.user("elsewhere"))
@@ -284,5 +290,5 @@ def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_
             asked.append(sql)
             return self.tx.row(sql, *values)
 
-    assert store.read(lambda tx: chain.stored_before(cast(Transaction, Asked(tx)), entries)) == stored
+    assert store.read(lambda tx: chain.find_stored(cast(Transaction, Asked(tx)), entries)) == stored
     assert len(asked) == len(entries), "one look-up by key for each"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine, heal
-from contextc.store.places import SEQ_BITS, lineage
+from contextc.doctor import repair_conversations, scan_store
+from contextc.store.places import SEQ_BITS, load_lineage
 from contextc.transfer import export_lines
 
 
@@ -61,7 +61,7 @@ def test_a_missing_message_is_an_error_and_changes_nothing(filled: cc.Store) -> 
             use(filled)
         assert filled.conversation("demo") == before, name
     assert [each.name for each in filled.conversations()] == ["demo"]
-    assert [each.code for each in examine(filled)] == ["gap"]
+    assert [each.code for each in scan_store(filled)] == ["gap"]
 
 
 def test_what_does_not_run_through_a_missing_message_is_read(filled: cc.Store) -> None:
@@ -83,7 +83,7 @@ def test_a_conversation_whose_branch_is_missing_is_corrupt_not_unknown(filled: c
 def test_the_line_of_a_branch_that_is_missing_is_not_an_empty_one(filled: cc.Store) -> None:
     """Read as empty, everything on it would be taken for something that was never said."""
     with pytest.raises(cc.StoreCorrupt, match=r"Branch 99 is missing.*contextc doctor"):
-        filled.read(lambda tx: lineage(tx, 99))
+        filled.read(lambda tx: load_lineage(tx, 99))
 
 
 @pytest.mark.parametrize("seq", [1, 5])
@@ -96,9 +96,9 @@ def test_a_changed_message_is_not_loaded_as_if_it_were_the_stored_one(filled: cc
         filled.load("demo", upto=seq, last=1)
     with pytest.raises(cc.StoreCorrupt, match="does not match its hash"):
         filled.sync("demo", [cc.user("m1")])
-    findings = list(examine(filled))
+    findings = list(scan_store(filled))
     assert [(each.code, each.where.rpartition(" ")[2]) for each in findings] == [("broken-link", str(seq))]
-    heal(filled, findings)
+    repair_conversations(filled, findings)
     assert [each.text for each in filled.load("demo")][seq - 1] == f"n{seq}", "healing accepts it, on a new branch"
 
 
@@ -153,8 +153,8 @@ def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatc
         seen.append(message.seq)
         return original(message)
 
-    original = chain.content_of
-    monkeypatch.setattr(chain, "content_of", content_of)
+    original = chain.canonical_content
+    monkeypatch.setattr(chain, "canonical_content", content_of)
     filled.load("demo", after=1, upto=3)
     filled.load("demo")
     filled.load("demo")

@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.store import sqlite
 from contextc.store.sqlite import SQLiteStore
 
@@ -66,7 +66,7 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
             gone.set()
 
     monkeypatch.setattr(SQLiteStore, "_erase_again", erase_again)
-    monkeypatch.setattr(sqlite, "ERASE_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "ERASE_RETRY_SECONDS", 0.01)
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))
         with reading(path):
@@ -74,12 +74,12 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
             ERASING[erase](store)
             assert monotonic() - began < sqlite.BUSY_SECONDS / 2, "the caller does not wait for the reader"
             assert (is_on_disk(path), store.pending_erasure) == (True, 1)
-            assert [(each.kind, each.code) for each in examine(store)] == [("note", "pending-erasure")]
+            assert [(each.kind, each.code) for each in scan_store(store)] == [("note", "pending-erasure")]
             with cc.open_store(path) as other:
                 assert other.pending_erasure == 1, "another process is told, too"
                 other.append("other", cc.user("writers go on"))
         assert gone.wait(30)
-        assert (is_on_disk(path), store.pending_erasure, list(examine(store))) == (False, 0, [])
+        assert (is_on_disk(path), store.pending_erasure, list(scan_store(store))) == (False, 0, [])
 
 
 def test_what_a_killed_process_left_is_erased_when_the_store_is_opened(path: Path) -> None:

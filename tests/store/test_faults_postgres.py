@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.base import Row, T, Transaction
-from contextc.store.engine import Cut
+from contextc.store.base import Result, Row, Transaction
+from contextc.store.engine import ConnectionLost
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore
 
@@ -86,14 +86,19 @@ class CutWhileCommitting(PostgresStore):
     """What others do before the transaction is run again."""
 
     def _run(
-        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
         result = super()._run(connection, work, writing=writing, again=again)
         if writing and self.cuts:
             self.cuts -= 1
             connection.close()
             self.meanwhile()
-            raise Cut(committing=True)
+            raise ConnectionLost(committing=True)
         return result
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.base import Transaction
-from contextc.store.group import MOST, Line
+from contextc.store.group import MAX_GROUP_SIZE, WriteQueue
 
 PATIENCE = 20.0
 
@@ -94,9 +94,9 @@ def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store
 
 
 def test_more_than_fit_are_written_in_groups(store: cc.Store) -> None:
-    found = at_once(store, [append(f"{number:04}") for number in range(MOST + 20)])
+    found = at_once(store, [append(f"{number:04}") for number in range(MAX_GROUP_SIZE + 20)])
     assert len({id(tx) for tx in found}) > 1
-    assert len(names(store)) == MOST + 20
+    assert len(names(store)) == MAX_GROUP_SIZE + 20
 
 
 def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
@@ -121,7 +121,7 @@ class Crowd:
 
     def __init__(self, store: cc.Store) -> None:
         self.store, self.order, self.found = store, list[str](), dict[str, Any]()
-        self.line: Line = store._line  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType]
+        self.line: WriteQueue = store._line  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType]
         self.free, self._threads = threading.Event(), list[threading.Thread]()
         begun = threading.Event()
 

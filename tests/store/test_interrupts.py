@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.store import branches
-from contextc.store.base import Row, T, Transaction
-from contextc.store.engine import Cut
+from contextc.store.base import Result, Row, Transaction
+from contextc.store.engine import ConnectionLost
 from contextc.store.postgres import PostgresStore
 
 
@@ -120,7 +120,7 @@ def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, al
             assert not thread.is_alive()
         stored = len(store.load("main"))
         assert acknowledged <= stored <= acknowledged + 200  # a signal may come between a commit and the news of it
-        assert list(examine(store)) == []
+        assert list(scan_store(store)) == []
 
 
 def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
@@ -198,19 +198,24 @@ class LosesAnswers(PostgresStore):
     refusals = 0
 
     def _run(
-        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
         result = super()._run(connection, work, writing=writing, again=again)
         if writing and self.cuts:
             self.cuts -= 1
             connection.close()
-            raise Cut(committing=True)
+            raise ConnectionLost(committing=True)
         return result
 
     def _connect(self) -> "psycopg.Connection[Row]":
         if self.refusals:
             self.refusals -= 1
-            raise Cut(committing=False, error=cc.StoreUnavailable("connection refused"))
+            raise ConnectionLost(committing=False, error=cc.StoreUnavailable("connection refused"))
         return super()._connect()
 
 
@@ -255,7 +260,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
         deleted, go_on = threading.Event(), threading.Event()
 
         def delete_slowly(tx: Transaction) -> None:
-            branches.delete(tx, "a")
+            branches.delete_conversation(tx, "a")
             deleted.set()
             go_on.wait(20)
 
@@ -267,7 +272,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
             store.fork("f", "g", at=messages[7].uid)
         thread.join()
         assert [message.text for message in store.load("f")] == ["0", "1", "2"]
-        assert list(examine(store)) == []
+        assert list(scan_store(store)) == []
 
 
 def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
@@ -278,7 +283,7 @@ def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
         deleted, go_on = threading.Event(), threading.Event()
 
         def delete_slowly(tx: Transaction) -> None:
-            branches.delete(tx, "f")
+            branches.delete_conversation(tx, "f")
             deleted.set()
             go_on.wait(20)
 

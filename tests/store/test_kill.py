@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from tests.conftest import often
 
 RUNS = {"sqlite": often(8, 200), "postgres": often(5, 40)}
@@ -83,7 +83,7 @@ def check(address: str, promised: list[str]) -> None:
         messages = store.load("demo")
         assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
         assert set(promised) <= {message.id for message in messages}
-        assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+        assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
         assert store.read(lambda tx: tx.row("SELECT count(*) FROM stream")) == (0,)
         batches = [message.text for message in messages if message.text.count(":") == 2]
         assert len(batches) % 3 == 0

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.store import leases
 from contextc.store.base import Transaction
-from contextc.store.holder import current_holder, is_alive, is_gone
-from contextc.store.keeper import Keeper
+from contextc.store.holder import current_process, has_ended, is_running
+from contextc.store.keeper import Scheduler
 
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -124,7 +124,7 @@ def test_renewing_waits_for_nobody_who_writes(postgres_address: str) -> None:
 
 def test_what_is_due_together_is_done_at_once_and_first() -> None:
     """However many there are, and whatever else there is to do: nothing that many share comes late."""
-    keeper, calls = Keeper(), list[object]()
+    keeper, calls = Scheduler(), list[object]()
     begun, free, over = threading.Event(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -244,7 +244,7 @@ def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_addres
     child.join(20)
     with cc.open_store(shared_address) as store:
         (result,) = store.load("demo")[-1].tool_results
-        assert result.text == (leases.TAKEN_OVER if taken else "real")
+        assert result.text == (leases.RESULT_TAKEN_OVER if taken else "real")
 
 
 def test_a_lock_that_outlasts_the_lease_does_not_end_the_turn(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_looking_for_dead_turns_reads_the_leases_that_are_held_alone(tmp_path: P
                     asked.append(sql)
                     return tx.rows(sql, *values)
 
-            leases.ended(Watched())  # pyright: ignore[reportArgumentType]
+            leases.find_dead_turns(Watched())  # pyright: ignore[reportArgumentType]
             return tx.rows(f"EXPLAIN QUERY PLAN {asked[0]}")
 
         plan = store.read(look)
@@ -473,23 +473,23 @@ def test_a_forked_process_cannot_end_its_parents_turn(tmp_path: Path) -> None:
 
 
 def test_this_process_is_there_and_a_made_up_one_is_not() -> None:
-    machine, pid, started = current_holder().split()
-    assert not is_gone(current_holder())
-    assert is_gone(f"{machine} {pid} {int(started) + 1}")
-    assert not is_gone(f"elsewhere {pid} {int(started) + 1}")
-    assert not is_gone("unknown 1 ")
+    machine, pid, started = current_process().split()
+    assert not has_ended(current_process())
+    assert has_ended(f"{machine} {pid} {int(started) + 1}")
+    assert not has_ended(f"elsewhere {pid} {int(started) + 1}")
+    assert not has_ended("unknown 1 ")
 
 
 def test_a_process_that_cannot_be_seen_is_not_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where `/proc` hides other users' processes, a live turn of one must not be taken for a dead one's."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    machine, _, started = current_holder().split()
+    machine, _, started = current_process().split()
     with child:
         monkeypatch.setattr("contextc.store.holder.PROC", str(tmp_path))
-        assert not is_gone(f"{machine} {child.pid} {started}")
-        assert not is_alive(f"{machine} {child.pid} {started}")
+        assert not has_ended(f"{machine} {child.pid} {started}")
+        assert not is_running(f"{machine} {child.pid} {started}")
         child.kill()
-    assert is_gone(f"{machine} {child.pid} {started}")
+    assert has_ended(f"{machine} {child.pid} {started}")
 
 
 def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,10 +498,10 @@ def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch
     def refuse(pid: int, number: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    machine, _, started = current_holder().split()
+    machine, _, started = current_process().split()
     monkeypatch.setattr("contextc.store.holder.PROC", str(tmp_path))
     monkeypatch.setattr(os, "kill", refuse)
-    assert not is_gone(f"{machine} 4711 {started}")
+    assert not has_ended(f"{machine} 4711 {started}")
 
 
 def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:
@@ -509,11 +509,11 @@ def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, current_holder().encode())
+        os.write(writer, current_process().encode())
         os._exit(0)
     holder = os.read(reader, 1_000).decode()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert is_gone(holder)
+    assert has_ended(holder)
     os.waitpid(child, 0)
     os.close(reader)
     os.close(writer)

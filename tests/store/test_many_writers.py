@@ -7,7 +7,7 @@ from collections import Counter
 from multiprocessing.synchronize import Barrier
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from tests.conftest import often
 
 WRITERS, APPENDS = 8, often(50, 500)
@@ -35,7 +35,7 @@ def test_eight_processes_make_one_unbroken_chain(shared_address: str) -> None:
     with cc.open_store(shared_address) as store:
         messages = store.load("demo")
         assert [message.seq for message in messages] == list(range(1, WRITERS * APPENDS + 1))
-        assert list(examine(store)) == []
+        assert list(scan_store(store)) == []
     said = [message.text.split(":") for message in messages]
     assert Counter(writer for writer, _ in said) == {str(number): APPENDS for number in range(WRITERS)}
     for number in range(WRITERS):

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from contextc.transfer import export_lines, import_lines
 from tests.conftest import in_schema, often
 
@@ -82,7 +82,7 @@ class StoreMachine(RuleBasedStateMachine):
         return "memory:"
 
     def teardown(self) -> None:
-        assert [finding for finding in examine(self.store) if finding.kind == "fault"] == []
+        assert [finding for finding in scan_store(self.store) if finding.kind == "fault"] == []
         self.store.close()
 
     def seq(self, name: str, pick: int, first: int = 0) -> int | None:

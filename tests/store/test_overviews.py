@@ -8,10 +8,10 @@ import pytest
 import contextc as cc
 from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
 from contextc.store.base import Row, Transaction
-from contextc.store.branches import branch_counts, listing
-from contextc.store.overviews import LIST, ORDER, Page, overviews
-from contextc.store.places import LAST_SPOKEN
-from contextc.store.search import search
+from contextc.store.branches import count_branches, list_conversations
+from contextc.store.overviews import LIST_ORDER, SELECT_CONVERSATIONS, ConversationPage, load_page
+from contextc.store.places import LAST_ACTIVE
+from contextc.store.search import search_conversations
 from contextc.transfer import export_lines, import_lines
 
 
@@ -138,10 +138,10 @@ def test_a_search_that_had_enough_goes_on_where_it_stopped(store: cc.Store) -> N
     """However long the histories are: a page of a search reads some messages, and no more."""
     store.extend("long", [at("needle at the bottom", 1), *[at("hay", 2)] * 3_000])
     store.append("last", at("needle", 3))
-    pages: list[Page] = []
+    pages: list[ConversationPage] = []
     before = ""
     while not pages or before:
-        pages.append(store.read(lambda tx, b=before: search(tx, "needle", before=b, work=1_000)))
+        pages.append(store.read(lambda tx, b=before: search_conversations(tx, "needle", before=b, work=1_000)))
         before = pages[-1].next
     seen = [(each.name, each.excerpt) for page in pages for each in page.found]
     assert seen == [("last", "needle"), ("long", "needle at the bottom")]
@@ -163,7 +163,7 @@ def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store)
                 count.append(sql)
                 return self.tx.rows(sql, *values)
 
-        found = store.read(lambda tx: overviews(cast(Transaction, Counting(tx)), limit=limit))
+        found = store.read(lambda tx: load_page(cast(Transaction, Counting(tx)), limit=limit))
         assert len(found.found) == limit
         return len(count)
 
@@ -201,14 +201,18 @@ def test_the_order_follows_whatever_is_said_last_on_the_current_branch(store: cc
     store.delete("a")
     import_lines(store, lines)
     assert names(store) == ["b", "a"]
-    assert store.read(lambda tx: tx.rows(f"SELECT count(*) FROM conversation WHERE spoken <> {LAST_SPOKEN}")) == [(0,)]
+    assert store.read(lambda tx: tx.rows(f"SELECT count(*) FROM conversation WHERE spoken <> {LAST_ACTIVE}")) == [(0,)]
 
 
 def test_a_page_is_read_along_an_index_and_nothing_is_sorted(tmp_path: Path) -> None:
     """Sorting all conversations for each page makes a page slower with every conversation."""
     with cc.open_store(tmp_path / "store.db") as store:
         for before in ("", "where (c.spoken, c.number) < (1, 1)"):
-            plan = store.read(lambda tx, before=before: tx.rows(f"EXPLAIN QUERY PLAN {LIST} {before} {ORDER} LIMIT 50"))
+            plan = store.read(
+                lambda tx, before=before: tx.rows(
+                    f"EXPLAIN QUERY PLAN {SELECT_CONVERSATIONS} {before} {LIST_ORDER} LIMIT 50"
+                )
+            )
             steps = " / ".join(str(step[3]) for step in plan)
             assert "conversation_spoken" in steps
             assert "TEMP B-TREE" not in steps
@@ -233,7 +237,7 @@ def test_all_conversations_are_described_in_one_query(store: cc.Store) -> None:
             asked.append(sql)
             return self.tx.rows(sql, *values)
 
-    found = store.read(lambda tx: listing(cast(Transaction, Asked(tx))))
+    found = store.read(lambda tx: list_conversations(cast(Transaction, Asked(tx))))
     assert found == [store.conversation(name) for name in ("a", "b", "c")]
     assert len(asked) == 1
-    assert store.read(branch_counts) == {name: len(store.branches(name)) for name in ("a", "b", "c")}
+    assert store.read(count_branches) == {name: len(store.branches(name)) for name in ("a", "b", "c")}

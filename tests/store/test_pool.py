@@ -9,13 +9,13 @@ import pytest
 import contextc as cc
 from contextc.store.base import Transaction
 from contextc.store.memory import MemoryStore
-from contextc.store.pool import Slots
+from contextc.store.pool import ConnectionSlots
 from tests.store.watched import Watched
 
 
 def test_waiters_are_served_in_the_order_they_came() -> None:
     """Under load an operation must not be overtaken again and again until its time is over."""
-    slots, order, threads = Slots(1), list[int](), list[threading.Thread]()
+    slots, order, threads = ConnectionSlots(1), list[int](), list[threading.Thread]()
 
     def wait(number: int) -> None:
         with slots.take(20):
@@ -33,7 +33,7 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
 
 
 def test_a_wait_has_an_end_and_leaves_nothing_behind() -> None:
-    slots, errors = Slots(1), list[cc.StoreBusy]()
+    slots, errors = ConnectionSlots(1), list[cc.StoreBusy]()
 
     def wait() -> None:
         try:
@@ -52,7 +52,7 @@ def test_a_wait_has_an_end_and_leaves_nothing_behind() -> None:
 
 def test_a_slot_whose_owner_was_interrupted_is_free_again() -> None:
     """A signal may strike between taking a slot and the block that uses it."""
-    slots = Slots(1)
+    slots = ConnectionSlots(1)
     for _ in range(3):
         with suppress(KeyboardInterrupt):
             _interrupted(slots)
@@ -60,7 +60,7 @@ def test_a_slot_whose_owner_was_interrupted_is_free_again() -> None:
         pass
 
 
-def _interrupted(slots: Slots) -> None:
+def _interrupted(slots: ConnectionSlots) -> None:
     _held = slots.take(0)
     raise KeyboardInterrupt
 

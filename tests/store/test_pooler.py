@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from tests.conftest import in_schema
 from tests.pgbouncer import DECOY
 from tests.store.test_many_writers import PROCESSES, retry_the_same
@@ -107,7 +107,7 @@ def test_everything_a_conversation_is_made_of_goes_through_a_pooler(
         store.delete("other")
         assert [message.text for message in store.load("demo")] == ["", "streamed reply"]
         assert [todo.text for todo in store.todos("demo")] == ["a todo"]
-        assert [finding.code for finding in examine(store)] == []
+        assert [finding.code for finding in scan_store(store)] == []
         assert [each.name for each in store.overviews(search="streamed").found] == ["demo"]
     assert rows_in(postgres_server, decoy) == {}
 

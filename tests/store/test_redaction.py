@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 
 SECRET = "card 4242 4242 4242 4242"
 
@@ -25,7 +25,7 @@ def test_redacting_takes_the_content_and_leaves_id_and_place(store: cc.Store) ->
     assert (redacted.parts, redacted.meta, redacted.extra, redacted.author) == ((), None, None, "ann")
     assert redacted.redacted
     assert after[1] == redacted
-    assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+    assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
 
 
 def test_redacting_is_seen_by_every_fork_and_bumps_their_revision(store: cc.Store) -> None:

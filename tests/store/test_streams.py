@@ -279,7 +279,7 @@ def test_ending_twice_is_ending_once(store: cc.Store) -> None:
 def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deltas are written on the event loop: one that waits for a slow disk holds up every other conversation."""
     reached, go_on = threading.Event(), threading.Event()
-    original = streams.journal
+    original = streams.save_deltas
 
     def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
         reached.set()
@@ -290,7 +290,7 @@ def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.M
         stream = store.stream(lease)
         store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
-        monkeypatch.setattr(streams, "journal", journal)
+        monkeypatch.setattr(streams, "save_deltas", journal)
         flushing = threading.Thread(target=stream.flush)
         flushing.start()
         assert reached.wait(30)

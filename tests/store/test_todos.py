@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 import pytest
 
 import contextc as cc
-from contextc.todos import MAX_TEXT, MAX_TODOS, TODO_TOOL, Todo, TodoChange, apply_todo_call
+from contextc.todos import MAX_TEXT_CHARACTERS, MAX_TODOS, TODO_TOOL, Todo, TodoChange, apply_todo_call
 
 WRITERS, ADDS = 4, 25
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -60,7 +60,7 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
         (" \n", "is blank. Say what"),
         (5, "text of a todo must be a string, got int"),
         ("a\0b", "NUL character. Leave it out"),
-        ("x" * (MAX_TEXT + 1), "2,001 characters and the limit is 2,000"),
+        ("x" * (MAX_TEXT_CHARACTERS + 1), "2,001 characters and the limit is 2,000"),
     ],
     ids=["blank", "number", "nul", "long"],
 )

@@ -15,7 +15,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.store import transcripts
-from contextc.store.transcripts import Batch, TranscriptKey
+from contextc.store.transcripts import EntryBatch, TranscriptKey
 from contextc.transfer import export_lines
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -38,12 +38,12 @@ def entry(name: str, **more: object) -> JSONObject:
 
 
 def append(store: cc.Store, *entries: JSONObject, key: TranscriptKey = MAIN, conversation: str = "") -> int:
-    batch = Batch(entries)
-    return store.write(lambda tx: transcripts.append(tx, key, batch, conversation), repeatable=True)
+    batch = EntryBatch(entries)
+    return store.write(lambda tx: transcripts.append_entries(tx, key, batch, conversation), repeatable=True)
 
 
 def load(store: cc.Store, key: TranscriptKey = MAIN) -> list[JSONObject] | None:
-    return store.read(lambda tx: transcripts.load(tx, key))
+    return store.read(lambda tx: transcripts.load_entries(tx, key))
 
 
 def names(store: cc.Store, key: TranscriptKey = MAIN) -> list[object]:
@@ -91,7 +91,7 @@ def test_the_time_of_a_transcript_grows_with_every_append(store: cc.Store) -> No
     seen: list[int] = []
     for name in ("a", "b", "c"):
         append(store, entry(name))
-        seen += [time for _, time, _ in store.read(lambda tx: transcripts.sessions(tx, "home"))]
+        seen += [time for _, time, _ in store.read(lambda tx: transcripts.list_sessions(tx, "home"))]
     assert seen == sorted(set(seen))
     assert seen[0] > 1e12
 
@@ -133,7 +133,7 @@ def test_redacting_empties_the_transcripts_of_the_tree(store: cc.Store) -> None:
     assert append(store, entry("b", text=SECRET), conversation="demo") == 0
     assert append(store, entry("b", text=SECRET), key=HELPER, conversation="demo") == 0
     assert (load(store), load(store, HELPER), load(store, fork), names(store, strangers)) == (None, None, None, ["a"])
-    assert store.read(lambda tx: [session for session, *_ in transcripts.sessions(tx, "home")]) == ["session-3"]
+    assert store.read(lambda tx: [session for session, *_ in transcripts.list_sessions(tx, "home")]) == ["session-3"]
     assert rows(store) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import psycopg
 
 from contextc.store.base import Row
-from contextc.store.engine import Cut
+from contextc.store.engine import ConnectionLost
 from contextc.store.postgres import PostgresStore
 
 
@@ -21,7 +21,7 @@ class Watched(PostgresStore):
     def _connect(self) -> "psycopg.Connection[Row]":
         try:
             return super()._connect()
-        except Cut:
+        except ConnectionLost:
             self.refused.set()
             raise
 

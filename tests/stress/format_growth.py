@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names, formatter
-from contextc.formats.base import Formatter, Request, segments
-from contextc.transfer.opening import format_of, opened
+from contextc.formats.base import Formatter, Request, split_segments
+from contextc.transfer.opening import detect_format, open_text
 from contextc.wire.files import read_requests
 from tests.formats.known import known
 
@@ -35,7 +35,7 @@ STEEPEST_TIME = 3.2
 
 def body(form: Formatter, history: Sequence[cc.Message], tools: Sequence[cc.Tool] = (), system: str = "") -> JSON:
     """A request with this history as it is: nothing in it is paired or put in order."""
-    messages = form.join([form.encode(segment) for segment in segments(history)])
+    messages = form.join([form.encode(segment) for segment in split_segments(history)])
     prompt = cc.system(system) if system else None
     request = Request(messages=(), tools=tuple(tools), system=prompt, settings=known(form.name).SETTINGS)
     return form.assemble(request, messages)
@@ -189,9 +189,9 @@ OPERATIONS: dict[str, Operation] = {
     "lint": lambda name, given: cc.lint(given, format=name),
     "fix": lambda name, given: cc.fix(cast(JSONObject, given), format=name),
     "decode and encode": _decoded_and_encoded,
-    "detect": lambda name, given: format_of(given),
-    "open": lambda name, given: opened(encode(given).decode()),
-    "open as": lambda name, given: opened(encode(given).decode(), name),
+    "detect": lambda name, given: detect_format(given),
+    "open": lambda name, given: open_text(encode(given).decode()),
+    "open as": lambda name, given: open_text(encode(given).decode(), name),
     "read": lambda name, given: read_requests(encode(given), name),
     **{f"convert to {target}": _converted(target) for target in format_names()},
 }

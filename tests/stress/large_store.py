@@ -13,11 +13,11 @@ from pathlib import Path
 from time import perf_counter
 
 import contextc as cc
-from contextc.doctor import examine
-from contextc.messages import admit
+from contextc.doctor import scan_store
+from contextc.messages import validate_message
 from contextc.store import chain, places
 from contextc.store.base import Transaction
-from contextc.store.places import Head
+from contextc.store.places import BranchTip
 
 WORDS = "the quick brown fox jumps over the lazy dog while nobody looks at it "
 CONVERSATIONS, MESSAGES, PART = 20_000, 50, 20
@@ -35,15 +35,17 @@ def build(path: Path, conversations: int, messages: int) -> None:
 
 
 def _fill(tx: Transaction, number: int, messages: int) -> None:
-    at, rows = chain.create(tx, f"conversation {number:05}"), list[tuple[int, bytes, int, bytes]]()
+    at, rows = chain.insert_conversation(tx, f"conversation {number:05}"), list[tuple[int, bytes, int, bytes]]()
     for seq in range(messages):
         make = cc.assistant if seq % 2 else cc.user
         time = 1_700_000_000_000 + (number * 60 + seq) * 1000
-        _, row = chain.placed(at, chain.entry(admit(make(f"{number} {seq} {WORDS * 4}", time=time))))
+        _, row = chain.build_row(
+            at, chain.prepare_entry(validate_message(make(f"{number} {seq} {WORDS * 4}", time=time)))
+        )
         rows.append(row)
-        at = Head(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.spoken)
+        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.spoken)
     tx.run_many("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
-    places.turned(tx, f"conversation {number:05}")
+    places.update_last_active(tx, f"conversation {number:05}")
 
 
 def measured(path: Path) -> dict[str, float]:
@@ -80,7 +82,7 @@ def _searched(store: cc.Store, words: str) -> None:
 
 
 def _sound(store: cc.Store) -> None:
-    assert list(examine(store)) == []
+    assert list(scan_store(store)) == []
 
 
 def _listed(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import contextc as cc
-from contextc.doctor import examine
+from contextc.doctor import scan_store
 from tests.conftest import in_schema
 from tests.pgbouncer import find_pgbouncer, running_pgbouncer
 from tests.stress.server import Server, running_server
@@ -167,7 +167,7 @@ def _wrong(address: str, notes: list[list[Any]]) -> Counter[str]:
         names = [each.name for each in store.conversations()]
         events = {name: {event.number: event for event in store.events(name)} for name in names}
         messages = {name: {message.seq: message for message in store.load(name)} for name in names}
-        wrong["findings"] = len([*examine(store)])
+        wrong["findings"] = len([*scan_store(store)])
     for name in names:
         wrong["gaps"] += [*events[name]] != [*range(1, len(events[name]) + 1)]
         wrong["gaps"] += [*messages[name]] != [*range(1, len(messages[name]) + 1)]

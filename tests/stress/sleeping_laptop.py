@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import contextc as cc
-from contextc.events import Interrupted
+from contextc.events import TurnInterrupted
 from tests.executor.scripted import SONNET, Say, Scripted
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> li
             process.kill()
     with cc.open_store(address) as store:
         results = [result.text for message in store.load("demo") for result in message.tool_results]
-        interrupted = any(isinstance(event, Interrupted) for event in store.events("demo"))
+        interrupted = any(isinstance(event, TurnInterrupted) for event in store.events("demo"))
         states = [(turn.state, turn.finish) for turn in store.turns("demo")]
     found = {
         f"the turn was taken for dead: {recovered}": bool(recovered),

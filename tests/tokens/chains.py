@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc.messages import Message, Reasoning
-from contextc.tokens import next_input
+from contextc.tokens import estimate_next_input
 from tests.tokens.fitting import HOUSES, Sample, samples
 
 
@@ -72,7 +72,7 @@ def expected(step: Step) -> int:
     sent_back = any(isinstance(part, Reasoning) or part.extra for message in step.reply for part in message.parts)
     reply = step.earlier.reply if sent_back else _without_reasoning(step.earlier.reply)
     new = sum(counts.message(message) for message in step.new)
-    return next_input(step.earlier.real, counts.replayed(reply, same_turn=same_turn), new)
+    return estimate_next_input(step.earlier.real, counts.replayed(reply, same_turn=same_turn), new)
 
 
 def _without_reasoning(reply: Message) -> Message:

@@ -15,9 +15,9 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
 from contextc.formats.base import Request
 from contextc.formats.named import formatter
-from contextc.messages import Media, Message, Native, ToolResult
-from contextc.tokens import Counter, counter
-from contextc.tokens.profiles import Profile, profile
+from contextc.messages import Media, Message, ProviderBlock, ToolResult
+from contextc.tokens import TokenCounter, get_counter
+from contextc.tokens.profiles import OverheadProfile, find_profile
 from contextc.tools import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
 
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
     frames: Frames
     request: Request
     reply: Message
-    counter: Counter
+    counter: TokenCounter
 
 
 def samples(house: str) -> list[Sample]:
@@ -97,9 +97,9 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
         return None
     model = _model(exchange)
     provider = "vertex" if (api, exchange.vendor) == ("gemini", "other") else speaks.provider
-    counts = counter(tokenizer, provider=provider, model=model)
-    figures = profile(tokenizer, provider, model)
-    words, frames = _taken_apart(request, exchange.request, Counter(tokenizer, provider, _bare(figures)), figures)
+    counts = get_counter(tokenizer, provider=provider, model=model)
+    figures = find_profile(tokenizer, provider, model)
+    words, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
     return Sample(
         exchange.case,
         re.sub(r"^\w+/|-\d{8}$", "", model).replace(".", "-"),
@@ -114,7 +114,7 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
     )
 
 
-def whole(request: Request, body: JSONObject, counts: Counter) -> int:
+def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
     spoken = [place for place, message in enumerate(request.messages) if message.role == "user"]
     earlier = request.messages[: spoken[-1]] if spoken and counts.keeps_reasoning == "turn" else ()
@@ -128,7 +128,7 @@ def whole(request: Request, body: JSONObject, counts: Counter) -> int:
     )
 
 
-def _bare(figures: Profile) -> Profile:
+def _bare(figures: OverheadProfile) -> OverheadProfile:
     return replace(
         figures,
         request=0,
@@ -147,7 +147,9 @@ def _bare(figures: Profile) -> Profile:
     )
 
 
-def _taken_apart(request: Request, body: JSONObject, bare: Counter, figures: Profile) -> tuple[float, Frames]:
+def _taken_apart(
+    request: Request, body: JSONObject, bare: TokenCounter, figures: OverheadProfile
+) -> tuple[float, Frames]:
     """The words of a request, and how many there are of each frame."""
     parts = [part for message in request.messages for part in message.parts]
     calls = sum(len(message.tool_calls) for message in request.messages)
@@ -171,10 +173,10 @@ def _with_parameters(request: Request) -> int:
     return sum(bool(tool.parameters.get("properties")) for tool in request.tools if isinstance(tool, Tool))
 
 
-def _has(figures: Profile, body: JSONObject, name: Literal["choice", "thinking", "schema"]) -> int:
+def _has(figures: OverheadProfile, body: JSONObject, name: Literal["choice", "thinking", "schema"]) -> int:
     """Whether a setting that costs something is on."""
     marked = replace(_bare(figures), **{name: 100_000})
-    return int(Counter("", "", marked).settings(body) >= 100_000)
+    return int(TokenCounter("", "", marked).settings(body) >= 100_000)
 
 
 def _text_only(request: Request, body: JSONObject) -> bool:
@@ -182,7 +184,7 @@ def _text_only(request: Request, body: JSONObject) -> bool:
         return False
     for message in request.messages:
         for part in message.parts:
-            if isinstance(part, Media | Native):
+            if isinstance(part, Media | ProviderBlock):
                 return False
             if isinstance(part, ToolResult) and not isinstance(part.content, str):
                 return False

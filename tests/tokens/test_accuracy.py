@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from contextc.messages import tool_result
-from contextc.tokens import counter, next_input
+from contextc.tokens import estimate_next_input, get_counter
 from tests.tokens.chains import Step, all_steps, expected, steps
 from tests.tokens.fitting import HOUSES, left_out, samples
 
@@ -63,8 +63,8 @@ def test_a_recorded_step_is_foreseen(
     """Guarantee 6.2: what one request cost and its reply wrote, one result that came after, and what the next one
     cost.
     """
-    new = counter(tokenizer, provider=provider, model=model).message(tool_result("c1", tool, result))
-    assert next_input(last, output, new) == pytest.approx(real, rel=0.05)
+    new = get_counter(tokenizer, provider=provider, model=model).message(tool_result("c1", tool, result))
+    assert estimate_next_input(last, output, new) == pytest.approx(real, rel=0.05)
 
 
 def _error(step: Step) -> float:

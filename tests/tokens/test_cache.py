@@ -1,27 +1,27 @@
 """A message is counted once in its life."""
 
 import contextc as cc
-from contextc.messages import content_hash, user
+from contextc.messages import hash_content, user
 from contextc.store.base import Transaction
-from contextc.tokens import Calibration, counter, keep, known, load_calibration, save_calibration
+from contextc.tokens import Calibration, get_counter, load_calibration, load_counts, save_calibration, save_counts
 
 
 def test_counts_are_found_again_under_their_content_and_who_counted(store: cc.Store) -> None:
     """Guarantee 6.3: on every store, more at once than one statement takes."""
-    counts = counter("claude")
-    made = {content_hash(each): counts.message(each) for each in (user(f"message {n}") for n in range(1_200))}
-    store.write(lambda tx: keep(tx, counts.tokenizer, made))
+    counts = get_counter("claude")
+    made = {hash_content(each): counts.message(each) for each in (user(f"message {n}") for n in range(1_200))}
+    store.write(lambda tx: save_counts(tx, counts.tokenizer, made))
     hashes = list(made)
-    assert store.read(lambda tx: known(tx, counts.tokenizer, [*hashes, b"unknown"])) == made
-    assert store.read(lambda tx: known(tx, "another", hashes)) == {}
-    assert store.read(lambda tx: known(tx, counts.tokenizer, [])) == {}
+    assert store.read(lambda tx: load_counts(tx, counts.tokenizer, [*hashes, b"unknown"])) == made
+    assert store.read(lambda tx: load_counts(tx, "another", hashes)) == {}
+    assert store.read(lambda tx: load_counts(tx, counts.tokenizer, [])) == {}
 
 
 def test_a_count_that_is_kept_stays(store: cc.Store) -> None:
     """Guarantee 6.3: two processes may count the same at once."""
-    store.write(lambda tx: keep(tx, "t", {b"a": 5}))
-    store.write(lambda tx: keep(tx, "t", {b"a": 6, b"b": 7}))
-    assert store.read(lambda tx: known(tx, "t", [b"a", b"b"])) == {b"a": 5, b"b": 7}
+    store.write(lambda tx: save_counts(tx, "t", {b"a": 5}))
+    store.write(lambda tx: save_counts(tx, "t", {b"a": 6, b"b": 7}))
+    assert store.read(lambda tx: load_counts(tx, "t", [b"a", b"b"])) == {b"a": 5, b"b": 7}
 
 
 def test_a_calibration_is_kept_per_model(store: cc.Store) -> None:

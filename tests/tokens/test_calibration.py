@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextc.tokens import Calibration, next_input
+from contextc.tokens import Calibration, estimate_next_input
 
 
 def test_the_first_figure_counts_most() -> None:
@@ -37,4 +37,4 @@ def test_it_is_bounded() -> None:
 
 def test_next_input() -> None:
     """Guarantee 6.2: never the sum of every request."""
-    assert next_input(10_000, 400, 150) == 10_550
+    assert estimate_next_input(10_000, 400, 150) == 10_550

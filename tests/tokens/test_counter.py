@@ -10,13 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextc._json import JSONObject
-from contextc.messages import Hint, Media, Message, Native, Reasoning, Text, ToolCall, assistant, tool_result, user
-from contextc.tokens import counter
-from contextc.tokens.estimate import estimate
-from contextc.tokens.profiles import profile
+from contextc.messages import (
+    Media,
+    Message,
+    ProviderBlock,
+    Reasoning,
+    Text,
+    ToolCall,
+    UserNotice,
+    assistant,
+    tool_result,
+    user,
+)
+from contextc.tokens import get_counter
+from contextc.tokens.estimate import estimate_tokens
+from contextc.tokens.profiles import find_profile
 
-GPT = counter("o200k_base", provider="openai", model="gpt-4o")
-CLAUDE = counter("claude", provider="anthropic", model="claude-sonnet-4-5")
+GPT = get_counter("o200k_base", provider="openai", model="gpt-4o")
+CLAUDE = get_counter("claude", provider="anthropic", model="claude-sonnet-4-5")
 WEATHER: JSONObject = {
     "type": "function",
     "function": {
@@ -40,7 +51,7 @@ SAMPLES = {
 @pytest.mark.parametrize(("tokenizer", "exact"), [("o200k_base", True), ("gemini", True), ("claude", False)])
 def test_a_counter_says_whether_it_is_exact(tokenizer: str, exact: bool) -> None:
     """Guarantee 6.1: the manifest says which."""
-    assert counter(tokenizer).exact is exact
+    assert get_counter(tokenizer).exact is exact
 
 
 def test_a_plain_chat_is_counted_to_the_token() -> None:
@@ -64,14 +75,14 @@ def test_half_an_emoji_is_counted_and_not_an_error() -> None:
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_the_estimate_holds_for_every_kind_of_text(kind: str) -> None:
     """Guarantee 6.1: characters divided by four are off by two thirds on Chinese, and on base64."""
-    assert estimate(SAMPLES[kind]) == pytest.approx(GPT.text(SAMPLES[kind]), rel=0.25)
+    assert estimate_tokens(SAMPLES[kind]) == pytest.approx(GPT.text(SAMPLES[kind]), rel=0.25)
 
 
 @given(st.text(), st.text())
 def test_more_text_never_has_much_fewer_tokens(one: str, other: str) -> None:
     """Guarantee 6.1: whatever the characters are."""
-    assert estimate(one) >= 0
-    assert estimate(one + other) >= estimate(one) - 1
+    assert estimate_tokens(one) >= 0
+    assert estimate_tokens(one + other) >= estimate_tokens(one) - 1
 
 
 def test_everything_that_is_sent_is_counted() -> None:
@@ -89,8 +100,8 @@ def test_what_is_not_sent_costs_nothing() -> None:
     """Guarantees 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
     said = GPT.message(assistant("Hello."))
     foreign = Reasoning(text="long thoughts " * 100, provider="anthropic")
-    assert GPT.message(Message(role="assistant", parts=(foreign, Text("Hello."), Hint("for people")))) == said
-    assert GPT.message(Message(role="assistant", parts=(Hint("for people"),))) == 0
+    assert GPT.message(Message(role="assistant", parts=(foreign, Text("Hello."), UserNotice("for people")))) == said
+    assert GPT.message(Message(role="assistant", parts=(UserNotice("for people"),))) == 0
     assert GPT.message(Message(role="assistant", parts=(foreign,))) == 0
 
 
@@ -105,7 +116,7 @@ def test_own_reasoning_is_counted_and_sealed_reasoning_by_what_is_in_it() -> Non
 
 def test_a_block_only_another_provider_understands_is_one_line() -> None:
     """Guarantee 2.5"""
-    block = Native(provider="google", data={"executableCode": {"code": "print(1)\n" * 500}})
+    block = ProviderBlock(provider="google", data={"executableCode": {"code": "print(1)\n" * 500}})
     assert GPT.message(Message(role="assistant", parts=(block,))) < 30
 
 
@@ -120,10 +131,10 @@ def test_tools_are_counted_as_the_model_reads_them() -> None:
     """Guarantee 6.1: OpenAI's models read TypeScript, not the JSON that is sent; recorded requests say 30 for this
     tool.
     """
-    chat = counter("o200k_base", provider="openai_chat", model="gpt-4o")
+    chat = get_counter("o200k_base", provider="openai_chat", model="gpt-4o")
     assert chat.tools([WEATHER]) == pytest.approx(30, abs=1)
     assert chat.tools([]) == 0
-    newer = counter("o200k_base", provider="openai_chat", model="gpt-5-mini")
+    newer = get_counter("o200k_base", provider="openai_chat", model="gpt-5-mini")
     assert newer.tools([WEATHER]) > chat.tools([WEATHER])
 
 
@@ -160,8 +171,8 @@ def test_the_settings_that_cost_are_counted() -> None:
 
 def test_a_name_nobody_knows_is_estimated() -> None:
     """Guarantee 6.1: and no error."""
-    assert counter("nobody's").exact is False
-    assert counter("nobody's").text("hello world") > 0
+    assert get_counter("nobody's").exact is False
+    assert get_counter("nobody's").text("hello world") > 0
 
 
 def test_without_splintr_the_estimate_stands_in_and_says_so() -> None:
@@ -183,7 +194,7 @@ print(counts.exact, counts.tokenizer, counts.text(sys.argv[1]))
 def test_another_formula_has_another_name() -> None:
     """Guarantee 6.3: counts are kept under it."""
     names = {
-        counter(tokenizer, provider=provider, model=model).tokenizer
+        get_counter(tokenizer, provider=provider, model=model).tokenizer
         for tokenizer, provider, model in (
             ("o200k_base", "openai", "gpt-4o"),
             ("o200k_base", "openai", "gpt-5"),
@@ -212,7 +223,7 @@ def test_another_formula_has_another_name() -> None:
 )
 def test_a_model_finds_its_generation(model: str, family: str) -> None:
     """Guarantee 6.1: newer Claude models cut the same words into more tokens."""
-    assert profile("claude", "anthropic", model).name == family
+    assert find_profile("claude", "anthropic", model).name == family
 
 
 def test_many_threads_count_the_same() -> None:

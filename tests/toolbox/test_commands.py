@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
-from contextc.toolbox.builtin.run_command import PASSED, passed_environment
+from contextc.toolbox.builtin.run_command import ALLOWED_VARIABLES, allowed_environment
 
 
 def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
@@ -127,7 +127,7 @@ SECRETS = (
 def test_the_docs_list_every_variable_that_is_passed() -> None:
     """Users decide by it what they keep in their environment."""
     text = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(PASSED) if f"`{name}`" not in text] == []
+    assert [name for name in sorted(ALLOWED_VARIABLES) if f"`{name}`" not in text] == []
 
 
 def test_a_command_gets_an_allow_list_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_command_gets_an_allow_list_of_the_environment(tmp_path: Path, monkeyp
     printed = run(command_tool(tmp_path), command="env").text
     assert "hunter2" not in printed
     assert {"LC_TIME=C", "VIRTUAL_ENV=/venv", f"PATH={os.environ['PATH']}"} <= set(printed.split("\n"))
-    asked = passed_environment(os.environ, ["DATABASE_URL"])
+    asked = allowed_environment(os.environ, ["DATABASE_URL"])
     assert [name for name in SECRETS if name in asked] == ["DATABASE_URL"]
     assert run(command_tool(tmp_path, variables=["DATABASE_URL"]), command="echo $DATABASE_URL").text == "hunter2"
 

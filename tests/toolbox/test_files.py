@@ -10,8 +10,8 @@ import pytest
 
 import contextc as cc
 from contextc.toolbox.builtin import file_tools
-from contextc.toolbox.builtin.folder import Folder
-from contextc.toolbox.builtin.search_files import search_files_tool
+from contextc.toolbox.builtin.folder import Workspace
+from contextc.toolbox.builtin.search_files import make_search_files
 from contextc.toolbox.builtin.searching import glob_pattern
 
 
@@ -239,7 +239,7 @@ def test_a_pattern_that_takes_for_ever_is_stopped_and_stops_nobody_else(project:
     """Python's `re` would hold every thread up; what was found before is not lost."""
     (project / "a.txt").write_text("aaaa!\n")
     (project / "b.txt").write_text("a" * 60 + "!\n")
-    tool = search_files_tool(Folder(project), seconds=0.4)
+    tool = make_search_files(Workspace(project), seconds=0.4)
 
     async def run() -> tuple[cc.ToolResult, int]:
         call = cc.ToolCall(id="c1", name="search_files", arguments={"pattern": "(a+)+$|^aaaa!$", "glob": "*.txt"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.toolbox import as_tools
+from contextc.toolbox import tools_by_name
 from tests.toolbox.calls import answer, look
 
 
@@ -44,7 +44,7 @@ def test_methods_partials_and_callable_objects_are_tools() -> None:
     with pytest.raises(
         cc.InvalidInput, match=r"find is an unbound method\. Pass it from an instance: tools=\[thing\.find\]"
     ):
-        as_tools([Shelf.find])
+        tools_by_name([Shelf.find])
 
 
 def test_a_tool_can_still_be_called_as_the_function_it_is() -> None:
@@ -80,16 +80,16 @@ def test_a_function_answers_a_tool_that_somebody_else_described() -> None:
 
 def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
     told = cc.Tool(name="told")
-    assert list(as_tools([look, cc.tool(look, name="look_again"), (told, lambda: "")])) == [
+    assert list(tools_by_name([look, cc.tool(look, name="look_again"), (told, lambda: "")])) == [
         "look",
         "look_again",
         "told",
     ]
-    assert list(as_tools({"one": look, "two": cc.tool(look)})) == ["one", "two"]
-    assert as_tools({"two": cc.tool(look)})["two"].tool.name == "two"
-    assert list(as_tools(look)) == list(as_tools(cc.tool(look))) == ["look"]
-    assert list(as_tools((told, look))) == ["told"]
-    assert as_tools(None) == as_tools([]) == {}
+    assert list(tools_by_name({"one": look, "two": cc.tool(look)})) == ["one", "two"]
+    assert tools_by_name({"two": cc.tool(look)})["two"].tool.name == "two"
+    assert list(tools_by_name(look)) == list(tools_by_name(cc.tool(look))) == ["look"]
+    assert list(tools_by_name((told, look))) == ["told"]
+    assert tools_by_name(None) == tools_by_name([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
 )
 def test_tools_that_cannot_be_taken_are_refused_with_words(given: Any, words: str) -> None:
     with pytest.raises(cc.InvalidInput, match=words):
-        as_tools(given)
+        tools_by_name(given)
 
 
 def test_a_tool_is_not_made_of_a_tool() -> None:

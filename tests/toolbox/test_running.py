@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, strategies
 
 import contextc as cc
-from contextc._threads import Slots
-from contextc.toolbox import running, unknown_tool
+from contextc._threads import ConcurrencyLimit
+from contextc.toolbox import running, unknown_tool_result
 from tests.toolbox.calls import Point, answer, call_of, look
 
 
@@ -360,12 +360,12 @@ def test_a_plain_function_that_returns_a_coroutine_is_awaited_within_the_same_li
 
 
 def test_a_call_of_a_tool_that_there_is_not_is_told_what_there_is() -> None:
-    result = unknown_tool(call_of("Read_Files"), ["read_file", "list_files", "todos"])
+    result = unknown_tool_result(call_of("Read_Files"), ["read_file", "list_files", "todos"])
     assert result.is_error
     assert result.text == (
         "There is no tool Read_Files. Did you mean read_file or list_files? There are: list_files, read_file, todos."
     )
-    assert unknown_tool(call_of("x"), []).text == "There is no tool x. There are none."
+    assert unknown_tool_result(call_of("x"), []).text == "There is no tool x. There are none."
 
 
 def test_values_of_foreign_types_are_converted() -> None:
@@ -395,7 +395,7 @@ def test_no_arguments_whatever_raise(arguments: dict[str, object]) -> None:
 
 def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent may be a tool: with every thread taken by such tools, the tools inside them must still run."""
-    monkeypatch.setattr(running, "THREADS", Slots(1))
+    monkeypatch.setattr(running, "TOOL_SLOTS", ConcurrencyLimit(1))
 
     def inner() -> str:
         return "from inside"
@@ -413,7 +413,7 @@ def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: 
 
 def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that was never started must not be reported as stopped, with what it had done."""
-    monkeypatch.setattr(running, "THREADS", slots := Slots(1))
+    monkeypatch.setattr(running, "TOOL_SLOTS", slots := ConcurrencyLimit(1))
     slots.take(lambda: None)
 
     def work() -> str:

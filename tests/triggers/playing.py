@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from contextc._json import JSONObject, decode, encode
-from contextc.triggers import Moment, Say, Trigger, evaluate
+from contextc.triggers import Trigger, TriggerContext, TriggerMessage, evaluate_triggers
 
 
 class Play:
@@ -15,19 +15,19 @@ class Play:
         self.failures: list[tuple[str, str]] = []
         self.written: list[dict[str, JSONObject]] = []
 
-    def at(self, moment: Moment) -> list[Say]:
-        verdict = evaluate(self.triggers, moment, self.states)
+    def at(self, moment: TriggerContext) -> list[TriggerMessage]:
+        verdict = evaluate_triggers(self.triggers, moment, self.states)
         self.states = decode(encode({**self.states, **verdict.states}))
         self.written.append(verdict.states)
         self.failures += verdict.failures
         return [say for _, say in verdict.says]
 
-    def lead(self, moment: Moment) -> list[str]:
+    def lead(self, moment: TriggerContext) -> list[str]:
         """The leads of what is said: `Context warning`, …"""
         return [say.text.partition(":")[0] for say in self.at(moment)]
 
 
-def filled(step: int, share: float, **more: object) -> Moment:
+def filled(step: int, share: float, **more: object) -> TriggerContext:
     """A moment before a step, with so much of 1,000 tokens in use."""
     values: JSONObject = {"steps": step - 1, "used": round(share * 1000), "available": 1000, **more}
-    return Moment(step=step, share=share, **values)
+    return TriggerContext(step=step, share=share, **values)

@@ -1,6 +1,6 @@
 """How full the context is."""
 
-from contextc.triggers import Moment, context_triggers
+from contextc.triggers import TriggerContext, context_triggers
 from tests.triggers.playing import Play, filled
 
 
@@ -93,4 +93,4 @@ def test_a_lower_level_that_is_new_is_silent_while_a_higher_one_stands() -> None
 
 
 def test_a_session_start_says_nothing_of_the_context() -> None:
-    assert Play(context_triggers()).at(Moment(when="session_start", share=0.95)) == []
+    assert Play(context_triggers()).at(TriggerContext(when="session_start", share=0.95)) == []

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
-from contextc.triggers import Moment, Say, Trigger, check_triggers, evaluate
+from contextc.triggers import Trigger, TriggerContext, TriggerMessage, check_triggers, evaluate_triggers
 from tests.triggers.playing import Play, filled
 
 NOTHING: JSONObject = {}
@@ -18,8 +18,8 @@ class Saying(Trigger, frozen=True, kw_only=True):
 
     say: object
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        return cast(Say, self.say), state
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
+        return cast(TriggerMessage, self.say), state
 
 
 class Returning(Trigger, frozen=True, kw_only=True):
@@ -27,21 +27,21 @@ class Returning(Trigger, frozen=True, kw_only=True):
 
     result: object
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        return cast(tuple[Say | None, JSONObject], self.result)
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
+        return cast(tuple[TriggerMessage | None, JSONObject], self.result)
 
 
 class Raising(Trigger, frozen=True, kw_only=True):
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         raise ZeroDivisionError("division by zero")
 
 
 def saying(name: str, **more: JSON) -> Saying:
-    return Saying(name=name, say=Say(text=name), **more)
+    return Saying(name=name, say=TriggerMessage(text=name), **more)
 
 
-def names(*triggers: Trigger, moment: Moment | None = None) -> list[str]:
-    return [trigger.name for trigger, _ in evaluate(triggers, moment or Moment(), {}).says]
+def names(*triggers: Trigger, moment: TriggerContext | None = None) -> list[str]:
+    return [trigger.name for trigger, _ in evaluate_triggers(triggers, moment or TriggerContext(), {}).says]
 
 
 def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
@@ -57,7 +57,7 @@ def test_of_one_group_only_the_highest_level_speaks() -> None:
 
 
 def test_a_level_of_what_is_said_counts_before_that_of_the_trigger() -> None:
-    risen = Saying(name="risen", group="g", level=1, say=Say(text="x", level=9))
+    risen = Saying(name="risen", group="g", level=1, say=TriggerMessage(text="x", level=9))
     assert names(risen, saying("high", group="g", level=2)) == ["risen"]
 
 
@@ -66,11 +66,11 @@ def test_of_equal_levels_of_one_group_the_first_speaks() -> None:
 
 
 def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
-    ending = Saying(name="ending", group="g", level=1, say=Say(text="Enough.", stop="no_progress"))
-    verdict = evaluate([saying("high", group="g", level=5), ending], Moment(), {})
+    ending = Saying(name="ending", group="g", level=1, say=TriggerMessage(text="Enough.", stop="no_progress"))
+    verdict = evaluate_triggers([saying("high", group="g", level=5), ending], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.says] == ["ending"]
     assert verdict.stop == "no_progress"
-    assert evaluate([saying("x")], Moment(), {}).stop is None
+    assert evaluate_triggers([saying("x")], TriggerContext(), {}).stop is None
 
 
 def test_words_for_people_do_not_silence_words_for_the_model() -> None:
@@ -82,20 +82,22 @@ def test_words_for_people_do_not_silence_words_for_the_model() -> None:
 def test_who_is_silenced_by_its_group_counts_as_having_spoken() -> None:
     """Guarantees 11.3, 11.4: what was left unsaid once is not said late."""
     play = Play([saying("low", group="g", level=1, once=True), saying("high", group="g", level=2, once=True)])
-    assert [play.lead(Moment(step=step)) for step in (1, 2)] == [["high"], []]
+    assert [play.lead(TriggerContext(step=step)) for step in (1, 2)] == [["high"], []]
 
 
 def test_a_trigger_is_asked_only_at_its_moments() -> None:
     """Guarantee 11.3: session start, before every step, after compaction."""
     triggers = [saying("start", at=("session_start",)), saying("step"), saying("compacted", at="after_compaction")]
-    assert names(*triggers, moment=Moment(when="session_start")) == ["start"]
-    assert names(*triggers, moment=Moment(when="before_step")) == ["step"]
-    assert names(*triggers, moment=Moment(when="after_compaction")) == ["compacted"]
+    assert names(*triggers, moment=TriggerContext(when="session_start")) == ["start"]
+    assert names(*triggers, moment=TriggerContext(when="before_step")) == ["step"]
+    assert names(*triggers, moment=TriggerContext(when="after_compaction")) == ["compacted"]
 
 
 def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     """Guarantee 11.7: whatever kind its words claim to be of."""
-    ((_, say),) = evaluate([saying("hint", kind="hint", at=("mid_step",))], Moment(when="mid_step"), {}).says
+    ((_, say),) = evaluate_triggers(
+        [saying("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
+    ).says
     assert say.kind == "hint"
     with pytest.raises(InvalidInput, match="at='mid_step' requires kind='hint'"):
         saying("x", at=("mid_step",))
@@ -118,20 +120,23 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
             "state must have at most 16,384 bytes, got 20,008.",
         ),
         (
-            Returning(name="bad", result=(Say(text=" "), NOTHING)),
+            Returning(name="bad", result=(TriggerMessage(text=" "), NOTHING)),
             "Say: text must not be blank. Return None for no message.",
         ),
-        (Returning(name="bad", result=(Say(text=cast(str, 7)), NOTHING)), "Say: text must not be blank."),
+        (Returning(name="bad", result=(TriggerMessage(text=cast(str, 7)), NOTHING)), "Say: text must not be blank."),
         (
-            Returning(name="bad", result=(Say(text="x", stop=""), NOTHING)),
+            Returning(name="bad", result=(TriggerMessage(text="x", stop=""), NOTHING)),
             "Say: stop must be a non-empty finish reason, got ''.",
         ),
-        (Returning(name="bad", result=(Say(text="x", level=cast(int, "9")), NOTHING)), "Say: level must be an integer"),
+        (
+            Returning(name="bad", result=(TriggerMessage(text="x", level=cast(int, "9")), NOTHING)),
+            "Say: level must be an integer",
+        ),
     ],
 )
 def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
     """Guarantee 11.3."""
-    verdict = evaluate([saying("before"), failing, saying("after")], Moment(), {})
+    verdict = evaluate_triggers([saying("before"), failing, saying("after")], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.says] == ["before", "after"]
     ((name, told),) = verdict.failures
     assert name == "bad"
@@ -143,34 +148,34 @@ def test_the_same_failure_is_reported_once_until_the_trigger_works_again() -> No
     broken = [True, True, False, True]
 
     @cc.trigger("fragile")
-    def fragile(moment: Moment) -> str | None:
+    def fragile(moment: TriggerContext) -> str | None:
         return str(1 / 0) if broken[moment.step - 1] else None
 
     play = Play([fragile])
     reported: list[int] = []
     for step in (1, 2, 3, 4):
-        play.at(Moment(step=step))
+        play.at(TriggerContext(step=step))
         reported.append(len(play.failures))
     assert reported == [1, 1, 1, 2]
 
 
 def test_a_failing_trigger_keeps_its_state() -> None:
     @cc.trigger("counter")
-    def counter(moment: Moment, state: JSONObject) -> tuple[str, JSONObject]:
+    def counter(moment: TriggerContext, state: JSONObject) -> tuple[str, JSONObject]:
         state["count"] = state.get("count", 0) + 1
         if moment.step == 2:
             raise ValueError("not now")
         return f"{state['count']}", state
 
     play = Play([counter])
-    assert [play.lead(Moment(step=step)) for step in (1, 2, 3)] == [["1"], [], ["2"]]
+    assert [play.lead(TriggerContext(step=step)) for step in (1, 2, 3)] == [["1"], [], ["2"]]
 
 
 def test_only_states_that_changed_come_back() -> None:
     """Guarantee 11.4: what is stored with a message is what the message changed."""
 
     @cc.trigger("shares", at=("before_step",))
-    def shares(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
+    def shares(moment: TriggerContext, state: JSONObject) -> tuple[None, JSONObject]:
         return None, {"share": moment.share} if moment.share else {}
 
     play = Play([shares, saying("once", once=True)])
@@ -184,36 +189,44 @@ def test_nobody_speaks_twice_at_one_moment() -> None:
     already.
     """
     play = Play([saying("x")])
-    moments = [Moment(step=1), Moment(step=1), Moment(step=2), Moment(turn=2), Moment(turn=2, conversation="fork")]
+    moments = [
+        TriggerContext(step=1),
+        TriggerContext(step=1),
+        TriggerContext(step=2),
+        TriggerContext(turn=2),
+        TriggerContext(turn=2, conversation="fork"),
+    ]
     assert [play.lead(moment) for moment in moments] == [["x"], [], ["x"], ["x"], ["x"]]
 
 
 def test_two_moments_of_one_step_are_two() -> None:
     """Guarantee 11.3: before the step, and after the compaction that it led to."""
     play = Play([saying("x", at=("before_step", "after_compaction"))])
-    assert [play.lead(Moment()), play.lead(Moment(when="after_compaction"))] == [["x"], ["x"]]
+    assert [play.lead(TriggerContext()), play.lead(TriggerContext(when="after_compaction"))] == [["x"], ["x"]]
 
 
 def test_the_end_of_a_turn_is_said_again_if_it_did_not_come_about() -> None:
-    play = Play([Saying(name="x", say=Say(text="Enough.", stop="done"))])
-    assert [len(play.at(Moment())), len(play.at(Moment()))] == [1, 1]
+    play = Play([Saying(name="x", say=TriggerMessage(text="Enough.", stop="done"))])
+    assert [len(play.at(TriggerContext())), len(play.at(TriggerContext()))] == [1, 1]
 
 
 def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice() -> None:
     """Guarantee 11.4: cooldown."""
     play = Play([saying("x", cooldown_steps=3)])
     places = [(1, 1), (1, 2), (1, 2), (2, 1), (2, 1), (3, 1), (3, 2)]
-    said = [bool(play.at(Moment(turn=turn, step=step))) for turn, step in places]
+    said = [bool(play.at(TriggerContext(turn=turn, step=step))) for turn, step in places]
     assert said == [True, False, False, False, False, True, False]
 
 
 def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
     states: dict[str, JSONObject] = {"x": {"state": 7, "said": "yes", "heard": "no"}}
-    assert len(evaluate([saying("x", once=True)], Moment(), states).says) == 1
+    assert len(evaluate_triggers([saying("x", once=True)], TriggerContext(), states).says) == 1
 
 
 def test_words_that_no_encoding_can_carry_are_mended() -> None:
-    ((_, say),) = evaluate([Saying(name="x", say=Say(text="half \ud83d"))], Moment(), {}).says
+    ((_, say),) = evaluate_triggers(
+        [Saying(name="x", say=TriggerMessage(text="half \ud83d"))], TriggerContext(), {}
+    ).says
     assert say.text == "half \N{REPLACEMENT CHARACTER}"
 
 
@@ -222,7 +235,7 @@ def test_two_triggers_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="Two triggers are named 'x'"):
         check_triggers([saying("x"), saying("x")])
     with pytest.raises(InvalidInput, match="must contain only triggers, got function"):
-        evaluate(cast(list[Trigger], [names]), Moment(), {})
+        evaluate_triggers(cast(list[Trigger], [names]), TriggerContext(), {})
 
 
 @pytest.mark.parametrize(

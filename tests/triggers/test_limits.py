@@ -4,21 +4,21 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.triggers import Moment, limit_triggers
+from contextc.triggers import TriggerContext, limit_triggers
 from tests.triggers.playing import Play
 
 
-def says(*moments: Moment) -> list[str]:
+def says(*moments: TriggerContext) -> list[str]:
     play = Play(limit_triggers())
     return [" ".join(say.text for say in play.at(moment)) for moment in moments]
 
 
-def leads(*moments: Moment) -> list[str]:
+def leads(*moments: TriggerContext) -> list[str]:
     return [text.partition(":")[0] for text in says(*moments)]
 
 
-def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[Moment]:
-    return [Moment(turn=turn, step=each + 1, steps=each, step_limit=limit) for each in made]
+def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[TriggerContext]:
+    return [TriggerContext(turn=turn, step=each + 1, steps=each, step_limit=limit) for each in made]
 
 
 def test_the_step_limit_is_told_at_80_per_cent_once_a_turn() -> None:
@@ -64,17 +64,17 @@ def test_no_limit_is_never_near() -> None:
 def test_each_limit_has_its_own_words(below: JSONObject, near: JSONObject, text: str) -> None:
     """Guarantee 11.5: step and tool-call count, cost; 11.2: time as well."""
     way_out = " At the limit the turn ends: do what matters most, and give an answer before that."
-    assert says(Moment(step=2, **below), Moment(step=3, **{**below, **near})) == ["", text + way_out]
+    assert says(TriggerContext(step=2, **below), TriggerContext(step=3, **{**below, **near})) == ["", text + way_out]
 
 
 def test_a_cost_nobody_knows_is_not_near_its_limit() -> None:
-    assert leads(Moment(cost=None, cost_limit=1.0), Moment(step=2, cost=5.0)) == ["", ""]
+    assert leads(TriggerContext(cost=None, cost_limit=1.0), TriggerContext(step=2, cost=5.0)) == ["", ""]
 
 
 def test_a_reply_cut_at_the_output_limit_is_told_each_time() -> None:
     """Guarantee 11.5: truncated output."""
     finishes = ["tool_calls", "length", "tool_calls", "length", None]
-    moments = [Moment(step=step, finish=finish) for step, finish in enumerate(finishes, 2)]
+    moments = [TriggerContext(step=step, finish=finish) for step, finish in enumerate(finishes, 2)]
     assert leads(*moments) == ["", "Output cut", "", "Output cut", ""]
     assert "in smaller pieces" in says(moments[1])[0]
 
@@ -84,16 +84,16 @@ def test_people_are_told_every_ten_calls_and_no_model_is() -> None:
     play = Play(limit_triggers())
     told: list[int] = []
     for calls in (1, 9, 10, 11, 19, 23, 24, 30):
-        for say in play.at(Moment(when="mid_step", tool_calls=calls, step=2, share=0.456)):
+        for say in play.at(TriggerContext(when="mid_step", tool_calls=calls, step=2, share=0.456)):
             assert say.kind == "hint"
             told.append(calls)
     assert told == [10, 23, 30]
-    assert play.at(Moment(when="before_step", tool_calls=40)) == []
+    assert play.at(TriggerContext(when="before_step", tool_calls=40)) == []
 
 
 def test_the_count_for_people_begins_anew_with_each_turn() -> None:
     play = Play(limit_triggers())
-    moments = [Moment(when="mid_step", turn=turn, tool_calls=12, share=0.456) for turn in (1, 2)]
+    moments = [TriggerContext(when="mid_step", turn=turn, tool_calls=12, share=0.456) for turn in (1, 2)]
     texts = [[say.text for say in play.at(moment)] for moment in moments]
     assert texts == [["Tool calls: 12 so far in this turn, step 1, context at 45 %."]] * 2
 
@@ -120,5 +120,5 @@ def test_an_ordinary_step_says_nothing_and_writes_nothing() -> None:
     """Guarantee 3.3: what a step writes does not grow; most steps have nothing to remember."""
     play = Play(cc.default_triggers())
     for step in range(1, 20):
-        assert play.at(Moment(step=step, steps=step - 1, share=0.4, step_limit=250, finish="tool_calls")) == []
+        assert play.at(TriggerContext(step=step, steps=step - 1, share=0.4, step_limit=250, finish="tool_calls")) == []
     assert play.states == {}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from contextc.triggers import Moment, Resources, read_resources, resource_triggers
+from contextc.triggers import ResourceUsage, TriggerContext, read_resources, resource_triggers
 from tests.triggers.playing import Play
 
 
-def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> Moment:
-    return Moment(step=step, resources=lambda: Resources(memory=memory, cpu=cpu))
+def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> TriggerContext:
+    return TriggerContext(step=step, resources=lambda: ResourceUsage(memory=memory, cpu=cpu))
 
 
 def test_memory_warns_once_and_says_when_it_is_over() -> None:
@@ -47,7 +47,7 @@ def test_both_may_speak_at_once() -> None:
 def test_a_moment_without_resources_is_a_failure_that_says_how_to_give_them() -> None:
     """Guarantee 11.3."""
     play = Play(resource_triggers())
-    assert play.at(Moment()) == play.at(Moment(step=2)) == []
+    assert play.at(TriggerContext()) == play.at(TriggerContext(step=2)) == []
     assert [name for name, _ in play.failures] == ["memory", "cpu"]
     assert "read_resources" in play.failures[0][1]
 

@@ -7,14 +7,14 @@ import pytest
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput
 from contextc.triggers import (
-    Moment,
-    Resources,
-    Shown,
+    ResourceUsage,
     Trigger,
+    TriggerContext,
+    TriggerMessagesInRequest,
     context_triggers,
-    evaluate,
+    evaluate_triggers,
     memory_trigger,
-    restate,
+    restate_warnings,
     trigger,
 )
 from tests.triggers.playing import Play, filled
@@ -22,19 +22,21 @@ from tests.triggers.playing import Play, filled
 WARNED, OVER = False, True
 
 
-def states_after(triggers: Sequence[Trigger], *moments: Moment) -> dict[str, JSONObject]:
+def states_after(triggers: Sequence[Trigger], *moments: TriggerContext) -> dict[str, JSONObject]:
     play = Play(triggers)
     for moment in moments:
         play.at(moment)
     return play.states
 
 
-def leads(triggers: Sequence[Trigger], moment: Moment, states: dict[str, JSONObject], shown: Shown) -> list[str]:
-    return [say.text.partition(":")[0] for _, say in restate(triggers, moment, states, shown).says]
+def leads(
+    triggers: Sequence[Trigger], moment: TriggerContext, states: dict[str, JSONObject], shown: TriggerMessagesInRequest
+) -> list[str]:
+    return [say.text.partition(":")[0] for _, say in restate_warnings(triggers, moment, states, shown).says]
 
 
-def memory(share: float, **more: object) -> Moment:
-    return filled(2, 0, resources=lambda: Resources(memory=share, cpu=0.0), **more)
+def memory(share: float, **more: object) -> TriggerContext:
+    return filled(2, 0, resources=lambda: ResourceUsage(memory=share, cpu=0.0), **more)
 
 
 def test_what_holds_is_said_again_where_it_is_no_longer_shown() -> None:
@@ -72,13 +74,13 @@ def test_a_warning_that_does_not_hold_is_taken_back_where_it_is_shown() -> None:
     ],
 )
 def test_the_last_message_of_a_group_is_its_highest_level_that_holds(
-    share: float, shown: Shown, expected: list[str]
+    share: float, shown: TriggerMessagesInRequest, expected: list[str]
 ) -> None:
     """One message for a group of levels: the highest that holds, or that all of it is over."""
     triggers = context_triggers()
     states = states_after(triggers, filled(1, 0.95))
     moment = filled(2, share)
-    verdict = evaluate(triggers, moment, states, shown)
+    verdict = evaluate_triggers(triggers, moment, states, shown)
     known = [*shown, *[(trigger.name, say.closes) for trigger, say in verdict.says]]
     found = [say.text.partition(":")[0] for _, say in verdict.says]
 
@@ -88,23 +90,23 @@ def test_the_last_message_of_a_group_is_its_highest_level_that_holds(
 def test_an_end_is_not_told_where_its_warning_is_not_shown() -> None:
     triggers, states = [memory_trigger()], states_after([memory_trigger()], memory(0.9))
 
-    assert evaluate(triggers, memory(0.5), states, []).says == ()
-    assert len(evaluate(triggers, memory(0.5), states, [("memory", WARNED)]).says) == 1
-    assert len(evaluate(triggers, memory(0.5), states).says) == 1
+    assert evaluate_triggers(triggers, memory(0.5), states, []).says == ()
+    assert len(evaluate_triggers(triggers, memory(0.5), states, [("memory", WARNED)]).says) == 1
+    assert len(evaluate_triggers(triggers, memory(0.5), states).says) == 1
 
 
 def test_a_trigger_that_fails_to_repeat_stops_no_other() -> None:
     calls: list[int] = []
 
     @trigger("broken")
-    def broken(moment: Moment) -> str:
+    def broken(moment: TriggerContext) -> str:
         calls.append(moment.step)
         return "Fine." if len(calls) == 1 else str(1 // 0)
 
     triggers = [broken, memory_trigger()]
     states = states_after(triggers, memory(0.9))
 
-    verdict = restate(triggers, memory(0.9), states, [])
+    verdict = restate_warnings(triggers, memory(0.9), states, [])
     assert [trigger.name for trigger, _ in verdict.says] == ["memory"]
     assert verdict.failures == (("broken", "It raised ZeroDivisionError: integer division or modulo by zero"),)
 
@@ -113,7 +115,7 @@ def test_a_function_says_the_same_text_again_after_another_or_none() -> None:
     texts = iter(["A.", "A.", None, "A.", "B.", "A.", "A."])
 
     @trigger("plain")
-    def plain(moment: Moment) -> str | None:
+    def plain(moment: TriggerContext) -> str | None:
         return next(texts)
 
     play = Play([plain])
@@ -122,7 +124,7 @@ def test_a_function_says_the_same_text_again_after_another_or_none() -> None:
 
 def test_a_function_that_speaks_at_the_start_of_sessions_speaks_at_each() -> None:
     @trigger("hello", at=("session_start", "after_compaction"))
-    def hello(moment: Moment) -> str:
+    def hello(moment: TriggerContext) -> str:
         return "Hello."
 
     play = Play([hello])
@@ -132,7 +134,7 @@ def test_a_function_that_speaks_at_the_start_of_sessions_speaks_at_each() -> Non
 
 def test_a_function_with_a_cooldown_says_the_same_text_whenever_that_is_over() -> None:
     @trigger("often", cooldown_steps=2)
-    def often(moment: Moment) -> str:
+    def often(moment: TriggerContext) -> str:
         return "Often."
 
     play = Play([often])

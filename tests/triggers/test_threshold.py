@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from contextc._json import decode, encode
 from contextc.errors import InvalidInput
-from contextc.triggers import Moment, Threshold, context_triggers, evaluate
+from contextc.triggers import ThresholdTrigger, TriggerContext, context_triggers, evaluate_triggers
 from tests.triggers.playing import Play, filled
 
 
-def level(**more: object) -> Threshold:
+def level(**more: object) -> ThresholdTrigger:
     given: dict[str, object] = {"exit_text": "Over.", **more}
-    return Threshold(
+    return ThresholdTrigger(
         name="level",
         value=lambda moment: moment.share,
         enter=0.8,
@@ -22,7 +22,7 @@ def level(**more: object) -> Threshold:
     )
 
 
-def texts(trigger: Threshold, *shares: float) -> list[str]:
+def texts(trigger: ThresholdTrigger, *shares: float) -> list[str]:
     play = Play([trigger])
     return [
         " ".join(say.text for say in play.at(filled(step, share, now=step * 10.0)))
@@ -72,7 +72,7 @@ def test_the_end_is_told_whatever_the_cooldown_but_only_of_what_was_told() -> No
 def test_the_end_is_told_late_where_it_was_left_without_a_word() -> None:
     """What was told and never taken back is taken back, though the second entering was not told."""
     values = iter([0.9, None, 0.9, 0.1, 0.9, 0.1])
-    trigger = Threshold(
+    trigger = ThresholdTrigger(
         name="x", value=lambda _: next(values), enter=0.8, exit=0.7, text="High.", exit_text="Over.", once=True
     )
     play = Play([trigger])
@@ -86,14 +86,16 @@ def test_once_is_for_the_whole_conversation() -> None:
 
 def test_a_value_nobody_knows_leaves_without_a_word() -> None:
     values = iter([0.9, None, 0.9])
-    trigger = Threshold(name="x", value=lambda _: next(values), enter=0.8, exit=0.7, text="High.", exit_text="Over.")
+    trigger = ThresholdTrigger(
+        name="x", value=lambda _: next(values), enter=0.8, exit=0.7, text="High.", exit_text="Over."
+    )
     play = Play([trigger])
     assert [play.lead(filled(step, 0)) for step in (1, 2, 3)] == [["High."], [], ["High."]]
 
 
 def test_leaving_above_entering_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"require exit <= enter, got exit=0\.6, enter=0\.5"):
-        Threshold(name="x", value=lambda _: 0, enter=0.5, exit=0.6, text="High.")
+        ThresholdTrigger(name="x", value=lambda _: 0, enter=0.5, exit=0.6, text="High.")
 
 
 MOMENTS = st.lists(
@@ -106,7 +108,7 @@ MOMENTS = st.lists(
 LEVELS = {"context_80": (0.8, 0.75), "context_90": (0.9, 0.85)}
 
 
-def moments_of(course: list[tuple[float, str]]) -> list[Moment]:
+def moments_of(course: list[tuple[float, str]]) -> list[TriggerContext]:
     return [filled(step, share, when=when) for step, (share, when) in enumerate(course, 1)]
 
 
@@ -151,5 +153,5 @@ def test_asking_again_at_the_same_moment_changes_and_says_nothing(course: list[t
     play = Play(context_triggers())
     for moment in moments_of(course):
         play.at(moment)
-        again = evaluate(play.triggers, moment, play.states)
+        again = evaluate_triggers(play.triggers, moment, play.states)
         assert (again.says, again.states) == ((), {})

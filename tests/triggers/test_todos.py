@@ -2,13 +2,13 @@
 
 import contextc as cc
 from contextc.todos import TodoState
-from contextc.triggers import Moment, When, todo_triggers
+from contextc.triggers import TriggerContext, TriggerTime, todo_triggers
 from tests.triggers.playing import Play
 
 
-def left(when: When, *states: TodoState) -> list[str]:
+def left(when: TriggerTime, *states: TodoState) -> list[str]:
     todos = tuple(cc.Todo(number=n, text=f"Paint wall {n}", state=state) for n, state in enumerate(states, 1))
-    return [say.text for say in Play(todo_triggers()).at(Moment(when=when, todos=todos))]
+    return [say.text for say in Play(todo_triggers()).at(TriggerContext(when=when, todos=todos))]
 
 
 def test_a_session_that_starts_with_open_todos_says_so() -> None:
@@ -53,10 +53,10 @@ def test_a_session_start_that_is_asked_about_twice_speaks_once_and_each_compacti
     todos = (cc.Todo(number=1, text="x"),)
     play = Play(todo_triggers())
     moments = [
-        Moment(when="session_start", todos=todos),
-        Moment(when="session_start", todos=todos),
-        Moment(when="after_compaction", todos=todos, step=3),
-        Moment(when="after_compaction", todos=todos, step=9),
-        Moment(when="session_start", todos=todos, turn=2),
+        TriggerContext(when="session_start", todos=todos),
+        TriggerContext(when="session_start", todos=todos),
+        TriggerContext(when="after_compaction", todos=todos, step=3),
+        TriggerContext(when="after_compaction", todos=todos, step=9),
+        TriggerContext(when="session_start", todos=todos, turn=2),
     ]
     assert [len(play.at(moment)) for moment in moments] == [1, 0, 1, 1, 1]

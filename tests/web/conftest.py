@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.web import serving
-from contextc.web.app import application
-from contextc.web.desk import Desk, Options
+from contextc.web.app import create_application
+from contextc.web.desk import AppState, ServerOptions
 from contextc.web.serving import listen
 from tests.conftest import give_up
 from tests.oracle.sdk import Unavailable
@@ -46,7 +46,7 @@ class Served(NamedTuple):
     """A server that runs: where, on what, and the address of its store for others who want to look at it."""
 
     url: str
-    desk: Desk
+    desk: AppState
     address: str
     end: Callable[[], None]
     """Tell it to stop, as a signal does."""
@@ -62,8 +62,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(root=tmp_path, model="replay:none.jsonl")
+def options(tmp_path: Path) -> ServerOptions:
+    return ServerOptions(root=tmp_path, model="replay:none.jsonl")
 
 
 @pytest.fixture
@@ -74,27 +74,27 @@ def store() -> Iterator[cc.Store]:
 
 
 @pytest.fixture
-def client(store: cc.Store, options: Options) -> Iterator[TestClient]:
+def client(store: cc.Store, options: ServerOptions) -> Iterator[TestClient]:
     """Asks the application as a browser on this machine would, without a network."""
     with TestClient(
-        application(store, options), base_url="http://127.0.0.1:8377", raise_server_exceptions=False
+        create_application(store, options), base_url="http://127.0.0.1:8377", raise_server_exceptions=False
     ) as asking:
         yield asking
 
 
 @pytest.fixture
-def desk(client: TestClient) -> Desk:
+def desk(client: TestClient) -> AppState:
     """What the application of `client` works with."""
-    return cast(Desk, cast(Starlette, client.app).state.desk)
+    return cast(AppState, cast(Starlette, client.app).state.desk)
 
 
 @pytest.fixture
-def server(tmp_path: Path, options: Options) -> Iterator[Served]:
+def server(tmp_path: Path, options: ServerOptions) -> Iterator[Served]:
     """A real server, with a store in a file."""
     address = f"sqlite:///{tmp_path}/served.db"
     with cc.open_store(address) as store:
-        app, listening = application(store, options), listen("127.0.0.1", 0)
-        port, running = listening.getsockname()[1], serving.server(app)
+        app, listening = create_application(store, options), listen("127.0.0.1", 0)
+        port, running = listening.getsockname()[1], serving.create_server(app)
         thread = threading.Thread(target=running.run, args=([listening],), name="server")
         thread.start()
         try:

@@ -19,7 +19,7 @@ import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.store import turns
-from contextc.store.places import head
+from contextc.store.places import load_tip
 from tests.executor.scripted import SONNET, Say, Scripted, add, call
 
 KINDS = get_args(AnyEvent)
@@ -89,12 +89,12 @@ async def _resumed(store: cc.Store) -> None:
     async for event in turn.events():
         if isinstance(event, TextDelta):
             break
-    number = store.read(lambda tx: head(tx, "resumed").conversation)
-    store.write(lambda tx: turns.interrupt(tx, number, "assistant", 1, 1, "it died"))
+    number = store.read(lambda tx: load_tip(tx, "resumed").conversation)
+    store.write(lambda tx: turns.mark_interrupted(tx, number, "assistant", 1, 1, "it died"))
     turn.cancel()
     await turn.wait()
     started = TurnStart(agent="assistant", turn=1, seq=1, resumed=True)
-    store.write(lambda tx: turns.tell(tx, number, [started]))
+    store.write(lambda tx: turns.append_events(tx, number, [started]))
     _ = [event async for event in executor.run("resumed", None)]
 
 

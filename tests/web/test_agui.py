@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.web import running
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.cli.chatting import calls, recorded, refuses, says
 from tests.web.clients.judge import HERE, Judge
 from tests.web.conftest import Served
@@ -36,9 +36,9 @@ class Client:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> ServerOptions:
     model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
-    return Options(root=tmp_path, model=model, recordings=tmp_path)
+    return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +121,12 @@ def test_a_turn_that_nobody_follows_any_longer_is_stopped(
     server: Served, agent: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.10: a page that was closed spends nothing."""
-    assert running.GRACE >= 1, "a page that is loaded again has to be there before"
-    monkeypatch.setattr(running, "GRACE", 3600)
+    assert running.FOLLOWER_TIMEOUT >= 1, "a page that is loaded again has to be there before"
+    monkeypatch.setattr(running, "FOLLOWER_TIMEOUT", 3600)
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     assert server.desk.running.turns == ["demo"]
-    monkeypatch.setattr(running, "GRACE", 0.1)
+    monkeypatch.setattr(running, "FOLLOWER_TIMEOUT", 0.1)
     agent.run("demo", stopAt="TEXT_MESSAGE_CONTENT")
     assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from pydantic import TypeAdapter
 
 from contextc._json import JSONObject, decode
-from contextc.events import AnyEvent, Interrupted, TextDelta, TurnFinish
-from contextc.web.streams.agui import Runs
+from contextc.events import AnyEvent, TextDelta, TurnFinish, TurnInterrupted
+from contextc.web.streams.agui import AGUIEncoder
 from tests.conftest import THOROUGH
 from tests.web.clients.judge import Judge
 from tests.web.happenings import made_up, tails, told
@@ -17,7 +17,7 @@ DELTAS = ("text-delta", "reasoning-delta", "tool-call-delta")
 
 
 def taken(events: list[AnyEvent]) -> list[JSONObject]:
-    runs = Runs("demo")
+    runs = AGUIEncoder("demo")
     return [each for event in events for each in runs.take(event)]
 
 
@@ -78,7 +78,7 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
 
 def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
     """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
-    runs = Runs("demo")
+    runs = AGUIEncoder("demo")
     for event in told()["answered"]:
         frames = runs.frames(event).decode().removesuffix("\n\n").split("\n\n")
         assert [frame.startswith("id: ") for frame in frames] == [False] * (len(frames) - 1) + [True]
@@ -95,7 +95,7 @@ def test_the_context_is_shown_as_an_activity_that_is_replaced() -> None:
 
 
 def test_a_turn_that_a_dead_process_left_ends_with_an_error() -> None:
-    lost = Interrupted(number=4, agent="a", turn=1)
+    lost = TurnInterrupted(number=4, agent="a", turn=1)
     stream = taken([TextDelta(number=3, agent="a", turn=1, step=1, uid="u", text="I am"), lost])
     assert [each["type"] for each in stream] == [
         "RUN_STARTED",

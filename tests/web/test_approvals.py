@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from contextc._json import JSONObject
-from contextc.agents.deeds import described
+from contextc.agents.deeds import preview_call
 from contextc.messages import ToolCall
-from contextc.web.desk import Options
-from contextc.web.running import Approval
+from contextc.web.desk import ServerOptions
+from contextc.web.running import ApprovalView
 from tests.cli.chatting import calls, recorded, says
 from tests.web.conftest import Served
 from tests.web.listening import frames, heard
@@ -21,8 +21,8 @@ HARMLESS, HARMFUL = {"path": "list.txt", "content": "the files"}, {"path": "owne
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(root=tmp_path, model="replay:none.jsonl", recordings=tmp_path)
+def options(tmp_path: Path) -> ServerOptions:
+    return ServerOptions(root=tmp_path, model="replay:none.jsonl", recordings=tmp_path)
 
 
 def both(*arguments: JSONObject, id: str = "x") -> JSONObject:
@@ -63,12 +63,12 @@ def asked_after(server: Served, number: int) -> int:
     return heard(server.url, "demo", after=number, last="approval-request")[-1]["number"]
 
 
-def pending(server: Served) -> Approval:
+def pending(server: Served) -> ApprovalView:
     (found,) = server.desk.running.approvals("demo")
     return found
 
 
-def answer(server: Served, approval: Approval, *, id: str | None = None, hash: str | None = None) -> httpx.Response:
+def answer(server: Served, approval: ApprovalView, *, id: str | None = None, hash: str | None = None) -> httpx.Response:
     said = {"id": id or approval.id, "hash": hash or approval.hash, "approve": True}
     return httpx.post(f"{server.url}/api/conversations/demo/approvals", json=said)
 
@@ -131,7 +131,7 @@ def test_what_is_shown_is_what_the_terminal_shows(server: Served, model: str, tm
     begin(server, model)
     approval = pending(server)
     call = ToolCall(id="x", name=approval.name, arguments=approval.arguments)
-    assert (approval.what, approval.lines) == described(call, tmp_path)
+    assert (approval.what, approval.lines) == preview_call(call, tmp_path)
 
 
 # ── useChat ───────────────────────────────────────────────────────────────────────────────────────────────────────────

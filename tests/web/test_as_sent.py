@@ -9,12 +9,12 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.compiler.account import explain
-from contextc.compiler.timeline import Moment
-from contextc.compiler.unanswered import Unanswered, summed_cost, unanswered
+from contextc.compiler.timeline import TimelineEntry
+from contextc.compiler.unanswered import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.draft import Budget
 from contextc.ledger.standing import Channel
-from contextc.manifest import Record
-from contextc.store.places import UNANSWERED
+from contextc.manifest import RequestRecord
+from contextc.store.places import FIRST_UNANSWERED
 from contextc.store.turns import TurnRecord
 from tests.executor.scripted import Say, Scripted, played
 from tests.web.lives import GPT, SONNET, Asking, Life, strings_in, whom
@@ -186,7 +186,7 @@ def test_a_figure_for_a_part_of_the_input_is_not_the_total() -> None:
     """A server that counts only what it read anew does not say what the request took."""
     budget = Budget(window=10_000, system=300, used=700)
     usage = cc.Usage(input=40, output=5)
-    record = Record(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=budget, usage=usage)
+    record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=budget, usage=usage)
     assert record.figures.input == 40
     assert replace(record, partial=True).figures.input == 1_000
 
@@ -202,14 +202,14 @@ def test_a_request_that_failed_can_be_opened(client: TestClient, store: cc.Store
     failed = life.compile()
     life.compiler.begin(failed)
     number = life.compiler.abort(failed, "overloaded", usage=cc.Usage(input=800, output=3))
-    assert number > UNANSWERED
+    assert number > FIRST_UNANSWERED
     ask = Asking(client, life)
     (lost,) = ask("timeline")["unanswered"]
     assert (lost["number"], lost["request"]) == (number, 2)
     again = life.compile()
     life.compiler.begin(again)
     assert life.compiler.abort(again, "overloaded") == number + 1
-    rows = store.read(lambda tx: tx.rows("SELECT 1 FROM shown WHERE place % 4294967296 > ?", UNANSWERED))
+    rows = store.read(lambda tx: tx.rows("SELECT 1 FROM shown WHERE place % 4294967296 > ?", FIRST_UNANSWERED))
     assert len(rows) == 1  # the same request sent twice takes its room once
     life.turn("third", usage=cc.Usage(input=900, output=9))
     told = ask.request(number)
@@ -262,13 +262,13 @@ def test_what_is_redacted_is_gone_from_requests_that_failed(store: cc.Store, bef
 def test_one_cost_for_everything_that_was_paid() -> None:
     """Requests that were stopped, requests made by hand and summaries are paid for as well, and nothing twice."""
     channel = Channel("demo", "assistant", "openai-chat", "gpt-4o")
-    record = Record(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=Budget(window=1))
-    answered = [Moment(channel, record, 1, 1, 0.02, ()), Moment(channel, record, None, None, 0.005, ())]
-    stopped = [Unanswered(channel, 2, "It was stopped.", turn=1, step=2, cost=0.006)]
-    assert summed_cost(answered, stopped, []) == pytest.approx(0.031)
+    record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=Budget(window=1))
+    answered = [TimelineEntry(channel, record, 1, 1, 0.02, ()), TimelineEntry(channel, record, None, None, 0.005, ())]
+    stopped = [UnansweredRequest(channel, 2, "It was stopped.", turn=1, step=2, cost=0.006)]
+    assert sum_costs(answered, stopped, []) == pytest.approx(0.031)
     turn = TurnRecord(number=1, agent="assistant", cost=0.030)  # 0.004 of it for a summary
-    assert summed_cost(answered, stopped, [turn]) == pytest.approx(0.035)
-    assert summed_cost([], [], [TurnRecord(number=1, agent="assistant")]) is None
+    assert sum_costs(answered, stopped, [turn]) == pytest.approx(0.035)
+    assert sum_costs([], [], [TurnRecord(number=1, agent="assistant")]) is None
 
 
 def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, store: cc.Store) -> None:
@@ -276,7 +276,7 @@ def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, st
     line = Scripted([Say(text="one two three", input=700, broken=4)])
     with pytest.raises(cc.ProviderFailed):
         asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=line), "demo"))
-    (lost,) = unanswered(store, "demo")
+    (lost,) = load_unanswered_requests(store, "demo")
     assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)
     assert lost.usage is not None
     assert (lost.usage.input, bool(lost.cost)) == (700, True)

@@ -12,8 +12,8 @@ import pytest
 
 import contextc as cc
 from contextc.web import connections, guard, serving
-from contextc.web.connections import Connection, Connections, most_connections
-from contextc.web.desk import Options
+from contextc.web.connections import ConnectionLimiter, LimitedConnection, max_connections
+from contextc.web.desk import ServerOptions
 from tests.web.conftest import Served
 from tests.web.listening import listening, until
 
@@ -25,14 +25,14 @@ HALF = b"GET /api/info HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(root=tmp_path, model="replay:none.jsonl", token=TOKEN)
+def options(tmp_path: Path) -> ServerOptions:
+    return ServerOptions(root=tmp_path, model="replay:none.jsonl", token=TOKEN)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has room for few."""
-    monkeypatch.setattr(serving, "Connections", partial(Connections, MOST, MOST_PENDING))
+    monkeypatch.setattr(serving, "ConnectionLimiter", partial(ConnectionLimiter, MOST, MOST_PENDING))
 
 
 @contextmanager
@@ -74,18 +74,18 @@ def test_half_open_connections_do_not_keep_out_who_has_the_token(server: Served)
 
 def test_a_burst_of_clients_with_the_token_is_let_in() -> None:
     """More connections than may be pending for long arrive at once: none of them is cut off before it was read."""
-    connections = Connections(MOST, MOST_PENDING)
+    connections = ConnectionLimiter(MOST, MOST_PENDING)
     arrived = [FakeConnection() for _ in range(MOST)]
     for each in arrived:
-        connections.add(cast(Connection, each), now=100.0)
+        connections.add(cast(LimitedConnection, each), now=100.0)
     connections.close_late(now=101.0)
     assert not any(each.closed for each in arrived)
-    assert [connections.admit(cast(Connection, each)) for each in arrived] == [True] * 6 + [False] * 6
+    assert [connections.admit(cast(LimitedConnection, each)) for each in arrived] == [True] * 6 + [False] * 6
     connections.close_late(now=102.5)
     assert not any(each.closed for each in arrived)
     more = [FakeConnection() for _ in range(MOST_PENDING)]
     for each in more:
-        connections.add(cast(Connection, each), now=103.0)
+        connections.add(cast(LimitedConnection, each), now=103.0)
     assert [each.closed for each in arrived] == [False] * 6 + [True] * 6
 
 
@@ -123,7 +123,7 @@ def test_streams_that_were_let_in_leave_the_rest_of_the_room_to_others(server: S
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(guard, "BODY_TIMEOUT", 0.1)
     head = f"POST /api/conversations HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
     begun = f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode()
     with connected(server, begun) as (slow,):
@@ -136,7 +136,7 @@ def test_files_are_kept_for_the_store_and_for_providers() -> None:
     """A process that has used up its files on connections can no longer open its store."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = most_connections()
+    most = max_connections()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == before[0] or soft <= hard
     assert 0 < most <= soft - connections.SPARE_FILES

@@ -126,7 +126,7 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         turn = turns.TurnRecord(number=0, agent="assistant", started=7)
-        begun = store.write(lambda tx: turns.open_turn(tx, lease.root, turn))
+        begun = store.write(lambda tx: turns.insert_turn(tx, lease.root, turn))
         stream = store.stream(lease)
         stream.write("Once upon")
         stream.write(" a time")

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 import contextc as cc
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.cli.chatting import recorded, says
 from tests.web.conftest import Served
 from tests.web.listening import Frame, heard, listening, until
@@ -16,9 +16,9 @@ ANSWERS = 6
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> ServerOptions:
     model = recorded(tmp_path / "answers.jsonl", *[says(*[f"{n} " for n in range(20)])] * ANSWERS)
-    return Options(root=tmp_path, model=f"{model}?seconds=0.01")
+    return ServerOptions(root=tmp_path, model=f"{model}?seconds=0.01")
 
 
 def turn(server: Served, name: str = "demo", **more: object) -> int:

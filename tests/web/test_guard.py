@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
 import contextc as cc
-from contextc.web.app import application
-from contextc.web.desk import Options
+from contextc.web.app import create_application
+from contextc.web.desk import ServerOptions
 from tests.web.conftest import Answer, Served
 
 OURS = "http://127.0.0.1:8377"
@@ -25,10 +25,10 @@ PLAIN = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def guarded(store: cc.Store, options: Options) -> Iterator[TestClient]:
+def guarded(store: cc.Store, options: ServerOptions) -> Iterator[TestClient]:
     """A server with a token, another page that may ask, and little room."""
-    wanted = Options(root=options.root, token=TOKEN, origins=("http://localhost:3000",), largest=SMALL)
-    with TestClient(application(store, wanted), base_url=OURS, follow_redirects=False) as asking:
+    wanted = ServerOptions(root=options.root, token=TOKEN, origins=("http://localhost:3000",), largest=SMALL)
+    with TestClient(create_application(store, wanted), base_url=OURS, follow_redirects=False) as asking:
         yield asking
 
 
@@ -152,14 +152,16 @@ def test_headers_without_number_are_refused(client: TestClient) -> None:
     assert kind(answer) == (431, "TooManyHeaders")
 
 
-def test_two_servers_of_one_machine_do_not_take_the_cookie_from_one_another(store: cc.Store, options: Options) -> None:
+def test_two_servers_of_one_machine_do_not_take_the_cookie_from_one_another(
+    store: cc.Store, options: ServerOptions
+) -> None:
     """A browser keeps cookies by host alone, whatever the port; only their names differ."""
     kept: list[str] = []
     clients: list[TestClient] = []
     for port, token in ((8377, 'the first; one, with "signs" = %41'), (8378, "the-second-one")):
-        wanted = Options(root=options.root, token=token)
+        wanted = ServerOptions(root=options.root, token=token)
         asking = TestClient(
-            application(store, wanted), base_url=f"http://127.0.0.1:{port}", follow_redirects=False, cookies={}
+            create_application(store, wanted), base_url=f"http://127.0.0.1:{port}", follow_redirects=False, cookies={}
         )
         opened = asking.get("/", params={"token": token})
         assert opened.status_code == 303
@@ -229,9 +231,9 @@ def test_a_whole_address_needs_the_token_too(guarded: TestClient) -> None:
     assert asyncio.run(answered(guarded, scope)) == 200
 
 
-def test_an_application_that_is_mounted_elsewhere_is_guarded_as_well(store: cc.Store, options: Options) -> None:
+def test_an_application_that_is_mounted_elsewhere_is_guarded_as_well(store: cc.Store, options: ServerOptions) -> None:
     """Where it is mounted is no part of what is looked at."""
-    inner = application(store, Options(root=options.root, token=TOKEN))
+    inner = create_application(store, ServerOptions(root=options.root, token=TOKEN))
     outer = Starlette(routes=[Mount("/deep/er", inner)])
     with TestClient(outer, base_url=OURS, follow_redirects=False) as asking:
         assert kind(asking.get("/deep/er/api/conversations")) == (401, "TokenNeeded")

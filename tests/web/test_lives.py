@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 
 from contextc.compiler.account import explain
 from contextc.ledger import book
-from contextc.store.places import SEQ_MASK, UNANSWERED, place
-from contextc.web.app import application
-from contextc.web.channels import channel_at
-from contextc.web.desk import Options
+from contextc.store.places import FIRST_UNANSWERED, SEQ_MASK, make_place
+from contextc.web.app import create_application
+from contextc.web.channels import find_channel
+from contextc.web.desk import ServerOptions
 from tests.compiler.test_nothing_lost import Life, life
 from tests.conftest import often
 from tests.web.lives import strings_in
@@ -52,10 +52,10 @@ class Looking:
     def unanswered(self, name: str, channel: str) -> list[int]:
         """The requests that were not answered, and are kept."""
         store = self.world.store
-        named = channel_at(store, name, channel)
-        found = store.read(lambda tx: book.find(tx, named))
+        named = find_channel(store, name, channel)
+        found = store.read(lambda tx: book.find_channel(tx, named))
         assert found is not None
-        low, high = place(found.number, UNANSWERED), place(found.number, SEQ_MASK)
+        low, high = make_place(found.number, FIRST_UNANSWERED), make_place(found.number, SEQ_MASK)
         sql = "SELECT place FROM manifest WHERE place BETWEEN ? AND ?"
         return [where & SEQ_MASK for (where,) in store.read(lambda tx: tx.rows(sql, low, high))]
 
@@ -98,7 +98,7 @@ class Looking:
                     assert any(text.strip() in each for each in sent), line
 
     def lines(self, name: str, channel: str, number: int, counts: dict[str, int]) -> None:
-        whole = explain(self.world.store, channel_at(self.world.store, name, channel), number).lines
+        whole = explain(self.world.store, find_channel(self.world.store, name, channel), number).lines
         paged: list[Any] = []
         while True:
             answer = self.get(name, f"requests/{channel}/{number}/lines", after=len(paged), limit=7).json()
@@ -120,7 +120,7 @@ def test_whatever_happened_can_be_looked_at(seed: int) -> None:
     for step, number in life(seed):
         getattr(world, step)(random.Random(number))
     with TestClient(
-        application(world.store, Options(model="openai-chat:gpt-4o")), base_url="http://127.0.0.1:8377"
+        create_application(world.store, ServerOptions(model="openai-chat:gpt-4o")), base_url="http://127.0.0.1:8377"
     ) as client:
         looking = Looking(world, client)
         for name in world.conversations:

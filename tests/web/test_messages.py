@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.messages import from_json
+from contextc.messages import decode_message
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -47,7 +47,7 @@ def test_a_message_is_told_as_it_is_stored(client: TestClient, store: cc.Store) 
         ],
     )
     told = client.get("/api/conversations/demo/messages").json()["messages"]
-    assert [from_json(msgspec.json.encode(each)) for each in told] == store.load("demo")
+    assert [decode_message(msgspec.json.encode(each)) for each in told] == store.load("demo")
 
 
 def test_another_branch_can_be_read(client: TestClient, store: cc.Store) -> None:

@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.web.channels import channel_id
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.compiler.talk import Talk, keeper
 from tests.web.lives import SONNET, Asking, Life, whom
 
@@ -14,7 +14,7 @@ KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "f
 
 
 @pytest.fixture
-def options(options: Options) -> Options:
+def options(options: ServerOptions) -> ServerOptions:
     return replace(options, model=SONNET)
 
 

@@ -7,9 +7,9 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from contextc.events import Compaction, Failure, Retry, StepFinish, SystemHint, TextDelta
+from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, StepFinish, TextDelta, UserNoticeCreated
 from contextc.store import turns
-from contextc.store.places import head
+from contextc.store.places import load_tip
 from tests.executor.scripted import SONNET, Say, Scripted, add, call
 
 
@@ -23,13 +23,13 @@ def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.
     """Guarantee 12.2: hints, summaries, retries and errors, whatever an event has for names of its own."""
     store.append("demo", cc.user("hi"))
     events = [
-        SystemHint(time=5, turn=1, step=1, text="ten calls", trigger="calls"),
-        Compaction(upto=2, before=900, after=30),
-        Retry(kind="rate", seconds=1.5, attempt=1, error="slowly"),
-        Failure(kind="internal", error="no"),
+        UserNoticeCreated(time=5, turn=1, step=1, text="ten calls", trigger="calls"),
+        CompactionFinished(upto=2, before=900, after=30),
+        RetryScheduled(kind="rate", seconds=1.5, attempt=1, error="slowly"),
+        ErrorOccurred(kind="internal", error="no"),
     ]
     told = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
-    store.write(lambda tx: turns.tell(tx, head(tx, "demo").conversation, told))
+    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "demo").conversation, told))
     found = asked(client)
     assert [(each["after"], each["uid"]) for each in found] == [(1, "u")] * 4
     assert [each["event"] for each in found] == [

@@ -12,17 +12,17 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
-from contextc.events import Compaction, Failure, Retry, SystemHint
+from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.store import turns
-from contextc.store.places import head
-from contextc.web.openapi import document
-from contextc.web.router import endpoints
+from contextc.store.places import load_tip
+from contextc.web.openapi import build_document
+from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served
 from tests.web.lives import Life
 
 EVENTS = "text/event-stream"
 STRANGE = {"no_such_field": 1}
-DOCUMENT: JSONObject = decode(encode(document(endpoints(), has_token=False, cookie="contextc_token_8377")))
+DOCUMENT: JSONObject = decode(encode(build_document(load_endpoints(), has_token=False, cookie="contextc_token_8377")))
 
 
 def operations(*methods: str) -> Iterator[tuple[str, str, JSONObject]]:
@@ -68,12 +68,12 @@ def places(store: cc.Store) -> dict[str, str]:
     for words in ("later", "still later"):
         store.enqueue("a/b", cc.user(words))
     notices = [
-        SystemHint(text="ten calls"),
-        Compaction(upto=2, before=9, after=3),
-        Retry(kind="rate", seconds=1.5, attempt=1, error="slowly"),
-        Failure(kind="internal", error="no"),
+        UserNoticeCreated(text="ten calls"),
+        CompactionFinished(upto=2, before=9, after=3),
+        RetryScheduled(kind="rate", seconds=1.5, attempt=1, error="slowly"),
+        ErrorOccurred(kind="internal", error="no"),
     ]
-    store.write(lambda tx: turns.tell(tx, head(tx, "a/b").conversation, notices))
+    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "a/b").conversation, notices))
     return {
         "name": "a/b",
         "channel": life.channel,
@@ -98,7 +98,7 @@ def test_the_server_hands_out_the_document(client: TestClient) -> None:
 
 def test_the_document_is_whole() -> None:
     seen = [operation["operationId"] for _, _, operation in operations("get", "post", "put", "delete")]
-    assert len(seen) == len({*seen}) == len(endpoints())
+    assert len(seen) == len({*seen}) == len(load_endpoints())
     text = encode(DOCUMENT).decode()
     for reference in {*re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text)}:
         assert reference in DOCUMENT["components"]["schemas"]
@@ -111,7 +111,7 @@ def test_the_document_is_whole() -> None:
 
 
 def test_a_server_with_a_token_says_so() -> None:
-    assert document(endpoints(), has_token=True)["security"] == [{"bearer": []}, {"cookie": []}]
+    assert build_document(load_endpoints(), has_token=True)["security"] == [{"bearer": []}, {"cookie": []}]
     assert DOCUMENT["security"] == []
 
 

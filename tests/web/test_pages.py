@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from contextc.web.pages import STATIC, Pages
+from contextc.web.pages import STATIC_FOLDER, StaticFiles
 
 MAP = '{"imports":{"preact":"./vendor/preact.js"}}'
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pages(folder: Path) -> TestClient:
-    return TestClient(Pages(folder), raise_server_exceptions=False)
+    return TestClient(StaticFiles(folder), raise_server_exceptions=False)
 
 
 def test_files_are_served_as_what_they_are(pages: TestClient) -> None:
@@ -98,7 +98,7 @@ def test_the_page_that_is_shipped_may_run_what_it_needs(client: TestClient) -> N
 
 def test_no_file_of_the_page_writes_markup_by_itself() -> None:
     """Model output is data: nothing in it is ever read as HTML."""
-    for file in STATIC.rglob("*.js"):
+    for file in STATIC_FOLDER.rglob("*.js"):
         if "vendor" not in file.parts:
             found = re.search(
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", file.read_text()

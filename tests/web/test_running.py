@@ -10,17 +10,17 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.agents.whom import Whom
+from contextc.agents.whom import ModelChoice
 from contextc.events import ApprovalRequest
 from contextc.executor import AgentExecutor, watching
-from contextc.executor.record import Record
+from contextc.executor.record import TurnStore
 from contextc.providers import Endpoint
-from contextc.providers.endpoint import Call
+from contextc.providers.endpoint import ProviderCall
 from contextc.store.turns import TurnRecord
-from contextc.web.desk import Desk, Options
-from contextc.web.lines import KEPT, Lines
-from contextc.web.problems import Refused
-from contextc.web.running import Begun, Running
+from contextc.web.desk import AppState, ServerOptions
+from contextc.web.lines import MAX_EXECUTORS, ExecutorPool
+from contextc.web.problems import HTTPError
+from contextc.web.running import RunningTurn, TurnManager
 from tests.executor.scripted import SONNET, Say, Scripted
 
 PATIENCE = 20.0
@@ -33,16 +33,18 @@ class Opening:
         self.store, self.free = store, threading.Event()
         self.line = Scripted([lambda _: says])
 
-    def __call__(self, _: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def __call__(self, _: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         assert self.free.wait(PATIENCE)
         return cc.AgentExecutor(self.store, SONNET, endpoint=self.line), self.line
 
 
 @asynccontextmanager
-async def being_opened(store: cc.Store, root: Path) -> AsyncGenerator[tuple[Running, Opening, "asyncio.Task[Begun]"]]:
+async def being_opened(
+    store: cc.Store, root: Path
+) -> AsyncGenerator[tuple[TurnManager, Opening, "asyncio.Task[RunningTurn]"]]:
     """A turn that was asked for, whose line is being opened."""
     opening = Opening(store, Say(text="one"))
-    running = Running(store, opening, agent="assistant", model="replay:none.jsonl", root=root)
+    running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=root)
     asked = asyncio.create_task(running.start("demo", "hello"))
     await asyncio.sleep(0)
     try:
@@ -60,7 +62,7 @@ def nothing_was_stored(store: cc.Store, opening: Opening) -> bool:
 def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, how: str, status: int) -> None:
     """Guarantee 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
 
-    async def run() -> Refused:
+    async def run() -> HTTPError:
         async with being_opened(store, tmp_path) as (running, opening, asked):
             closing: Callable[[], object] = {
                 "cancel": lambda: running.cancel("demo"),
@@ -69,7 +71,7 @@ def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, 
             assert closing()
             await asyncio.sleep(0)
             opening.free.set()
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(HTTPError) as refused:
                 await asked
             assert nothing_was_stored(store, opening)
             return refused.value
@@ -83,7 +85,7 @@ def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path)
     async def run() -> set[str]:
         opening = Opening(store, Say(text="one two three", pause=0.5))
         opening.free.set()
-        running = Running(store, opening, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=tmp_path)
         for number in range(40):
             asked = asyncio.create_task(running.start(f"demo{number}", "hello"))
             await asyncio.sleep(0)
@@ -91,10 +93,10 @@ def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path)
                 await asyncio.sleep(0)
             assert running.cancel(f"demo{number}")
             begun = (await asyncio.gather(asked, return_exceptions=True))[0]
-            if isinstance(begun, Begun):
+            if isinstance(begun, RunningTurn):
                 await begun.turn.wait()
             else:
-                assert isinstance(begun, Refused)
+                assert isinstance(begun, HTTPError)
                 assert begun.problem.kind == "Cancelled"
         await running.close()
         return {turn.finish for number in range(40) for turn in _turns(store, f"demo{number}")}
@@ -111,14 +113,14 @@ def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) 
     """A local model may load for a minute; whoever asks another one does not notice."""
     slow, made = threading.Event(), list[str]()
 
-    def make(whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         made.append(whom.provider.model.name)
         assert whom.provider.model.name != "slow" or slow.wait(PATIENCE)
         line = Scripted([])
         return cc.AgentExecutor(store, SONNET, endpoint=line), line
 
     async def run() -> None:
-        lines = Lines(make)
+        lines = ExecutorPool(make)
 
         async def used(spec: str) -> AgentExecutor:
             async with lines.use(spec) as executor:
@@ -147,7 +149,7 @@ class Closing(Endpoint):
     def __init__(self) -> None:
         self.begins, self.may_end, self.is_closed = asyncio.Event(), asyncio.Event(), False
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         raise AssertionError("no model is called")
         yield {}
 
@@ -161,12 +163,12 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
     """Closing takes time. A connection that was idle before may be in use afterwards, and must not be closed then."""
     made: dict[str, Closing] = {}
 
-    def make(whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         endpoint = made[whom.provider.model.name] = Closing()
         return cc.AgentExecutor(store, SONNET, endpoint=endpoint), endpoint
 
     async def run() -> None:
-        lines, leave, stay = Lines(make), asyncio.Event(), asyncio.Event()
+        lines, leave, stay = ExecutorPool(make), asyncio.Event(), asyncio.Event()
         entered = asyncio.Semaphore(0)
 
         async def use(name: str, until: asyncio.Event | None = None) -> None:
@@ -177,9 +179,9 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
 
         for name in ("first", "second"):
             await use(name)
-        busy = [asyncio.create_task(use(f"busy{number}", stay)) for number in range(KEPT - 1)]
+        busy = [asyncio.create_task(use(f"busy{number}", stay)) for number in range(MAX_EXECUTORS - 1)]
         last = asyncio.create_task(use("last", leave))
-        for _ in range(KEPT + 2):
+        for _ in range(MAX_EXECUTORS + 2):
             await entered.acquire()
         leave.set()  # now two are too many, and `first` and `second` are idle
         await made["first"].begins.wait()
@@ -189,7 +191,7 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
             endpoint.may_end.set()
         await last
         closed = [name for name, endpoint in made.items() if endpoint.is_closed]
-        assert (closed, len(lines)) == (["first", "last"], KEPT)
+        assert (closed, len(lines)) == (["first", "last"], MAX_EXECUTORS)
         stay.set()
         await asyncio.gather(*busy, again)
         await lines.close()
@@ -207,17 +209,17 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
 
     line = Scripted([Say(calls=(("c1", "pay", {}),)), Say(text="Done.")])
 
-    def make(_: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def make(_: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line), line
 
     async def run() -> None:
-        running = Running(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        running = TurnManager(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)
         begun = await running.start("demo", "Pay.")
         async for event in begun.turn.events():
             if isinstance(event, ApprovalRequest):
                 running.answer("demo", event.approval, True)
                 assert not running.approvals("demo")
-                with pytest.raises(Refused) as refused:
+                with pytest.raises(HTTPError) as refused:
                     running.answer("demo", event.approval, False)
                 assert (refused.value.status, refused.value.problem.kind) == (409, "UnknownApproval")
         await running.close()
@@ -230,13 +232,13 @@ def test_a_turn_that_is_recovered_is_told_to_its_watchers_at_once(
     store: cc.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever watches learns that the process ended when this server has found it, and not at the next look."""
-    monkeypatch.setattr(watching, "LOOK_SECONDS", 3_600.0)
-    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    monkeypatch.setattr(watching, "POLL_SECONDS", 3_600.0)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))
 
     async def run() -> bool:
-        desk, inbox = Desk(store, Options(root=tmp_path, model="replay:none.jsonl")), watching.Inbox()
-        watching.hub(store).join("demo", inbox)
+        desk, inbox = AppState(store, ServerOptions(root=tmp_path, model="replay:none.jsonl")), watching.Inbox()
+        watching.event_hub(store).join("demo", inbox)
         desk.recover()
         return await inbox.wait(PATIENCE)
 

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.executor.record import Record
-from contextc.messages import to_json
-from contextc.web.app import application
-from contextc.web.desk import Options
-from contextc.web.lines import KEPT
-from contextc.web.running import Approval
+from contextc.executor.record import TurnStore
+from contextc.messages import encode_message
+from contextc.web.app import create_application
+from contextc.web.desk import ServerOptions
+from contextc.web.lines import MAX_EXECUTORS
+from contextc.web.running import ApprovalView
 from tests.cli.chatting import calls, home, recorded, refuses, says
 from tests.web.conftest import Served
 from tests.web.listening import heard, kinds, listening, until
@@ -27,10 +27,10 @@ SLOW = "?seconds=0.05"
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> ServerOptions:
     """Two answers, the second of which takes its time."""
     model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
-    return Options(root=tmp_path, model=model, recordings=tmp_path)
+    return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
 def post(server: Served, path: str, status: int = 200, **body: object) -> JSONObject:
@@ -109,7 +109,7 @@ def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> N
     assert post(server, "nobody/steer", 404, text="Hm")["error"]["kind"] == "UnknownConversation"
 
 
-def waits(server: Served) -> Approval:
+def waits(server: Served) -> ApprovalView:
     """The one approval that is pending."""
     (found,) = server.desk.running.approvals("demo")
     return found
@@ -201,7 +201,9 @@ def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: 
     secret.write_text("private-words\n")
     own = recorded(tmp_path / "own.jsonl", says("Mine."), says("Still mine."))
     recorded(tmp_path / "other.jsonl", says("Not mine."))
-    with TestClient(application(store, Options(root=tmp_path, model=own)), base_url="http://127.0.0.1") as client:
+    with TestClient(
+        create_application(store, ServerOptions(root=tmp_path, model=own)), base_url="http://127.0.0.1"
+    ) as client:
         for path in (secret, tmp_path / "other.jsonl", tmp_path / "nowhere", "/dev/null", "\0"):
             asked = {"input": "Hi", "model": f"replay:{path}"}
             for answer in (
@@ -223,8 +225,8 @@ def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.
     outside = recorded(tmp_path / "outside.jsonl", says("Not here."))
     (folder / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
     (folder / "key.txt").write_text("private-words\n")
-    options = Options(root=tmp_path, model="replay:none.jsonl", recordings=folder)
-    with TestClient(application(store, options), base_url="http://127.0.0.1") as client:
+    options = ServerOptions(root=tmp_path, model="replay:none.jsonl", recordings=folder)
+    with TestClient(create_application(store, options), base_url="http://127.0.0.1") as client:
 
         def status(model: str) -> tuple[int, str]:
             answer = client.post("/api/conversations/demo/turns", json={"input": "Hi", "model": model})
@@ -315,7 +317,7 @@ def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served
 
 def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
     """No process of another machine can be looked up. Whoever opens the conversation afterwards sees that it ended."""
-    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
     refused = client.post("/api/conversations/demo/cancel", json={})
@@ -347,7 +349,7 @@ def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: P
 
 def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
     """Memory is bounded: what is over is in the store, and nowhere else."""
-    for number in range(KEPT + 4):
+    for number in range(MAX_EXECUTORS + 4):
         model = recorded(tmp_path / f"model{number}.jsonl", says("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)
         heard(server.url, f"demo{number}")
@@ -356,11 +358,11 @@ def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, t
     while running.turns and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not running.turns
-    assert len(running.lines) == KEPT
+    assert len(running.lines) == MAX_EXECUTORS
 
 
 def test_a_body_that_cannot_be_read_says_where(server: Served) -> None:
     answer = post(server, "demo/turns", 400, inputs="Hello")
     assert "inputs" in answer["error"]["message"]
-    role = post(server, "demo/turns", 400, input=json.loads(to_json(cc.assistant("I am no input."))))
+    role = post(server, "demo/turns", 400, input=json.loads(encode_message(cc.assistant("I am no input."))))
     assert role["error"]["kind"] == "InvalidInput"

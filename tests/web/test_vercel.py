@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwr
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.web.desk import Options
+from contextc.web.desk import ServerOptions
 from tests.cli.chatting import calls, recorded, refuses, says
 from tests.conftest import give_up
 from tests.web.clients.judge import HERE, Judge
@@ -113,9 +113,9 @@ class Reader:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> ServerOptions:
     model = recorded(tmp_path / "answers.jsonl", says("Good ", "day.", thinks=("Hm.",)), says("Yes."), says("No."))
-    return Options(root=tmp_path, model=model, recordings=tmp_path)
+    return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, ToolCallDelta
 from contextc.formats.vercel import ui
-from contextc.web.streams.vercel import DONE, Chunks
+from contextc.web.streams.vercel import DONE_FRAME, VercelEncoder
 from tests.conftest import THOROUGH
 from tests.web.clients.judge import Judge
 from tests.web.happenings import made_up, tails, told
@@ -17,7 +17,7 @@ EXPECTED = ("The process that ran this turn ended.", "ProviderFailed", "The turn
 
 
 def taken(events: list[AnyEvent], *, one: bool = True) -> list[JSONObject]:
-    chunks = Chunks(one=one)
+    chunks = VercelEncoder(one=one)
     found = [each for event in events for each in chunks.take(event)]
     return [*found, *chunks.end()]
 
@@ -76,9 +76,9 @@ def test_arguments_that_are_no_json_are_an_error_of_the_call(judge: Judge) -> No
 
 
 def test_a_stream_ends_as_the_sdk_ends_one() -> None:
-    chunks = Chunks(one=True)
+    chunks = VercelEncoder(one=True)
     for event in told()["answered"]:
         chunks.frames(event)
     last = chunks.ended()
-    assert last.endswith(DONE)
+    assert last.endswith(DONE_FRAME)
     assert b'"finishReason":"stop"' in last

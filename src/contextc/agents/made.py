@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from contextc.agents.whom import LOCAL, Whom
+from contextc.agents.whom import LOCAL_CLIENT, ModelChoice
 from contextc.config import read_settings
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.tools import Approve
@@ -17,17 +17,17 @@ from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
 from contextc.toolbox.builtin.run_command import hide_environment
 from contextc.triggers import default_triggers
 
-READING = ("read_file", "list_files", "search_files")
-Choice: TypeAlias = Literal["all", "read", "none"]
+READ_TOOLS = ("read_file", "list_files", "search_files")
+ToolSelection: TypeAlias = Literal["all", "read", "none"]
 
 
-def made(
+def build_agent(
     store: Store,
-    whom: Whom,
+    whom: ModelChoice,
     root: Path,
     *,
     agent: str = DEFAULT_AGENT,
-    tools: Choice | None = None,
+    tools: ToolSelection | None = None,
     system: str | None = None,
     budget: int | None = None,
     output: int | None = None,
@@ -36,8 +36,8 @@ def made(
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
     """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
-    told = {"progress": progress} if whom.provider.client == LOCAL and progress is not None else {}
-    found = tools_of(choice(whom.provider, tools), root)
+    told = {"progress": progress} if whom.provider.client == LOCAL_CLIENT and progress is not None else {}
+    found = build_tools(choose_tools(whom.provider, tools), root)
     line = endpoint(whom.provider, store=store, **whom.options, **told)
     executor = AgentExecutor(
         store,
@@ -45,7 +45,7 @@ def made(
         tools=found,
         triggers=default_triggers(),
         agent=agent,
-        fragments=prompt_of(whom.provider, found, system),
+        fragments=build_prompt(whom.provider, found, system),
         directory=str(root),
         budget=budget,
         output=output,
@@ -57,7 +57,7 @@ def made(
     return executor, line
 
 
-def prompt_of(provider: Provider, tools: Sequence[FunctionTool], system: str | None) -> PromptBuilder:
+def build_prompt(provider: Provider, tools: Sequence[FunctionTool], system: str | None) -> PromptBuilder:
     """Return the prompt of an agent. `system` replaces the configured system prompt."""
     parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
     if provider.runs_tools:  # a coding agent has a system prompt of its own
@@ -65,21 +65,21 @@ def prompt_of(provider: Provider, tools: Sequence[FunctionTool], system: str | N
     return PromptBuilder().with_builtin(*parts, system_prompt=system)
 
 
-def choice(provider: Provider, wanted: Choice | None) -> Choice:
+def choose_tools(provider: Provider, wanted: ToolSelection | None) -> ToolSelection:
     """Return the tools a model gets: those wanted, otherwise all.
 
     The default is none for the local model, which is too small for tools and slow with long prompts, and none for a
     provider that has tools of its own.
     """
-    return wanted or ("none" if provider.client == LOCAL or provider.runs_tools else "all")
+    return wanted or ("none" if provider.client == LOCAL_CLIENT or provider.runs_tools else "all")
 
 
-def tools_of(choice: Choice, root: Path) -> list[FunctionTool]:
+def build_tools(choice: ToolSelection, root: Path) -> list[FunctionTool]:
     if choice == "none":
         return []
     files = file_tools(root)
     if choice == "read":
-        return [*[each for each in files if each.name in READING], todo_tool()]
+        return [*[each for each in files if each.name in READ_TOOLS], todo_tool()]
     hide_environment()
     variables = [name.strip() for name in read_settings().command_environment.value.split(",")]
     return [*files, command_tool(root, variables=variables), todo_tool()]

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import count
 
 
-def names_by_time() -> Iterator[str]:
+def time_based_names() -> Iterator[str]:
     """Yield the current time, then the time with a number appended, until the caller finds an unused name."""
     first = f"{datetime.now():%Y-%m-%d-%H%M%S}"
     yield first

@@ -9,19 +9,19 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from contextc._json import JSONObject
-from contextc.config import NO_VARIABLE, is_variable, read_settings
+from contextc.config import INVALID_KEY_TEXT, is_variable_name, read_settings
 from contextc.errors import InvalidSetting
 from contextc.providers import Provider, provider
-from contextc.providers.named import has_address, no_provider
+from contextc.providers.named import has_url, unknown_provider_message
 
-LOCAL = "local"
-ANY = 1 << 30  # a placeholder, so that the provider is checked before the context window is looked up
-RECORDED = "replay:"
-RECORDED_WINDOW, RECORDED_OUTPUT = 32_000, 4_000
-FACTS = ("format", "window", "output", "model", "seconds")
+LOCAL_CLIENT = "local"
+PLACEHOLDER_WINDOW = 1 << 30  # a placeholder, so that the provider is checked before the context window is looked up
+REPLAY_PREFIX = "replay:"
+REPLAY_WINDOW, REPLAY_OUTPUT = 32_000, 4_000
+REPLAY_OPTIONS = ("format", "window", "output", "model", "seconds")
 
 
-class Whom(NamedTuple):
+class ModelChoice(NamedTuple):
     """A provider, the options of its client, and a remark about the choice for the user."""
 
     provider: Provider
@@ -29,36 +29,38 @@ class Whom(NamedTuple):
     remark: str = ""
 
 
-def find(named: str | None, *, url: str | None = None, window: int | None = None, key: str | None = None) -> Whom:
+def resolve_model(
+    named: str | None, *, url: str | None = None, window: int | None = None, key: str | None = None
+) -> ModelChoice:
     spec = (named or read_settings().model.value).strip()
     given = {"url": url, "window": window, "key": key}
-    if key is not None and not is_variable(key):
-        raise InvalidSetting(f"key {NO_VARIABLE}")
+    if key is not None and not is_variable_name(key):
+        raise InvalidSetting(f"key {INVALID_KEY_TEXT}")
     if not spec:
         if options := [option for option, value in given.items() if value is not None]:
             raise InvalidSetting(f"{options[0]} requires a model, got none", fix="Name it, as provider:model.")
-        found = provider(LOCAL)
-        return Whom(
+        found = provider(LOCAL_CLIENT)
+        return ModelChoice(
             found,
             {},
             f"No model is configured: using {found.asks_for} on this machine. Set CONTEXTC_MODEL to use another.",
         )
-    if spec.startswith(RECORDED):
+    if spec.startswith(REPLAY_PREFIX):
         if url is not None or key is not None:
             raise InvalidSetting("replay: recordings have no url and no key", fix="Omit url and key.")
-        return _recorded(spec.removeprefix(RECORDED), window)
+        return _resolve_replay(spec.removeprefix(REPLAY_PREFIX), window)
     facts: JSONObject = {fact: value for fact, value in (("url", url), ("key", key)) if value is not None}
-    _check(spec, provider(spec, window=window or ANY, **facts))
-    return Whom(provider(spec, window=window, **facts), {})
+    _check_callable(spec, provider(spec, window=window or PLACEHOLDER_WINDOW, **facts))
+    return ModelChoice(provider(spec, window=window, **facts), {})
 
 
-def _check(spec: str, found: Provider) -> None:
+def _check_callable(spec: str, found: Provider) -> None:
     """Check that the provider can be called and has this model, before the model's context window is looked up."""
-    if not found.client or not has_address(found):
-        problem, fix = no_provider(found.name)
+    if not found.client or not has_url(found):
+        problem, fix = unknown_provider_message(found.name)
         raise InvalidSetting(problem, fix=fix, case="provider", detail=found.name)
-    if found.client == LOCAL and not found.url and not read_settings().local_model.value:
-        there = provider(LOCAL)
+    if found.client == LOCAL_CLIENT and not found.url and not read_settings().local_model.value:
+        there = provider(LOCAL_CLIENT)
         if found.model.name != there.model.name:
             raise InvalidSetting(
                 f"{spec!r}: the local model is {there.asks_for}",
@@ -67,11 +69,11 @@ def _check(spec: str, found: Provider) -> None:
             )
 
 
-def _recorded(spec: str, wanted: int | None) -> Whom:
+def _resolve_replay(spec: str, wanted: int | None) -> ModelChoice:
     path, _, query = spec.partition("?")
     facts = dict(parse_qsl(query))
-    if strange := [fact for fact in facts if fact not in FACTS]:
-        raise InvalidSetting(f"replay: unknown option {strange[0]!r}", fix=f"Use {', '.join(FACTS)}.")
+    if strange := [fact for fact in facts if fact not in REPLAY_OPTIONS]:
+        raise InvalidSetting(f"replay: unknown option {strange[0]!r}", fix=f"Use {', '.join(REPLAY_OPTIONS)}.")
     try:
         window, output = (int(facts[name]) if name in facts else None for name in ("window", "output"))
         seconds = float(facts.get("seconds", 0))
@@ -79,7 +81,7 @@ def _recorded(spec: str, wanted: int | None) -> Whom:
         raise InvalidSetting(f"replay: invalid option in {query!r}: {error}.") from None
     window = wanted or window
     if "model" not in facts:
-        window, output = window or RECORDED_WINDOW, output or RECORDED_OUTPUT
+        window, output = window or REPLAY_WINDOW, output or REPLAY_OUTPUT
     found = provider(
         f"replay:{facts.get('model') or Path(path).stem}",
         window=window,
@@ -87,4 +89,4 @@ def _recorded(spec: str, wanted: int | None) -> Whom:
         format=facts.get("format"),
         url=path,
     )
-    return Whom(found, {"seconds": seconds})
+    return ModelChoice(found, {"seconds": seconds})

@@ -29,9 +29,9 @@ from contextc.cli import (
     tour,
     trust,
 )
-from contextc.cli.advice import spoken
-from contextc.cli.terminal import err, out, plain
-from contextc.config import project_file
+from contextc.cli.advice import format_error
+from contextc.cli.terminal import err, escape_markup, out
+from contextc.config import find_untrusted_file
 from contextc.errors import ContextcError
 
 app = typer.Typer(
@@ -79,14 +79,14 @@ def options(
 
 def _ask_for_trust() -> None:
     """Ask for trust in a project file that is not trusted. Without it, the command refuses the file."""
-    file = project_file()
-    if file is not None and trust.can_be_trusted(file) and trust.ask(file):
-        trust.remember(file)
+    file = find_untrusted_file()
+    if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
+        trust.trust_file(file)
 
 
 def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {plain(spoken(error))}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {escape_markup(format_error(error))}", soft_wrap=True)
         sys.exit(2)

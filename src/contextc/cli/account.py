@@ -11,26 +11,27 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from contextc.cli.terminal import out, plain
+from contextc.cli.terminal import escape_markup, out
 from contextc.compiler import Cost
 from contextc.draft import Budget
 from contextc.errors import ContextOverflow
-from contextc.manifest import WIDTH, Manifest, Record
+from contextc.manifest import TEXT_WIDTH, Manifest, RequestRecord
 
-BAR, LEAST_BAR, MOST_SHOWN = 72, 20, 200
-LEAST_WHAT, LEAST_WHY = 12, 16
-GAP = 2  # spaces of rich around a cell
-WHY, HAS_IT = "reason for new epoch", "in the session"
+BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
+MIN_TEXT_WIDTH, MIN_REASON_WIDTH = 12, 16
+CELL_PADDING = 2  # spaces of rich around a cell
+EPOCH_COLUMN, IN_SESSION = "reason for new epoch", "in the session"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
-def show(manifest: Manifest) -> None:
+def print_manifest(manifest: Manifest) -> None:
     record, channel = manifest.record, manifest.channel
     out.print(
-        f"[bold]{plain(channel.conversation)}[/]: request {record.request} for {plain(str(channel))}", soft_wrap=True
+        f"[bold]{escape_markup(channel.conversation)}[/]: request {record.request} for {escape_markup(str(channel))}",
+        soft_wrap=True,
     )
-    begins = f" [yellow](a new epoch: {plain(record.why)})[/]" if record.why else ""
-    session = f", session {plain(record.session)}" if record.session else ""
+    begins = f" [yellow](a new epoch: {escape_markup(record.why)})[/]" if record.why else ""
+    session = f", session {escape_markup(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     _show_budget(manifest.budget)
     if manifest.budget.input != record.budget.input:
@@ -38,12 +39,12 @@ def show(manifest: Manifest) -> None:
     shared = f"shared with the previous request: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes"
     out.print(shared, soft_wrap=True)
     for remark in record.remarks:
-        out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
+        out.print(f"[yellow]! {escape_markup(remark)}[/]", soft_wrap=True)
     out.print()
-    out.print(_lines(manifest), crop=False)
+    out.print(_manifest_table(manifest), crop=False)
 
 
-class Row(NamedTuple):
+class ManifestRow(NamedTuple):
     """A row of the table. `what` and `why` are raw text, which is sanitized when it is printed."""
 
     sent: bool
@@ -54,38 +55,45 @@ class Row(NamedTuple):
     why: str
 
 
-def _lines(manifest: Manifest) -> Table:
+def _manifest_table(manifest: Manifest) -> Table:
     rows = [
-        Row(each.shown, "", "system", _figure(each.tokens), f"static fragment {each.id}", "" if each.shown else HAS_IT)
+        ManifestRow(
+            each.shown,
+            "",
+            "system",
+            _figure(each.tokens),
+            f"static fragment {each.id}",
+            "" if each.shown else IN_SESSION,
+        )
         for each in manifest.fragments
         if each.lifecycle == "static"
     ]
     rows += [
-        Row(
+        ManifestRow(
             line.sent,
             str(line.seq or ""),
             line.role,
             _figure(line.tokens),
             _short(line.text) if line.kind == "message" else f"{line.kind}: {_short(line.text)}",
-            line.why if line.sent or not line.shown else HAS_IT,
+            line.why if line.sent or not line.shown else IN_SESSION,
         )
         for line in manifest.lines
     ]
-    half = MOST_SHOWN // 2
-    if len(rows) > MOST_SHOWN:
-        more = Row(True, "", "", "", f"… {len(rows) - MOST_SHOWN:,} more (--json prints all)", "")
+    half = MAX_ROWS // 2
+    if len(rows) > MAX_ROWS:
+        more = ManifestRow(True, "", "", "", f"… {len(rows) - MAX_ROWS:,} more (--json prints all)", "")
         rows = [*rows[:half], more, *rows[-half:]]
     return _table(rows)
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[ManifestRow]) -> Table:
     """Return the table, fitted to the width of the terminal. A terminal too narrow for all columns wraps the lines."""
     seq, role, tokens, what, why = (
         max([len(name), *(cell_len(row[1:][column]) for row in rows)])
         for column, name in enumerate(("seq", "role", "tokens", "what", "why"))
     )
-    taken = 1 + seq + role + tokens + 6 * GAP
-    what, why = _shares(out.width - taken, what, why)
+    taken = 1 + seq + role + tokens + 6 * CELL_PADDING
+    what, why = _column_widths(out.width - taken, what, why)
     table = Table("", box=None, header_style="bold", width=taken + what + why)
     table.add_column("seq", justify="right", width=seq, no_wrap=True)
     table.add_column("role", width=role, no_wrap=True)
@@ -93,16 +101,16 @@ def _table(rows: Sequence[Row]) -> Table:
     table.add_column("what", width=what, no_wrap=True, overflow="ellipsis")
     table.add_column("why", width=why, overflow="fold")
     for row in rows:
-        mark = ("[green]+[/]" if row.sent else "=" if row.why == HAS_IT else "[red]-[/]") if row.role else ""
-        table.add_row(mark, *row[1:4], plain(row.what), plain(row.why), style="" if row.sent else "dim")
+        mark = ("[green]+[/]" if row.sent else "=" if row.why == IN_SESSION else "[red]-[/]") if row.role else ""
+        table.add_row(mark, *row[1:4], escape_markup(row.what), escape_markup(row.why), style="" if row.sent else "dim")
     return table
 
 
-def _shares(room: int, what: int, why: int) -> tuple[int, int]:
+def _column_widths(room: int, what: int, why: int) -> tuple[int, int]:
     """Return the widths of texts and reasons: texts shrink first, reasons down to half of the width."""
     if what + why > room:
-        why = min(why, max(LEAST_WHY, room - what, room // 2))
-        what = min(what, max(LEAST_WHAT, room - why))
+        why = min(why, max(MIN_REASON_WIDTH, room - what, room // 2))
+        what = min(what, max(MIN_TEXT_WIDTH, room - why))
     return what, why
 
 
@@ -112,7 +120,7 @@ def _figure(tokens: int) -> str:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
 
 
 def _show_budget(budget: Budget) -> None:
@@ -131,8 +139,8 @@ def _show_budget(budget: Budget) -> None:
     ]
     free = max(0, room - sum(tokens for *_, tokens in kinds))
     kinds.append(("free", "·", "dim", free))
-    bar = max(LEAST_BAR, min(BAR, out.width - len(f" {room:,}")))
-    widths = _widths([tokens for *_, tokens in kinds], bar)
+    bar = max(MIN_BAR, min(BAR, out.width - len(f" {room:,}")))
+    widths = _bar_widths([tokens for *_, tokens in kinds], bar)
     cells = [f"[{style}]{sign * width}[/]" for (_, sign, style, _), width in zip(kinds, widths, strict=True)]
     out.print("".join(cells) + f" {room:,}", soft_wrap=True)
     _show_legend([(f"{sign} {name} {tokens:,}", style) for name, sign, style, tokens in kinds if tokens])
@@ -142,15 +150,15 @@ def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
     """Print the legend of the bar, wrapped to the width of the terminal."""
     used, line = 0, ""
     for words, style in kinds:
-        if used and used + GAP + len(words) > out.width:
+        if used and used + CELL_PADDING + len(words) > out.width:
             out.print(line, soft_wrap=True)
             used, line = 0, ""
-        line += " " * (GAP if used else 0) + f"[{style}]{words[0]}[/]{words[1:]}"
-        used += len(words) + (GAP if used else 0)
+        line += " " * (CELL_PADDING if used else 0) + f"[{style}]{words[0]}[/]{words[1:]}"
+        used += len(words) + (CELL_PADDING if used else 0)
     out.print(line, soft_wrap=True)
 
 
-def _widths(sizes: Sequence[int], width: int) -> list[int]:
+def _bar_widths(sizes: Sequence[int], width: int) -> list[int]:
     """Return the number of cells of each size: at least one if it is not 0, and `width` in total."""
     total = sum(sizes) or 1
     cells = [max(1, size * width // total) if size else 0 for size in sizes]
@@ -159,7 +167,7 @@ def _widths(sizes: Sequence[int], width: int) -> list[int]:
     return cells
 
 
-def show_cost(cost: Cost) -> None:
+def print_cost(cost: Cost) -> None:
     dollars = f", about ${cost.dollars:,.4f} to cache them again" if cost.dollars else ""
     out.print(
         f"\ncost: {cost.cached_tokens_lost:,} tokens of the cached prefix are lost{dollars}, "
@@ -168,8 +176,8 @@ def show_cost(cost: Cost) -> None:
     )
 
 
-def show_overflow(error: ContextOverflow, where: Console) -> None:
-    where.print(f"[bold red]does not fit:[/] {plain(str(error))}", soft_wrap=True)
+def print_overflow(error: ContextOverflow, where: Console) -> None:
+    where.print(f"[bold red]does not fit:[/] {escape_markup(str(error))}", soft_wrap=True)
     table = Table("tokens", box=None, header_style="bold")
     table.add_column("", justify="right")
     for name, value in overflow_figures(error).items():
@@ -181,28 +189,34 @@ def overflow_figures(error: ContextOverflow) -> dict[str, int]:
     return {name: getattr(error, name) for name in FIGURES}
 
 
-def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
+def print_requests(records: Sequence[tuple[RequestRecord, float | None]]) -> None:
     """Print requests as a table, with known costs. Reasons that do not fit are printed below."""
-    rows = [_request(record, cost) for record, cost in records]
+    rows = [_request_row(record, cost) for record, cost in records]
     names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
     widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
-    room = out.width - sum(widths) - GAP * (len(names) + 1)
-    beside = room >= LEAST_WHY
-    why = min(room, max([len(WHY), *(cell_len(record.why) for record, _ in records)])) if beside else -GAP
+    room = out.width - sum(widths) - CELL_PADDING * (len(names) + 1)
+    beside = room >= MIN_REASON_WIDTH
+    why = (
+        min(room, max([len(EPOCH_COLUMN), *(cell_len(record.why) for record, _ in records)]))
+        if beside
+        else -CELL_PADDING
+    )
     table = Table(box=None, header_style="bold", width=out.width - room + why)
     for name, width in zip(names, widths, strict=True):
         table.add_column(name, justify="left" if name == "mode" else "right", width=width, no_wrap=True)
     if beside:
-        table.add_column(WHY, width=why, overflow="fold")
+        table.add_column(EPOCH_COLUMN, width=why, overflow="fold")
     for row, (record, _) in zip(rows, records, strict=True):
-        table.add_row(*row, *([plain(record.why)] if beside else []))
+        table.add_row(*row, *([escape_markup(record.why)] if beside else []))
     out.print(table, crop=False)
     for record, _ in () if beside else records:
         if record.why:
-            out.print(f"request {record.request} starts epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)
+            out.print(
+                f"request {record.request} starts epoch {record.epoch}: {escape_markup(record.why)}", soft_wrap=True
+            )
 
 
-def _request(record: Record, cost: float | None) -> tuple[str, ...]:
+def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
     usage = record.usage
     return (
         str(record.request),

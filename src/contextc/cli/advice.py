@@ -18,7 +18,7 @@ from contextc.errors import (
     UnknownMessage,
     UnknownModel,
 )
-from contextc.providers.named import format_of
+from contextc.providers.named import format_of_provider
 
 Fix: TypeAlias = str | Callable[[ContextcError], str]
 """A fix: a template for the attribute `detail` of the error, or a function of the error."""
@@ -39,7 +39,7 @@ def _window(error: ContextcError) -> str:
 
 def _format(error: ContextcError) -> str:
     """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
-    format = format_of(error.detail)
+    format = format_of_provider(error.detail)
     guesses = error.fix.partition("?")[0].removeprefix("Did you mean ").split(" or ")
     if not format or format in guesses:
         return error.fix
@@ -106,7 +106,7 @@ FIXES: dict[tuple[type[ContextcError], str], Fix] = {
 }
 
 
-def spoken(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return the text of an error, with the fix for the command line if it has one."""
     text = str(error)
     if not isinstance(error, ContextcError) or (fix := _fix(error)) is None:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import StoreOption, YesOption, agreed, count, opened, out, plain
-from contextc.config import masked, read_settings
-from contextc.store.backup import check_copy, restore
+from contextc.cli.terminal import StoreOption, YesOption, confirm, escape_markup, open_configured_store, out, pluralize
+from contextc.config import mask_secrets, read_settings
+from contextc.store.backup import check_backup_file, restore
 
 
 def run(
@@ -15,10 +15,12 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Copy a SQLite store to one file, also while it is in use. For PostgreSQL, use pg_dump."""
-    with opened(store) as handle:
+    with open_configured_store(store) as handle:
         handle.backup(file)
         found = len(handle.conversations())
-    out.print(f"wrote [bold]{plain(file)}[/]: {count(found, 'conversation')}, {os.path.getsize(file):,} bytes")
+    out.print(
+        f"wrote [bold]{escape_markup(file)}[/]: {pluralize(found, 'conversation')}, {os.path.getsize(file):,} bytes"
+    )
 
 
 def run_restore(
@@ -27,11 +29,11 @@ def run_restore(
     yes: YesOption = False,
 ) -> None:
     """Replace a SQLite store by a backup. The replaced store is kept beside it, under another name."""
-    check_copy(file)
+    check_backup_file(file)
     address = read_settings(store).store.value
-    if not agreed(f"Replace {masked(address)} with {file}", yes):
+    if not confirm(f"Replace {mask_secrets(address)} with {file}", yes):
         return
     aside = restore(file, address)
-    out.print(f"restored [bold]{plain(address)}[/] from {plain(file)}", soft_wrap=True)
+    out.print(f"restored [bold]{escape_markup(address)}[/] from {escape_markup(file)}", soft_wrap=True)
     if aside is not None:
-        out.print(f"the replaced store is kept as {plain(aside)}", soft_wrap=True)
+        out.print(f"the replaced store is kept as {escape_markup(aside)}", soft_wrap=True)

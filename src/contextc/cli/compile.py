@@ -6,14 +6,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from contextc.cli.account import overflow_figures, show, show_cost, show_overflow
-from contextc.cli.files import read, write
+from contextc.cli.account import overflow_figures, print_cost, print_manifest, print_overflow
+from contextc.cli.files import read_input, write_output
 from contextc.cli.import_ import FormatOption
-from contextc.cli.terminal import JSONOption, StoreOption, err, opened, out, plain, print_json
+from contextc.cli.terminal import JSONOption, StoreOption, err, escape_markup, open_configured_store, out, print_json
 from contextc.compiler import Compiled
-from contextc.compiler.preview import channels_of, last_budget, preview, read_tools
+from contextc.compiler.preview import find_channels, load_last_budget, parse_tools, preview_request
 from contextc.config import read_settings
-from contextc.draft import Strategy
+from contextc.draft import TrimStrategy
 from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
 from contextc.formats import format_names, formatter
 from contextc.ledger.standing import Channel
@@ -23,7 +23,7 @@ from contextc.store.base import DEFAULT_AGENT
 from contextc.tools import NativeTool, Tool
 from contextc.transfer import import_lines, import_requests
 from contextc.wire.files import read_requests
-from contextc.wire.reading import readable
+from contextc.wire.reading import coerce_request
 
 ModelOption = Annotated[
     str | None,
@@ -33,11 +33,11 @@ ModelOption = Annotated[
         help="Provider and model, as in anthropic:claude-opus-5-5 (default: of the last request, or configured).",
     ),
 ]
-TOOLS = "left out: the definitions of"  # this command uses them
-NOT_SHOWN = "dynamic fragments are rendered by your program, and not included here"
+TOOLS_WARNING = "left out: the definitions of"  # this command uses them
+DYNAMIC_NOTICE = "dynamic fragments are rendered by your program, and not included here"
 
 
-class Whom(NamedTuple):
+class CompileTarget(NamedTuple):
     """The target of a compilation, with the budget of the last request; None if it is not known."""
 
     provider: Provider
@@ -71,7 +71,7 @@ def run(
     ] = None,
     output: Annotated[int | None, typer.Option("--output", help="Limit of the answer in tokens.")] = None,
     strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="How context is trimmed: chunked or oldest.")
+        TrimStrategy, typer.Option("--strategy", help="How context is trimmed: chunked or oldest.")
     ] = "chunked",
     source: Annotated[
         str | None, typer.Option("--from", help="Compile a file instead of a conversation; - for standard input.")
@@ -97,20 +97,20 @@ def run(
     if conversation is not None and source is not None:
         raise InvalidSetting(f"Both {conversation!r} and --from {source} are given", fix="Pass one of the two.")
     try:
-        with opened(store) if source is None else open_store("memory:") as handle:
+        with open_configured_store(store) if source is None else open_store("memory:") as handle:
             found = None
             if source is not None:
-                conversation, found = _taken(handle, source, format)
+                conversation, found = _import_source(handle, source, format)
             name = conversation or ""
-            whom = _whom(handle, name, model, agent, directory, window)
-            compiled = preview(
+            whom = _resolve_target(handle, name, model, agent, directory, window)
+            compiled = preview_request(
                 handle,
                 whom.provider,
                 name,
                 agent=whom.agent,
                 directory=whom.directory,
-                system_prompt=_text(system),
-                tools=_tools(tools, whom.provider) if tools is not None else found,
+                system_prompt=_read_text(system),
+                tools=_read_tools(tools, whom.provider) if tools is not None else found,
                 budget=whom.budget if budget is None else budget,
                 output=output,
                 edit=edit,
@@ -123,38 +123,38 @@ def run(
         if json:
             print_json({"error": str(error), **overflow_figures(error)})
         else:
-            show_overflow(error, err if body else out)
+            print_overflow(error, err if body else out)
         raise typer.Exit(1) from None
 
 
 def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bool) -> None:
     if body:
-        write("-", compiled.body)
+        write_output("-", compiled.body)
         return
     if json:
         print_json({**compiled.manifest.as_json(), "is_new": compiled.is_new, "cost": compiled.cost._asdict()})
         return
-    show(compiled.manifest)
+    print_manifest(compiled.manifest)
     if compiled.record.request > 1:
-        out.print(f"\n[dim]{'; '.join(filter(None, [NOT_SHOWN, remark]))}[/]", soft_wrap=True)
+        out.print(f"\n[dim]{'; '.join(filter(None, [DYNAMIC_NOTICE, remark]))}[/]", soft_wrap=True)
     if not compiled.is_new:
         out.print("\n[yellow]nothing new:[/] the model has seen all of this")
     if asked or (compiled.record.why and compiled.record.request > 1):
-        show_cost(compiled.cost)
+        print_cost(compiled.cost)
 
 
-def _whom(
+def _resolve_target(
     store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None, window: int | None
-) -> Whom:
+) -> CompileTarget:
     """Return the target: the named model, or else the one of the last request, or else the configured one."""
     configured = read_settings().model.value
-    before = channels_of(store, conversation, agent=agent, directory=directory)
+    before = find_channels(store, conversation, agent=agent, directory=directory)
     if model is not None:
-        before = [each for each in before if _is(each, model) and each.agent == (agent or DEFAULT_AGENT)]
+        before = [each for each in before if _matches_model(each, model) and each.agent == (agent or DEFAULT_AGENT)]
     elif len(before) > 1:
-        before = [each for each in before if _is(each, configured)] or before
+        before = [each for each in before if _matches_model(each, configured)] or before
     if len(before) == 1:
-        return _as_before(store, before[0], window)
+        return _last_target(store, before[0], window)
     if before:
         there = "; ".join(str(each) for each in before)
         raise InvalidSetting(
@@ -167,32 +167,32 @@ def _whom(
             fix="Pass --model anthropic:claude-opus-5-5, set CONTEXTC_MODEL, or set "
             'model = "anthropic:claude-opus-5-5" in contextc.toml.',
         )
-    return Whom(provider(named, window=window), agent or DEFAULT_AGENT, directory)
+    return CompileTarget(provider(named, window=window), agent or DEFAULT_AGENT, directory)
 
 
-def _is(channel: Channel, model: str) -> bool:
+def _matches_model(channel: Channel, model: str) -> bool:
     return model in (channel.model, f"{channel.provider}:{channel.model}")
 
 
-def _as_before(store: Store, channel: Channel, window: int | None) -> Whom:
+def _last_target(store: Store, channel: Channel, window: int | None) -> CompileTarget:
     """Return the target of the last request, with its window and budget."""
-    named, last = f"{channel.provider}:{channel.model}", last_budget(store, channel)
+    named, last = f"{channel.provider}:{channel.model}", load_last_budget(store, channel)
     agent, directory = channel.agent, channel.directory or None
     if window is not None or last is None:
-        return Whom(provider(named, window=window), agent, directory)
+        return CompileTarget(provider(named, window=window), agent, directory)
     known = 0
     with suppress(UnknownModel):
         known = provider(named).model.window
     given = [f"the window of {last.window:,}"] if last.window != known else []
     given += [f"the budget of {last.limit:,}"] if last.limit is not None else []
     remark = f"{' and '.join(given)} of the last request" if given else ""
-    return Whom(provider(named, window=last.window), agent, directory, last.limit, remark)
+    return CompileTarget(provider(named, window=last.window), agent, directory, last.limit, remark)
 
 
-def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[Tool | NativeTool, ...] | None]:
+def _import_source(store: Store, source: str, format: str | None) -> tuple[str, tuple[Tool | NativeTool, ...] | None]:
     """Import the conversation in a file, and return its name and its tools."""
     name = "standard input" if source == "-" else Path(source).stem
-    data = read(source)
+    data = read_input(source)
     if format is None:
         try:
             return import_lines(store, data.splitlines(), name).name, None
@@ -206,24 +206,24 @@ def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[To
         raise InvalidRequest(f"{source} has {len(bodies)} requests", fix="Pass a file with one request.")
     (taken,) = import_requests(store, bodies, format=format)
     for warning in taken.warnings:
-        if not warning.startswith(TOOLS):
-            err.print(plain(warning), soft_wrap=True)
+        if not warning.startswith(TOOLS_WARNING):
+            err.print(escape_markup(warning), soft_wrap=True)
     form = formatter(format)
-    return name, form.decode_request(readable(form, bodies[name]).body).tools
+    return name, form.decode_request(coerce_request(form, bodies[name]).body).tools
 
 
-def _tools(file: str, whom: Provider) -> tuple[Tool | NativeTool, ...]:
+def _read_tools(file: str, whom: Provider) -> tuple[Tool | NativeTool, ...]:
     try:
-        return read_tools(read_requests(read(file)).bodies, whom.formatter)
+        return parse_tools(read_requests(read_input(file)).bodies, whom.formatter)
     except InvalidInput as error:
         raise InvalidSetting(f"--tools {file}: {error}") from error
 
 
-def _text(given: str | None) -> str | None:
+def _read_text(given: str | None) -> str | None:
     """Return the text, or the content of the file that @ names."""
     if given is None or not given.startswith("@"):
         return given
     try:
-        return read(given[1:]).decode()
+        return read_input(given[1:]).decode()
     except UnicodeDecodeError as error:
         raise InvalidSetting(f"{given[1:]} is not UTF-8 text.") from error

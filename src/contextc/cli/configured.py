@@ -6,16 +6,16 @@ from textwrap import shorten
 import msgspec
 from rich.table import Table
 
-from contextc.cli.terminal import out, plain
-from contextc.config import Settings, masked, read_providers
+from contextc.cli.terminal import escape_markup, out
+from contextc.config import Settings, mask_secrets, read_providers
 from contextc.providers.named import provider, provider_names
-from contextc.providers.programs import programs
+from contextc.providers.programs import known_cli_agents
 from contextc.providers.ready import key_variables
 
-LONGEST = 50
+MAX_VALUE_WIDTH = 50
 
 
-class Configured(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A provider of the configuration. `key` is the name of the variable; `key_is_set` is True if it has a value."""
 
     url: str = ""
@@ -24,7 +24,7 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
     key_is_set: bool = False
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program that is a provider: its path ("" if it is missing), and its data folder."""
 
     program: str = ""
@@ -34,16 +34,18 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """The command that installs it, if it is missing."""
 
 
-def settings_in_force(settings: Settings) -> dict[str, dict[str, str]]:
-    return {name: {"value": masked(value), "source": source} for name, (value, source) in settings._asdict().items()}
+def effective_settings(settings: Settings) -> dict[str, dict[str, str]]:
+    return {
+        name: {"value": mask_secrets(value), "source": source} for name, (value, source) in settings._asdict().items()
+    }
 
 
-def configured_providers() -> dict[str, Configured]:
-    found: dict[str, Configured] = {}
+def list_providers() -> dict[str, ProviderConfig]:
+    found: dict[str, ProviderConfig] = {}
     for name, facts in read_providers().items():
         key = str(facts.get("key", ""))
-        found[name] = Configured(
-            url=masked(str(facts.get("url", ""))),
+        found[name] = ProviderConfig(
+            url=mask_secrets(str(facts.get("url", ""))),
             format=str(facts.get("format", "")),
             key=key,
             key_is_set=bool(os.environ.get(key, "").strip()),
@@ -51,7 +53,7 @@ def configured_providers() -> dict[str, Configured]:
     return found
 
 
-def keys_set() -> dict[str, list[str]]:
+def list_keys() -> dict[str, list[str]]:
     """Return the set variables that hold keys of built-in providers, each with its providers."""
     found: dict[str, list[str]] = {}
     own = read_providers()
@@ -65,33 +67,39 @@ def keys_set() -> dict[str, list[str]]:
     return found
 
 
-def installed_programs() -> dict[str, Installed]:
-    found: dict[str, Installed] = {}
-    for program in programs().values():
+def list_programs() -> dict[str, InstalledProgram]:
+    found: dict[str, InstalledProgram] = {}
+    for program in known_cli_agents().values():
         install = "" if program.is_installed else f"pip install 'contextc[{program.provider}]'"
         path, version = program.path, program.version
-        found[program.provider] = Installed(program=path, version=version, folder=str(program.home), install=install)
+        found[program.provider] = InstalledProgram(
+            program=path, version=version, folder=str(program.home), install=install
+        )
     return found
 
 
-def show_settings(settings: dict[str, dict[str, str]]) -> None:
+def print_settings(settings: dict[str, dict[str, str]]) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for name, setting in settings.items():
-        value = setting["value"] if name != "system_prompt" else shorten(setting["value"], LONGEST, placeholder=" …")
-        table.add_row(name, plain(value) or "-", plain(setting["source"]))
+        value = (
+            setting["value"]
+            if name != "system_prompt"
+            else shorten(setting["value"], MAX_VALUE_WIDTH, placeholder=" …")
+        )
+        table.add_row(name, escape_markup(value) or "-", escape_markup(setting["source"]))
     out.print(table)
 
 
-def show_providers(providers: dict[str, Configured]) -> None:
+def print_providers(providers: dict[str, ProviderConfig]) -> None:
     table = Table("provider", "url", "format", "key", box=None, header_style="bold")
     for name, each in providers.items():
-        key = f"{plain(each.key)}, {'set' if each.key_is_set else '[yellow]not set[/]'}" if each.key else "-"
-        table.add_row(plain(name), plain(each.url) or "-", plain(each.format) or "-", key)
+        key = f"{escape_markup(each.key)}, {'set' if each.key_is_set else '[yellow]not set[/]'}" if each.key else "-"
+        table.add_row(escape_markup(name), escape_markup(each.url) or "-", escape_markup(each.format) or "-", key)
     out.print()
     out.print(table)
 
 
-def show_keys(keys: dict[str, list[str]]) -> None:
+def print_keys(keys: dict[str, list[str]]) -> None:
     table = Table("key", "", "providers", box=None, header_style="bold")
     for variable, names in keys.items():
         table.add_row(variable, "set", ", ".join(names))
@@ -102,14 +110,16 @@ def show_keys(keys: dict[str, list[str]]) -> None:
         out.print("no key of a built-in provider is set")
 
 
-def show_programs(programs: dict[str, Installed]) -> None:
+def print_programs(programs: dict[str, InstalledProgram]) -> None:
     table = Table("program", "version", "data folder", "path", box=None, header_style="bold")
     for column in table.columns:
         column.overflow = "fold"
     for name, each in programs.items():
         where = (
-            f"[yellow]not installed[/]: {plain(each.install)}" if each.install else plain(each.program) or "not found"
+            f"[yellow]not installed[/]: {escape_markup(each.install)}"
+            if each.install
+            else escape_markup(each.program) or "not found"
         )
-        table.add_row(name, plain(each.version) or "-", plain(each.folder), where)
+        table.add_row(name, escape_markup(each.version) or "-", escape_markup(each.folder), where)
     out.print()
     out.print(table)

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import requests_in, write
+from contextc.cli.files import load_requests, write_output
 from contextc.cli.fix import OutputOption
 from contextc.cli.lint import FileArgument
-from contextc.cli.terminal import JSONOption, err, plain, print_json
+from contextc.cli.terminal import JSONOption, err, escape_markup, print_json
 from contextc.wire import convert
-from contextc.wire.files import shape_for, write_requests
+from contextc.wire.files import layout_for, write_requests
 
 
 def run(
@@ -23,12 +23,12 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Convert a request to the format of another provider, and report what was lost."""
-    requests, known = requests_in(file, source, "--from")
+    requests, known = load_requests(file, source, "--from")
     made = [convert(body, source=known, target=target) for body in requests.bodies]
     if json:
         print_json([{"body": each, "warnings": each.warnings} for each in made])
         return
     for index, each in enumerate(made):
         for warning in each.warnings:
-            err.print(plain(" ".join(filter(None, [requests.label(index), warning]))), soft_wrap=True)
-    write(output, write_requests(made, shape_for(requests.shape, target)))
+            err.print(escape_markup(" ".join(filter(None, [requests.label(index), warning]))), soft_wrap=True)
+    write_output(output, write_requests(made, layout_for(requests.shape, target)))

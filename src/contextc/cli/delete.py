@@ -8,13 +8,13 @@ from contextc.cli.terminal import (
     JSONOption,
     StoreOption,
     YesOption,
-    agreed,
-    count,
-    opened,
+    confirm,
+    escape_markup,
+    open_configured_store,
     out,
-    plain,
+    pluralize,
     print_json,
-    warn_of_pending,
+    warn_pending_erasure,
 )
 
 
@@ -25,15 +25,15 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Delete a conversation with all its branches, except the messages that a fork of it shares."""
-    with opened(store) as handle:
+    with open_configured_store(store) as handle:
         found, branches = handle.conversation(conversation), len(handle.branches(conversation))
-        size = count(found.length, "message") + (f", {branches} branches" if branches > 1 else "")
-        if not agreed(f"Delete {conversation} ({size})", yes, json=json):
+        size = pluralize(found.length, "message") + (f", {branches} branches" if branches > 1 else "")
+        if not confirm(f"Delete {conversation} ({size})", yes, json=json):
             return
         handle.delete(conversation)
         pending = handle.pending_erasure
     if json:
         print_json({"conversation": conversation, "messages": found.length, "pending_erasure": pending})
         return
-    out.print(f"deleted [bold]{plain(conversation)}[/]: {size}", soft_wrap=True)
-    warn_of_pending(pending)
+    out.print(f"deleted [bold]{escape_markup(conversation)}[/]: {size}", soft_wrap=True)
+    warn_pending_erasure(pending)

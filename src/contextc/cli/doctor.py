@@ -15,38 +15,48 @@ import typer
 
 from contextc.cli.blocks import print_block
 from contextc.cli.configured import (
-    Configured,
-    Installed,
-    configured_providers,
-    installed_programs,
-    keys_set,
-    settings_in_force,
-    show_keys,
-    show_programs,
-    show_providers,
-    show_settings,
+    InstalledProgram,
+    ProviderConfig,
+    effective_settings,
+    list_keys,
+    list_programs,
+    list_providers,
+    print_keys,
+    print_programs,
+    print_providers,
+    print_settings,
 )
-from contextc.cli.said_there import look, show_look
-from contextc.cli.terminal import JSONOption, StoreOption, count, err, missing_file, opened, out, plain, progress
+from contextc.cli.said_there import check_format, print_format_checks
+from contextc.cli.terminal import (
+    JSONOption,
+    StoreOption,
+    err,
+    escape_markup,
+    missing_store_file,
+    open_configured_store,
+    out,
+    pluralize,
+    progress_bar,
+)
 from contextc.cli.terminal import print_json as print_as_json
 from contextc.config import Settings, read_settings
-from contextc.doctor import Finding, Healed, conversation_names, examine, heal
+from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation
-from contextc.store import Conversation, Recovered, Store, open_to_look
+from contextc.store import Conversation, Recovered, Store, open_for_inspection
 
-MOST_SHOWN = 200
+MAX_FINDINGS = 200
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
-    providers: dict[str, Configured]
+    providers: dict[str, ProviderConfig]
     keys: dict[str, list[str]]
     """The set variables with keys of built-in providers, and their providers. Never a key."""
-    programs: dict[str, Installed]
+    programs: dict[str, InstalledProgram]
     conversations: list[Conversation]
     recovered: list[Recovered]
     findings: list[Finding]
-    healed: list[Healed] | None = None
+    healed: list[RepairResult] | None = None
 
 
 def run(
@@ -80,37 +90,37 @@ def run(
     settings = read_settings(store)
     settings.retention_age()
     only_a_look = not healing and format is None
-    if missing_file(settings) and settings.store.source == "default" and only_a_look and conversation is None:
+    if missing_store_file(settings) and settings.store.source == "default" and only_a_look and conversation is None:
         _show(_report(settings), json, verbose)
         raise typer.Exit(0)
-    with _looking(store, settings, damaged=only_a_look) as handle:
+    with _open_for_scan(store, settings, damaged=only_a_look) as handle:
         if format is not None:
-            found = look(handle, conversation, format)
-            show_look(found, format, json)
+            found = check_format(handle, conversation, format)
+            print_format_checks(found, format, json)
             raise typer.Exit(1 if any(each.violations or each.error for each in found) else 0)
-        report = _examined(handle, settings, conversation)
+        report = _scan(handle, settings, conversation)
         if healing:
-            report = _healed(handle, report, notes, yes, json)
+            report = _repair(handle, report, notes, yes, json)
         else:
             _show(report, json, verbose)
-    raise typer.Exit(_left(report))
+    raise typer.Exit(_exit_code(report))
 
 
 @contextmanager
-def _looking(store: str | None, settings: Settings, *, damaged: bool) -> Generator[Store]:
+def _open_for_scan(store: str | None, settings: Settings, *, damaged: bool) -> Generator[Store]:
     """Open the store. With `damaged`, also a damaged file that cannot be opened for writing."""
     with ExitStack() as stack:
         try:
-            handle = stack.enter_context(opened(store))
+            handle = stack.enter_context(open_configured_store(store))
         except StoreCorrupt as error:
             name = getattr(error.__cause__, "sqlite_errorname", "") or ""
             if not damaged or not name.startswith("SQLITE_CORRUPT"):
                 raise
-            handle = stack.enter_context(open_to_look(settings.store.value))
+            handle = stack.enter_context(open_for_inspection(settings.store.value))
         yield handle
 
 
-def _left(report: Report) -> int:
+def _exit_code(report: DoctorReport) -> int:
     """Return the exit code: 1 if a fault or an unrepaired conversation is left."""
     healed = {each.conversation for each in report.healed or () if each.outcome != "left"}
     faults = [each for each in report.findings if each.kind == "fault"]
@@ -118,21 +128,21 @@ def _left(report: Report) -> int:
     return 1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0
 
 
-def _examined(store: Store, settings: Settings, conversation: str | None) -> Report:
-    with progress("checking") as bar:
-        findings = list(examine(store, bar, conversation=conversation))
+def _scan(store: Store, settings: Settings, conversation: str | None) -> DoctorReport:
+    with progress_bar("checking") as bar:
+        findings = list(scan_store(store, bar, conversation=conversation))
     try:
         known = [store.conversation(conversation)] if conversation is not None else store.conversations()
     except (StoreCorrupt, UnknownConversation):  # only the readable ones
         names = [conversation] if conversation is not None else conversation_names(store)
-        known = [each for name in names if (each := _described(store, name)) is not None]
-    findings += _permissions(store)
+        known = [each for name in names if (each := _find_conversation(store, name)) is not None]
+    findings += _check_permissions(store)
     return msgspec.structs.replace(
         _report(settings), conversations=known, recovered=list(store.recovered), findings=findings
     )
 
 
-def _permissions(store: Store) -> list[Finding]:
+def _check_permissions(store: Store) -> list[Finding]:
     """Return a finding for a SQLite file that other users can read, as after a copy."""
     path = str(getattr(store, "path", ""))
     mode = os.stat(path).st_mode & 0o777 if os.name == "posix" and os.path.isfile(path) else 0
@@ -151,7 +161,7 @@ def _permissions(store: Store) -> list[Finding]:
     ]
 
 
-def _described(store: Store, name: str) -> Conversation | None:
+def _find_conversation(store: Store, name: str) -> Conversation | None:
     """Return a conversation; None if its rows are damaged, which is a finding of its own."""
     try:
         return store.conversation(name)
@@ -159,17 +169,17 @@ def _described(store: Store, name: str) -> Conversation | None:
         return None
 
 
-def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) -> Report:
+def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bool) -> DoctorReport:
     plan = [each for each in report.findings if each.kind == "fault" or each.healing == "append" or notes]
     plan = [each for each in plan if each.healing != "none"]
     names = {each.conversation for each in plan}
     if not json:
         _show_plan(plan, [each for each in report.findings if each not in plan])
     if not plan:
-        healed: list[Healed] = []
-    elif yes or (not json and _agreed(len(names))):
-        with progress("repairing") as bar:
-            healed = heal(store, plan, bar)
+        healed: list[RepairResult] = []
+    elif yes or (not json and _confirm(len(names))):
+        with progress_bar("repairing") as bar:
+            healed = repair_conversations(store, plan, bar)
     elif json or not _is_terminal():
         raise InvalidSetting(
             "--heal: no terminal to confirm it at", fix="Add --yes. Without --heal, the plan is printed."
@@ -183,7 +193,7 @@ def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) ->
         return report
     for each in healed:
         mark = {"healed": "[green]repaired[/]", "sound": "[green]sound[/]", "left": "[red]unchanged[/]"}[each.outcome]
-        out.print(f"{mark} [bold]{plain(each.conversation)}[/]: {plain(each.text)}", soft_wrap=True)
+        out.print(f"{mark} [bold]{escape_markup(each.conversation)}[/]: {escape_markup(each.text)}", soft_wrap=True)
     if not healed:
         out.print("nothing to repair")
     return report
@@ -193,38 +203,40 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _agreed(conversations: int) -> bool:
-    return _is_terminal() and typer.confirm(f"Repair {count(conversations, 'conversation')}?")
+def _confirm(conversations: int) -> bool:
+    return _is_terminal() and typer.confirm(f"Repair {pluralize(conversations, 'conversation')}?")
 
 
-def _report(settings: Settings) -> Report:
+def _report(settings: Settings) -> DoctorReport:
     """Return a report of the configuration alone."""
-    return Report(
-        settings=settings_in_force(settings),
-        providers=configured_providers(),
-        keys=keys_set(),
-        programs=installed_programs(),
+    return DoctorReport(
+        settings=effective_settings(settings),
+        providers=list_providers(),
+        keys=list_keys(),
+        programs=list_programs(),
         conversations=[],
         recovered=[],
         findings=[],
     )
 
 
-def _show(report: Report, json: bool, verbose: bool) -> None:
+def _show(report: DoctorReport, json: bool, verbose: bool) -> None:
     if json:
         print_as_json(report)
         return
     _show_findings(report.findings)
     for recovered in report.recovered:
         out.print(
-            f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had crashed; "
-            f"{count(len(recovered.messages), 'message')} completed"
+            f"recovered [bold]{escape_markup(recovered.conversation)}[/]: a turn of {escape_markup(recovered.agent)} had crashed; "
+            f"{pluralize(len(recovered.messages), 'message')} completed"
         )
     messages = sum(conversation.length for conversation in report.conversations)
     faults = len([each for each in report.findings if each.kind == "fault"])
-    found = f"[red]{count(faults, 'fault')}[/]" if faults else "[green]no faults[/]"
-    notes = f", {count(len(report.findings) - faults, 'note')}" if len(report.findings) > faults else ""
-    out.print(f"{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}: {found}{notes}")
+    found = f"[red]{pluralize(faults, 'fault')}[/]" if faults else "[green]no faults[/]"
+    notes = f", {pluralize(len(report.findings) - faults, 'note')}" if len(report.findings) > faults else ""
+    out.print(
+        f"{pluralize(len(report.conversations), 'conversation')}, {pluralize(messages, 'message')}: {found}{notes}"
+    )
     if verbose or not faults:
         _show_configuration(report)
     elif faults:
@@ -233,13 +245,13 @@ def _show(report: Report, json: bool, verbose: bool) -> None:
         err.print("Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.", soft_wrap=True)
 
 
-def _show_configuration(report: Report) -> None:
+def _show_configuration(report: DoctorReport) -> None:
     out.print()
-    show_settings(report.settings)
+    print_settings(report.settings)
     if report.providers:
-        show_providers(report.providers)
-    show_keys(report.keys)
-    show_programs(report.programs)
+        print_providers(report.providers)
+    print_keys(report.keys)
+    print_programs(report.programs)
 
 
 def _show_plan(plan: list[Finding], others: list[Finding]) -> None:
@@ -249,17 +261,17 @@ def _show_plan(plan: list[Finding], others: list[Finding]) -> None:
         out.print("[green]no faults[/]")
     _show_findings([*plan, *faults])
     if len(others) > len(faults):
-        out.print(f"{count(len(others) - len(faults), 'note')} left unchanged (--notes)")
+        out.print(f"{pluralize(len(others) - len(faults), 'note')} left unchanged (--notes)")
 
 
 def _show_findings(findings: list[Finding]) -> None:
-    for finding in sorted(findings, key=lambda each: each.kind)[:MOST_SHOWN]:  # faults first
+    for finding in sorted(findings, key=lambda each: each.kind)[:MAX_FINDINGS]:  # faults first
         mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
-        whose = f"[bold]{plain(finding.conversation)}[/]  " if finding.conversation is not None else ""
+        whose = f"[bold]{escape_markup(finding.conversation)}[/]  " if finding.conversation is not None else ""
         print_block(
-            f"{mark}  {finding.code}  {whose}{plain(finding.where)}",
-            f"{plain(finding.text)} {plain(finding.why)}",
-            f"[dim]{plain(finding.would)}[/]",
+            f"{mark}  {finding.code}  {whose}{escape_markup(finding.where)}",
+            f"{escape_markup(finding.text)} {escape_markup(finding.why)}",
+            f"[dim]{escape_markup(finding.would)}[/]",
         )
-    if len(findings) > MOST_SHOWN:
-        out.print(f"… and {len(findings) - MOST_SHOWN:,} more (--json prints all)")
+    if len(findings) > MAX_FINDINGS:
+        out.print(f"… and {len(findings) - MAX_FINDINGS:,} more (--json prints all)")

@@ -5,16 +5,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.account import show, show_requests
-from contextc.cli.files import write
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json
-from contextc.compiler.account import explain, formatter_of, rebuild, records, spent
+from contextc.cli.account import print_manifest, print_requests
+from contextc.cli.files import write_output
+from contextc.cli.terminal import JSONOption, StoreOption, escape_markup, open_configured_store, out, print_json
+from contextc.compiler.account import compute_request_cost, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.ledger.sessions import KnownSession, SessionManager
 from contextc.ledger.standing import Channel
 from contextc.store import Store
 
-NONE_YET = (
+NO_REQUESTS = (
     "{name!r} has no committed request. A program commits one with `compiler.commit(compiled, reply)`. "
     "Preview the next request with `contextc compile`."
 )
@@ -32,50 +32,50 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Show the content of a request: what was sent, what was left out, and why."""
-    with opened(store) as handle:
-        found = _channels(handle, conversation, model, agent, directory)
+    with open_configured_store(store) as handle:
+        found = _find_channels(handle, conversation, model, agent, directory)
         if len(found) > 1:
-            _list(found, json=json)
+            _print_channels(found, json=json)
             return
         channel = found[0].channel
         if requests:
-            told = [(record, spent(channel, record)) for record in records(handle, channel)]
+            told = [(record, compute_request_cost(channel, record)) for record in load_records(handle, channel)]
             if json:
                 print_json([{"record": record, "cost": cost} for record, cost in told])
             else:
-                out.print(f"[bold]{plain(conversation)}[/]: {plain(str(channel))}")
-                show_requests(told)
+                out.print(f"[bold]{escape_markup(conversation)}[/]: {escape_markup(str(channel))}")
+                print_requests(told)
         elif body:
-            write("-", rebuild(handle, channel, formatter_of(handle, channel), request))
+            write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), request))
         else:
             manifest = explain(handle, channel, request)
             if json:
                 print_json(manifest.as_json())
             else:
-                show(manifest)
+                print_manifest(manifest)
 
 
-def _channels(
+def _find_channels(
     store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None
 ) -> list[KnownSession]:
     """Return the matching channels of a conversation that have committed requests."""
     store.conversation(conversation)  # raises if it does not exist
     found = [each for each in SessionManager(store).sessions(conversation) if each.requests]
     if not found:
-        raise InvalidInput(NONE_YET.format(name=conversation))
-    chosen = [each for each in found if _is_meant(each.channel, model, agent, directory)]
+        raise InvalidInput(NO_REQUESTS.format(name=conversation))
+    chosen = [each for each in found if _matches(each.channel, model, agent, directory)]
     if not chosen:
         there = "; ".join(str(each.channel) for each in found)
         raise InvalidSetting(f"{conversation!r} has no matching channel", fix=f"Select one of: {there}.")
     return chosen
 
 
-def _is_meant(channel: Channel, model: str | None, agent: str | None, directory: str | None) -> bool:
+def _matches(channel: Channel, model: str | None, agent: str | None, directory: str | None) -> bool:
     named = model is None or model in (channel.model, f"{channel.provider}:{channel.model}")
     return named and agent in (None, channel.agent) and directory in (None, channel.directory)
 
 
-def _list(found: list[KnownSession], *, json: bool) -> None:
+def _print_channels(found: list[KnownSession], *, json: bool) -> None:
     if json:
         print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
         return
@@ -87,11 +87,11 @@ def _list(found: list[KnownSession], *, json: bool) -> None:
     for each in found:
         channel = each.channel
         table.add_row(
-            plain(channel.agent),
-            plain(f"{channel.provider}:{channel.model}"),
-            plain(channel.directory),
+            escape_markup(channel.agent),
+            escape_markup(f"{channel.provider}:{channel.model}"),
+            escape_markup(channel.directory),
             f"{each.requests:,}",
             f"{each.epoch:,}",
-            plain(each.id or each.lost),
+            escape_markup(each.id or each.lost),
         )
     out.print(table)

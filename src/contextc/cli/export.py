@@ -6,8 +6,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.files import private, write
-from contextc.cli.terminal import StoreOption, err, opened, plain, progress
+from contextc.cli.files import open_private, write_output
+from contextc.cli.terminal import StoreOption, err, escape_markup, open_configured_store, progress_bar
 from contextc.errors import InvalidSetting
 from contextc.store import Store
 from contextc.transfer import export_lines, export_request
@@ -26,12 +26,12 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request."""
-    with opened(store) as handle:
+    with open_configured_store(store) as handle:
         if format is not None:
             body, warnings = export_request(handle, conversation, format=format)
-            write(output, write_requests([body], "whole"))
+            write_output(output, write_requests([body], "whole"))
             for warning in warnings:
-                err.print(plain(warning), soft_wrap=True)
+                err.print(escape_markup(warning), soft_wrap=True)
         elif output == "-":
             try:
                 _write(handle, conversation, sys.stdout.buffer)
@@ -41,13 +41,13 @@ def run(
         else:
             _write_file(handle, conversation, output)
     if output != "-":
-        err.print(f"wrote [bold]{plain(output)}[/]")
+        err.print(f"wrote [bold]{escape_markup(output)}[/]")
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:
     partial = f"{output}.part"  # so that the target file is always complete
     try:
-        with open(partial, "wb", opener=private) as target:
+        with open(partial, "wb", opener=open_private) as target:
             _write(store, conversation, target)
         os.replace(partial, output)
     except OSError as error:
@@ -58,7 +58,7 @@ def _write_file(store: Store, conversation: str, output: str) -> None:
 
 
 def _write(store: Store, conversation: str, target: BinaryIO) -> None:
-    with progress("exporting") as report:
+    with progress_bar("exporting") as report:
         for line in export_lines(store, conversation, report):
             target.write(line + b"\n")
         target.flush()

@@ -4,14 +4,14 @@ import os
 import sys
 from contextlib import suppress
 
-from contextc.cli.terminal import count, err
+from contextc.cli.terminal import err, pluralize
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names
-from contextc.transfer.opening import format_of
-from contextc.wire.files import Requests, read_requests, session_format
+from contextc.transfer.opening import detect_format
+from contextc.wire.files import RequestFile, detect_session_format, read_requests
 
 
-def read(file: str) -> bytes:
+def read_input(file: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()
     try:
@@ -21,38 +21,38 @@ def read(file: str) -> bytes:
         raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def requests_in(
+def load_requests(
     file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
-) -> tuple[Requests, str]:
+) -> tuple[RequestFile, str]:
     """Return the requests in a file, and their format: the given one, or else the recognised one.
 
     `data` is the content of the file, if it was read already.
     """
-    data = read(file) if data is None else data
+    data = read_input(file) if data is None else data
     try:
-        known = format or _format_in(data, option)
+        known = format or _detect_format(data, option)
         if not known:
             raise InvalidSetting(
-                f"{_shown(file)}: the format cannot be recognised",
+                f"{_display_name(file)}: the format cannot be recognised",
                 fix=f"Pass {option}, one of {', '.join(format_names())}.",
             )
         found = read_requests(data, known)
     except InvalidRequest as error:
         raise InvalidRequest(
-            error.problem, path=", ".join(filter(None, [_shown(file), error.path])), fix=error.fix
+            error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
         ) from error
     if found.unread:
-        err.print(f"left out: {count(found.unread, 'line')} that cannot be read", soft_wrap=True)
+        err.print(f"left out: {pluralize(found.unread, 'line')} that cannot be read", soft_wrap=True)
     return found, known
 
 
-def _format_in(data: bytes, option: str) -> str:
+def _detect_format(data: bytes, option: str) -> str:
     """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
     with suppress(InvalidSetting):
-        return session_format(data)
+        return detect_session_format(data)
     bodies = read_requests(data).bodies
     try:
-        formats = {format_of(body) for body in bodies}
+        formats = {detect_format(body) for body in bodies}
     except InvalidRequest:
         return ""
     if len(formats) != 1:
@@ -62,16 +62,16 @@ def _format_in(data: bytes, option: str) -> str:
     return found
 
 
-def _shown(file: str) -> str:
+def _display_name(file: str) -> str:
     return "standard input" if file == "-" else file
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a new file that only its owner can read. For the parameter `opener` of `open`."""
     return os.open(path, flags, 0o600)
 
 
-def write(file: str, data: bytes) -> None:
+def write_output(file: str, data: bytes) -> None:
     """Write a file completely or not at all. Only its owner can read it."""
     if file == "-":
         try:
@@ -82,7 +82,7 @@ def write(file: str, data: bytes) -> None:
         return
     partial = f"{file}.part"
     try:
-        with open(partial, "wb", opener=private) as target:
+        with open(partial, "wb", opener=open_private) as target:
             target.write(data)
         os.replace(partial, file)
     except OSError as error:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import requests_in, write
+from contextc.cli.files import load_requests, write_output
 from contextc.cli.lint import FileArgument
-from contextc.cli.terminal import FormatOption, JSONOption, err, plain, print_json
+from contextc.cli.terminal import FormatOption, JSONOption, err, escape_markup, print_json
 from contextc.wire import fix, lint
 from contextc.wire.files import write_requests
 
@@ -15,7 +15,7 @@ OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - 
 
 def run(file: FileArgument, format: FormatOption = None, output: OutputOption = "-", json: JSONOption = False) -> None:
     """Repair violations of provider rules, and report the repairs. Exit code 1 if violations remain."""
-    requests, known = requests_in(file, format)
+    requests, known = load_requests(file, format)
     fixed = [fix(body, format=known) for body in requests.bodies]
     left = [violation for body, _ in fixed for violation in lint(body, format=known)]
     if json:
@@ -25,9 +25,9 @@ def run(file: FileArgument, format: FormatOption = None, output: OutputOption = 
             for repair in repairs:
                 place = " ".join(filter(None, [requests.label(index), repair.path or "request"]))
                 words = f"{place}: {repair.message} Repair: {repair.repair}"
-                err.print(f"[bold]{repair.code}[/] {plain(words)}", soft_wrap=True)
+                err.print(f"[bold]{repair.code}[/] {escape_markup(words)}", soft_wrap=True)
         for violation in left:
-            err.print(f"[bold red]{violation.code}[/] remains: {plain(violation.message)}", soft_wrap=True)
-        write(output, write_requests([body for body, _ in fixed], requests.shape))
+            err.print(f"[bold red]{violation.code}[/] remains: {escape_markup(violation.message)}", soft_wrap=True)
+        write_output(output, write_requests([body for body, _ in fixed], requests.shape))
     if left:
         raise typer.Exit(1)

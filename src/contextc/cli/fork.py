@@ -4,8 +4,16 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.options import reference
-from contextc.cli.terminal import JSONOption, StoreOption, count, opened, out, plain, print_json
+from contextc.cli.options import parse_reference
+from contextc.cli.terminal import (
+    JSONOption,
+    StoreOption,
+    escape_markup,
+    open_configured_store,
+    out,
+    pluralize,
+    print_json,
+)
 
 
 def run(
@@ -16,11 +24,11 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Create a conversation that shares all messages up to one. Nothing is copied."""
-    with opened(store) as handle:
-        found = handle.fork(conversation, name, at=None if at is None else reference(at))
+    with open_configured_store(store) as handle:
+        found = handle.fork(conversation, name, at=None if at is None else parse_reference(at))
     if json:
         print_json(found)
     else:
         out.print(
-            f"[bold]{plain(found.name)}[/] shares {count(found.length, 'message')} with [bold]{plain(conversation)}[/]"
+            f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with [bold]{escape_markup(conversation)}[/]"
         )

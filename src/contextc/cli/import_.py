@@ -9,22 +9,39 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import read
-from contextc.cli.terminal import JSONOption, StoreOption, count, err, opened, out, plain, print_json, progress
+from contextc.cli.files import read_input
+from contextc.cli.terminal import (
+    JSONOption,
+    StoreOption,
+    err,
+    escape_markup,
+    open_configured_store,
+    out,
+    pluralize,
+    print_json,
+    progress_bar,
+)
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.store import Conversation, Store
-from contextc.transfer import Summary, TakenIn, import_files, import_lines, import_requests, list_sessions
-from contextc.transfer.files import file_source, holds_requests, is_own
-from contextc.transfer.found import short
-from contextc.transfer.given import File
+from contextc.transfer import (
+    ImportedConversation,
+    ImportSummary,
+    import_files,
+    import_lines,
+    import_requests,
+    list_sessions,
+)
+from contextc.transfer.files import detect_source, is_own_format, is_plain_requests
+from contextc.transfer.found import short_id
+from contextc.transfer.given import InputFile
 from contextc.transfer.lines import Progress
-from contextc.transfer.sessions import SHOWN, session_file
-from contextc.transfer.sources import kept_names, source_names
+from contextc.transfer.sessions import DEFAULT_LIMIT, find_session_file
+from contextc.transfer.sources import session_source_names, source_names
 from contextc.wire.files import read_requests
 
-ROWS, SHORTEST = 20, 8
+MAX_ROWS, MIN_TITLE_WIDTH = 20, 8
 COLUMNS = ("messages", "new", "calls", "branches", "tokens")
-SAYS_NOTHING = ("", "", "", "0", "1", "")
+DEFAULT_FIGURES = ("", "", "", "0", "1", "")
 FormatOption = Annotated[
     str | None,
     typer.Option("--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: recognised)."),
@@ -59,7 +76,9 @@ def run(
         ),
     ] = ".",
     everywhere: Annotated[bool, typer.Option("--all", help="With --from: sessions of all directories.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="With --from: the number of sessions to list.")] = SHOWN,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="With --from: the number of sessions to list.")
+    ] = DEFAULT_LIMIT,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
@@ -69,48 +88,48 @@ def run(
     """
     where, given = None if everywhere else directory, files or []
     if source is not None and not given and not last:
-        _list(source, where, limit, json)
+        _print_sessions(source, where, limit, json)
         return
     if source is None and (not given or last or everywhere or directory != "."):
         raise InvalidSetting("Nothing to import is named", fix="Pass a file, or --from claude-code, or --from codex.")
     if source is not None and given and last:
         raise InvalidSetting("A session and --last cannot be used together", fix="Pass one of the two.")
-    with opened(store, new=True) as handle, progress("importing") as report:
-        taken = _take(handle, _files(given, source, where, report), source, name, format, report)
-    if isinstance(taken, Summary):
-        _tell(taken, json)
+    with open_configured_store(store, new=True) as handle, progress_bar("importing") as report:
+        taken = _import(handle, _find_files(given, source, where, report), source, name, format, report)
+    if isinstance(taken, ImportSummary):
+        _print_outcome(taken, json)
     else:
-        _tell_plainly(*taken, json)
+        _print_conversations(*taken, json)
 
 
-def _files(given: list[str], source: str | None, directory: str | None, report: Progress) -> list[File]:
+def _find_files(given: list[str], source: str | None, directory: str | None, report: Progress) -> list[InputFile]:
     """Return the named files. A name may be the id of a session."""
     if not given:
-        return [File(session_file(source or "", directory=directory), progress=report)]
-    by_id = source is not None and source.replace("_", "-") in kept_names()
+        return [InputFile(find_session_file(source or "", directory=directory), progress=report)]
+    by_id = source is not None and source.replace("_", "-") in session_source_names()
     return [
-        File(data=read("-"))
+        InputFile(data=read_input("-"))
         if each == "-"
-        else File(session_file(source or "", each), progress=report)
+        else InputFile(find_session_file(source or "", each), progress=report)
         if by_id and not os.path.exists(each)
-        else File(Path(each), progress=report)
+        else InputFile(Path(each), progress=report)
         for each in given
     ]
 
 
-def _take(
-    store: Store, files: list[File], source: str | None, name: str | None, format: str | None, report: Progress
-) -> Summary | tuple[list[Conversation], list[str]]:
+def _import(
+    store: Store, files: list[InputFile], source: str | None, name: str | None, format: str | None, report: Progress
+) -> ImportSummary | tuple[list[Conversation], list[str]]:
     """Import the files. Return a summary; for an export or requests, the conversations and the warnings."""
     if source is None and len(files) == 1:
         (file,) = files
-        if format is not None and (file_source(file) is None or holds_requests(file, format)):
+        if format is not None and (detect_source(file) is None or is_plain_requests(file, format)):
             bodies = read_requests(file.read(), format).named(name or file.stem)
             taken = import_requests(store, bodies, format=format, progress=report)
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
-        if is_own(file):
+        if is_own_format(file):
             before = _length(store, name)
-            said = [f"{name} already exists: appended after its {count(before, 'message')}"] if before else []
+            said = [f"{name} already exists: appended after its {pluralize(before, 'message')}"] if before else []
             try:
                 return [import_lines(store, file.read().splitlines(), name, report)], said
             except InvalidImport as error:
@@ -125,83 +144,88 @@ def _length(store: Store, name: str | None) -> int:
         return 0
 
 
-def _tell_plainly(found: list[Conversation], said: list[str], json: bool) -> None:
+def _print_conversations(found: list[Conversation], said: list[str], json: bool) -> None:
     for line in dict.fromkeys(said):
-        err.print(plain(line), soft_wrap=True)
+        err.print(escape_markup(line), soft_wrap=True)
     if json:
         print_json(found[0] if len(found) == 1 else found)
         return
     for each in found:
-        out.print(f"imported [bold]{plain(each.name)}[/]: {count(each.length, 'message')}, tip {each.tip[:12]}")
+        out.print(
+            f"imported [bold]{escape_markup(each.name)}[/]: {pluralize(each.length, 'message')}, tip {each.tip[:12]}"
+        )
 
 
-def _tell(summary: Summary, json: bool) -> None:
+def _print_outcome(summary: ImportSummary, json: bool) -> None:
     """Print the summary: the table on standard output, omitted content on standard error."""
     for note in summary.left_out:
-        err.print(plain(f"left out: {note}"), soft_wrap=True)
+        err.print(escape_markup(f"left out: {note}"), soft_wrap=True)
     for each in summary.conversations:
         if each.error is not None:
-            err.print(plain(f"not imported: {each.name}: {each.error}"), soft_wrap=True)
+            err.print(escape_markup(f"not imported: {each.name}: {each.error}"), soft_wrap=True)
     if (new := summary.total("new")) < (known := summary.total("messages")) and known:
-        err.print(f"{count(new, 'message')} new, the others already exist")
+        err.print(f"{pluralize(new, 'message')} new, the others already exist")
     if json:
         print_json(summary)
     else:
-        _print(summary)
+        _print_summary(summary)
     if summary.stopped is not None:
-        stored = count(len(summary.conversations) - summary.refused, "conversation")
-        err.print(plain(f"The import stopped: {summary.stopped}"), soft_wrap=True)
+        stored = pluralize(len(summary.conversations) - summary.refused, "conversation")
+        err.print(escape_markup(f"The import stopped: {summary.stopped}"), soft_wrap=True)
         err.print(f"Stored before that: {stored}. Import the file again to continue.")
     if summary.refused or summary.stopped is not None:
         raise typer.Exit(1)
 
 
-def _print(summary: Summary) -> None:
+def _print_summary(summary: ImportSummary) -> None:
     taken = [each for each in summary.conversations if each.error is None]
     if len(taken) == 1:
         (one,) = taken
         current = f", {one.length:,} of them on the current branch" if one.length != one.messages else ""
-        said = f"{count(one.messages, 'message')}{current}, tip {one.tip[:12]}"
-        out.print(f"imported [bold]{plain(one.name)}[/]: {said}", soft_wrap=True)
+        said = f"{pluralize(one.messages, 'message')}{current}, tip {one.tip[:12]}"
+        out.print(f"imported [bold]{escape_markup(one.name)}[/]: {said}", soft_wrap=True)
     else:
-        out.print(f"imported {count(len(taken), 'conversation')} from {summary.source}")
+        out.print(f"imported {pluralize(len(taken), 'conversation')} from {summary.source}")
     _print_table(taken, summary)
     told = len(summary.left_out) + summary.refused
-    left = f"{count(told, 'item')} left out: see above" if told else "nothing was left out"
+    left = f"{pluralize(told, 'item')} left out: see above" if told else "nothing was left out"
     out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 
-def _print_table(taken: list[TakenIn], summary: Summary) -> None:
+def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> None:
     """Print one row per conversation. If titles do not fit, columns with default values are dropped first; then the
     titles are printed below.
     """
-    rows = [(plain(each.name), *_figures(each)) for each in taken[:ROWS]]
-    if len(taken) > ROWS:
-        rows.append((f"… {len(taken) - ROWS:,} more", *[""] * len(COLUMNS)))
+    rows = [(escape_markup(each.name), *_figures(each)) for each in taken[:MAX_ROWS]]
+    if len(taken) > MAX_ROWS:
+        rows.append((f"… {len(taken) - MAX_ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:
         rows.append(("total", *_figures(summary.in_all())))
     columns = list(range(len(COLUMNS) + 1))
     heads = ("conversation", *COLUMNS)
     for column in (len(COLUMNS), *range(3, len(COLUMNS))):
-        if _room(heads, rows, columns) < SHORTEST and {row[column] for row in rows} <= {"", SAYS_NOTHING[column]}:
+        if _title_width(heads, rows, columns) < MIN_TITLE_WIDTH and {row[column] for row in rows} <= {
+            "",
+            DEFAULT_FIGURES[column],
+        }:
             columns.remove(column)
-    room = _room(heads, rows, columns)
-    is_beside = room >= SHORTEST
+    room = _title_width(heads, rows, columns)
+    is_beside = room >= MIN_TITLE_WIDTH
     table = Table(box=None, header_style="bold")
     for column in columns:
         table.add_column(heads[column], justify="right" if column else "left", no_wrap=True, overflow="fold")
     if is_beside:
         table.add_column("title", no_wrap=True)
-    for row, each in zip_longest(rows, taken[:ROWS]):
+    for row, each in zip_longest(rows, taken[:MAX_ROWS]):
         title = each.title if each is not None else ""
         shown = [row[column] for column in columns]
-        table.add_row(*shown, *([plain(_cut(title, room))] if is_beside else []))
+        table.add_row(*shown, *([escape_markup(_cut(title, room))] if is_beside else []))
         if title and not is_beside:
-            table.add_row(f"  {plain(_cut(title, max(SHORTEST, len(row[0]) - 2)))}")
+            table.add_row(f"  {escape_markup(_cut(title, max(MIN_TITLE_WIDTH, len(row[0]) - 2)))}")
     out.print(table)
 
 
-def _room(heads: tuple[str, ...], rows: list[tuple[str, ...]], columns: list[int]) -> int:
+def _title_width(heads: tuple[str, ...], rows: list[tuple[str, ...]], columns: list[int]) -> int:
     """Return the width that is left for a title."""
     return out.width - 2 - sum(max(len(each[column]) for each in (heads, *rows)) + 2 for column in columns)
 
@@ -210,28 +234,30 @@ def _cut(title: str, room: int) -> str:
     return title if len(title) <= room else f"{title[: room - 1]}…"
 
 
-def _figures(each: TakenIn) -> tuple[str, ...]:
+def _figures(each: ImportedConversation) -> tuple[str, ...]:
     messages = f"{each.messages:,}" if each.length == each.messages else f"{each.length:,} of {each.messages:,}"
     known = each.input_tokens is not None or each.output_tokens is not None
     tokens = f"{each.input_tokens or 0:,} / {each.output_tokens or 0:,}" if known else ""
     return (messages, *[f"{figure:,}" for figure in (each.new, each.tool_calls, each.branches)], tokens)
 
 
-def _list(source: str, directory: str | None, limit: int, json: bool) -> None:
+def _print_sessions(source: str, directory: str | None, limit: int, json: bool) -> None:
     listed, more = list_sessions(source, directory=directory, limit=limit)
     if json:
         print_json(listed)
         return
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
     if not listed:
-        err.print(plain(f"No session of {source} found {where}. Search elsewhere with --directory or --all."))
+        err.print(escape_markup(f"No session of {source} found {where}. Search elsewhere with --directory or --all."))
         return
     out.print(f"[bold]{'session':13}  {'when':16}  messages  title[/]", soft_wrap=True)
     for each in listed:
         when = datetime.fromtimestamp(each.time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
         title = each.title if len(each.title) <= (room := max(20, out.width - 43)) else f"{each.title[: room - 1]}…"
-        out.print(f"{plain(short(each.id)):13}  {when}  {each.messages:8,}  {plain(title)}", soft_wrap=True)
+        out.print(
+            f"{escape_markup(short_id(each.id)):13}  {when}  {each.messages:8,}  {escape_markup(title)}", soft_wrap=True
+        )
         if directory is None:
-            out.print(f"{'':13}  {plain(each.directory)}", soft_wrap=True)
+            out.print(f"{'':13}  {escape_markup(each.directory)}", soft_wrap=True)
     if more:
         err.print(f"and {more:,} older (--limit)")

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import read, requests_in
-from contextc.cli.terminal import FormatOption, JSONOption, count, err, out, plain, print_json
-from contextc.transfer.opening import recorded
+from contextc.cli.files import load_requests, read_input
+from contextc.cli.terminal import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
+from contextc.transfer.opening import recorded_requests
 from contextc.wire import Violation, lint
 
-MOST_SHOWN = 200
+MAX_VIOLATIONS = 200
 FileArgument = Annotated[
     str,
     typer.Argument(
@@ -26,13 +26,13 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Report every provider rule that a request violates. Exit code 1 if there is one."""
-    data = read(file)
-    if (calls := recorded(data, format)) is not None:
+    data = read_input(file)
+    if (calls := recorded_requests(data, format)) is not None:
         several = True
         found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in calls]
-        err.print(f"HAR recording: {count(len(calls), 'model request')}", soft_wrap=True)
+        err.print(f"HAR recording: {pluralize(len(calls), 'model request')}", soft_wrap=True)
     else:
-        requests, known = requests_in(file, format, data=data)
+        requests, known = load_requests(file, format, data=data)
         several = requests.shape == "lines"
         found = [(requests.label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)]
     if json:
@@ -44,7 +44,7 @@ def run(
         for where, violations in found:
             if violations:
                 _show(where, violations)
-        out.print(count(total, "violation") if total else "no violations")
+        out.print(pluralize(total, "violation") if total else "no violations")
     if any(violations for _, violations in found):
         raise typer.Exit(1)
 
@@ -54,9 +54,9 @@ def _show(where: str, violations: list[Violation]) -> None:
     table.add_column("code", no_wrap=True)
     for heading in ("where", "problem, and error of the provider"):
         table.add_column(heading, overflow="fold")  # a cut text cannot be searched for
-    for each in violations[:MOST_SHOWN]:
-        error = f"\n[dim]{plain(each.error)}[/]" if each.error else ""
-        table.add_row(each.code, plain(each.path), plain(each.message) + error)
+    for each in violations[:MAX_VIOLATIONS]:
+        error = f"\n[dim]{escape_markup(each.error)}[/]" if each.error else ""
+        table.add_row(each.code, escape_markup(each.path), escape_markup(each.message) + error)
     out.print(table)
-    if len(violations) > MOST_SHOWN:
-        out.print(f"… and {len(violations) - MOST_SHOWN:,} more (--json prints all)")
+    if len(violations) > MAX_VIOLATIONS:
+        out.print(f"… and {len(violations) - MAX_VIOLATIONS:,} more (--json prints all)")

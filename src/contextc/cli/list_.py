@@ -4,23 +4,30 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, print_json, printable
-from contextc.store.branches import branch_counts
+from contextc.cli.terminal import (
+    JSONOption,
+    StoreOption,
+    open_configured_store,
+    out,
+    print_json,
+    replace_control_characters,
+)
+from contextc.store.branches import count_branches
 
 COLUMNS = ("conversation", "messages", "branches", "created")
 
 
 def run(store: StoreOption = None, json: JSONOption = False) -> None:
     """List the conversations of a store."""
-    with opened(store) as handle:
+    with open_configured_store(store) as handle:
         found = handle.conversations()
-        counts = handle.read(branch_counts)
+        counts = handle.read(count_branches)
     if json:
         print_json(found)
         return
     rows = [
         (
-            printable(each.name),
+            replace_control_characters(each.name),
             f"{each.length:,}",
             str(counts.get(each.name, 0)),
             datetime.fromtimestamp(each.created / 1000, UTC).strftime("%Y-%m-%d %H:%M"),

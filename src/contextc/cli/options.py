@@ -22,12 +22,12 @@ BudgetOption = Annotated[int | None, typer.Option("--budget", help="Limit of the
 OutputOption = Annotated[int | None, typer.Option("--output", help="Limit of an answer in tokens.")]
 
 
-def reference(text: str) -> int | str:
+def parse_reference(text: str) -> int | str:
     """Return a reference to a message: its number, or its uid or id."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
 
 
-def folder_of(root: Path) -> Path:
+def resolve_root(root: Path) -> Path:
     """Return the working directory of tools. Raise InvalidSetting if it does not exist."""
     folder = root.expanduser().resolve()
     if not folder.is_dir():
@@ -35,7 +35,7 @@ def folder_of(root: Path) -> Path:
     return folder
 
 
-def check_numbers(**given: int | None) -> None:
+def check_positive(**given: int | None) -> None:
     for name, number in given.items():
         if number is not None and number <= 0:
             raise InvalidSetting(f"--{name} must be greater than 0", got=number)

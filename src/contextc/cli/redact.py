@@ -4,22 +4,22 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.options import reference
+from contextc.cli.options import parse_reference
 from contextc.cli.terminal import (
     JSONOption,
     StoreOption,
     YesOption,
-    agreed,
-    opened,
+    confirm,
+    escape_markup,
+    open_configured_store,
     out,
-    plain,
     print_json,
-    warn_of_pending,
+    warn_pending_erasure,
 )
-from contextc.messages.words import words
-from contextc.store.redaction import message_to_redact
+from contextc.messages.words import to_plain_text
+from contextc.store.redaction import load_redaction_target
 
-LONGEST = 60
+MAX_PREVIEW = 60
 
 
 def run(
@@ -30,12 +30,12 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Remove the content of one message, in every fork. Its id and its place stay."""
-    with opened(store) as handle:
-        found = handle.read(lambda tx: message_to_redact(tx, conversation, reference(message)))
+    with open_configured_store(store) as handle:
+        found = handle.read(lambda tx: load_redaction_target(tx, conversation, parse_reference(message)))
         what = f"message {found.seq} of {conversation}"
-        lines = words(found).strip().splitlines() or [""]
-        first = lines[0] if len(lines) == 1 and len(lines[0]) <= LONGEST else f"{lines[0][:LONGEST]}…"
-        if not agreed(f"Redact {what}", yes, detail=f"({found.role}: {first})", json=json):
+        lines = to_plain_text(found).strip().splitlines() or [""]
+        first = lines[0] if len(lines) == 1 and len(lines[0]) <= MAX_PREVIEW else f"{lines[0][:MAX_PREVIEW]}…"
+        if not confirm(f"Redact {what}", yes, detail=f"({found.role}: {first})", json=json):
             return
         handle.redact(conversation, found.uid)  # a number may refer to another message by now
         pending = handle.pending_erasure
@@ -45,5 +45,5 @@ def run(
             | {"pending_erasure": pending}
         )
         return
-    out.print(f"redacted {plain(what)}", soft_wrap=True)
-    warn_of_pending(pending)
+    out.print(f"redacted {escape_markup(what)}", soft_wrap=True)
+    warn_pending_erasure(pending)

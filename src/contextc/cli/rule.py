@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.terminal import out, plain
-from contextc.formats.pages import entry, find_rule, rules_of
+from contextc.cli.terminal import escape_markup, out
+from contextc.formats.pages import find_rule, list_rules, render_rule
 
 
 def run(
@@ -16,11 +16,11 @@ def run(
     ] = None,
 ) -> None:
     """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""
-    found = rules_of(format, (code or "").upper())
+    found = list_rules(format, (code or "").upper())
     if code is not None and (not found or found[0][1].code == code.upper()):
-        out.print(plain(entry(find_rule(code))), soft_wrap=True)
+        out.print(escape_markup(render_rule(find_rule(code))), soft_wrap=True)
         return
     table = Table("format", "code", "rule", box=None)
     for name, rule in found:
-        table.add_row(name, rule.code, plain(rule.title))
+        table.add_row(name, rule.code, escape_markup(rule.title))
     out.print(table)

@@ -26,19 +26,19 @@ from contextc.cli.options import (
     StepsOption,
     SystemOption,
     ToolsOption,
-    check_numbers,
-    folder_of,
+    check_positive,
+    resolve_root,
 )
-from contextc.cli.terminal import StoreOption, err, opened, out, plain
+from contextc.cli.terminal import StoreOption, err, escape_markup, open_configured_store, out
 from contextc.errors import InvalidSetting
 from contextc.store.base import DEFAULT_AGENT
 
 PORT = 8377
-HERE = ("127.0.0.1", "localhost", "[::1]")
-USUAL_PORTS = {"http": 80, "https": 443}
-EVERYWHERE = ("0.0.0.0", "::")
-SHORTEST_TOKEN = 16
-TOKEN = "CONTEXTC_TOKEN"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+ALL_INTERFACES = ("0.0.0.0", "::")
+MIN_TOKEN_LENGTH = 16
+TOKEN_VARIABLE = "CONTEXTC_TOKEN"
 
 
 def run(
@@ -58,7 +58,8 @@ def run(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", help=f"The token that clients must send (default: {TOKEN} of the environment, or a random one)."
+            "--token",
+            help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or a random one).",
         ),
     ] = None,
     no_token: Annotated[
@@ -74,58 +75,58 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
-    check_numbers(budget=budget, output=output, steps=steps)
+    check_positive(budget=budget, output=output, steps=steps)
     try:
-        from contextc.web.app import application
-        from contextc.web.desk import Options
-        from contextc.web.serving import listen, server
+        from contextc.web.app import create_application
+        from contextc.web.desk import ServerOptions
+        from contextc.web.serving import create_server, listen
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InvalidSetting(
             f"The package {error.name!r} is not installed", fix="Install it: pip install 'contextc[web]'"
         ) from error
-    from contextc.agents.whom import find
-    from contextc.cli.chat.wish import system_of
+    from contextc.agents.whom import resolve_model
+    from contextc.cli.chat.wish import read_system_prompt
 
     secret = _token(host, token, no_token)
-    folder = folder_of(root)
-    find(model)  # an unknown model raises before the server starts
-    options = Options(
+    folder = resolve_root(root)
+    resolve_model(model)  # an unknown model raises before the server starts
+    options = ServerOptions(
         model=model,
         agent=agent,
         root=folder,
         tools=tools,
-        system=system_of(system),
+        system=read_system_prompt(system),
         budget=budget,
         output=output,
         steps=steps,
         token=secret,
-        hosts=_hosts(host),
-        origins=tuple([_origin(each) for each in origin or ()]),
+        hosts=_accepted_hosts(host),
+        origins=tuple([_parse_origin(each) for each in origin or ()]),
     )
-    with listen(host, port) as listening, opened(store, new=True) as handle:
-        address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
+    with listen(host, port) as listening, open_configured_store(store, new=True) as handle:
+        address = f"http://{_display_host(host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        is_shown = open if open is not None else _has_screen()
+        is_shown = open if open is not None else _has_display()
         with ExitStack() as leaving:
             ready = partial(_announce, address, secret, is_shown, leaving)
-            server(application(handle, options), ready).run([listening])
+            create_server(create_application(handle, options), ready).run([listening])
 
 
 def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> None:
     """Print the address when the server is ready, and open it in a browser if requested."""
-    out.print(f"contextc is at [bold]{plain(address)}[/] · Ctrl-C stops it", soft_wrap=True)
+    out.print(f"contextc is at [bold]{escape_markup(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
-        out.print(f"with its token: {plain(_with_token(address, secret))}", soft_wrap=True)
+        out.print(f"with its token: {escape_markup(_with_token(address, secret))}", soft_wrap=True)
     else:
         err.print("[yellow]warning:[/] no token: every user of this machine can use this server.", soft_wrap=True)
     sys.stdout.flush()
     if is_shown:
-        _open(_redirect(_with_token(address, secret), leaving) if secret else address)
+        _open_browser(_redirect_file(_with_token(address, secret), leaving) if secret else address)
 
 
-def _redirect(link: str, leaving: ExitStack) -> str:
+def _redirect_file(link: str, leaving: ExitStack) -> str:
     """Return the address of a temporary file that redirects to a link, and that only this user can read.
 
     Without it, the token would be in the arguments of the browser, which every user of the machine can list.
@@ -149,22 +150,22 @@ def _token(host: str, given: str | None, none: bool) -> str:
     if none:
         if given:
             raise InvalidSetting("--token and --no-token cannot be used together", fix="Pass one of the two.")
-        if not _is_here(host):
+        if not _is_loopback(host):
             raise InvalidSetting(f"--no-token needs a loopback address, got --host {host}", fix="Remove --no-token.")
         return ""
-    secret = (given if given is not None else os.environ.get(TOKEN, "")).strip()
+    secret = (given if given is not None else os.environ.get(TOKEN_VARIABLE, "")).strip()
     if secret and not (secret.isascii() and secret.isprintable()):
         raise InvalidSetting("A token must consist of printable ASCII characters.")
-    if secret and len(secret) < SHORTEST_TOKEN:
+    if secret and len(secret) < MIN_TOKEN_LENGTH:
         raise InvalidSetting(
-            f"{TOKEN if given is None else '--token'}: a token must have {SHORTEST_TOKEN} characters or more, got "
+            f"{TOKEN_VARIABLE if given is None else '--token'}: a token must have {MIN_TOKEN_LENGTH} characters or more, got "
             f"{len(secret)}",
             fix="Leave it out to use a random one.",
         )
     return secret or secrets.token_urlsafe(32)
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Return True if only this machine can connect."""
     if host == "localhost":
         return True
@@ -174,22 +175,22 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _hosts(host: str) -> tuple[str, ...]:
+def _accepted_hosts(host: str) -> tuple[str, ...]:
     """Return the accepted host names. On all interfaces, they are not known, and only the token protects."""
-    if host in EVERYWHERE:
+    if host in ALL_INTERFACES:
         return ("*",)
-    return tuple(dict.fromkeys([*HERE, _bracketed(host).lower(), socket.gethostname().lower()]))
+    return tuple(dict.fromkeys([*LOOPBACK_HOSTS, _bracketed(host).lower(), socket.gethostname().lower()]))
 
 
-def _shown(host: str) -> str:
-    return HERE[0] if host in EVERYWHERE else _bracketed(host)
+def _display_host(host: str) -> str:
+    return LOOPBACK_HOSTS[0] if host in ALL_INTERFACES else _bracketed(host)
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _origin(given: str) -> str:
+def _parse_origin(given: str) -> str:
     """Return an origin as browsers send it: in lower case, and without a default port."""
     try:
         found = urlsplit(given.strip().rstrip("/"))
@@ -197,24 +198,24 @@ def _origin(given: str) -> str:
     except ValueError:  # invalid port, or an unclosed bracket
         name, port, found = "", None, urlsplit("")
     more = found.path or found.query or found.fragment or "@" in found.netloc
-    if found.scheme not in USUAL_PORTS or not name or more:
+    if found.scheme not in DEFAULT_PORTS or not name or more:
         raise InvalidSetting(
             "--origin must be scheme, host and port",
             got=given,
             fix="Write it as http://localhost:3000, without a path and without a login.",
         )
-    shown = "" if port in (None, USUAL_PORTS[found.scheme]) else f":{port}"
+    shown = "" if port in (None, DEFAULT_PORTS[found.scheme]) else f":{port}"
     return f"{found.scheme}://{_bracketed(name)}{shown}"
 
 
-def _has_screen() -> bool:
+def _has_display() -> bool:
     """Return True if there is a terminal and a display for a browser."""
     if not sys.stdout.isatty():
         return False
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _open(address: str) -> None:
+def _open_browser(address: str) -> None:
     """Open a browser, if there is one."""
 
     def work() -> None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
-from contextc.store.backup import remove_empty
+from contextc.store.backup import remove_empty_store
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -32,13 +32,13 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed
 
 
 @contextmanager
-def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
+def open_configured_store(store: str | None, *, new: bool = False) -> Generator[Store]:
     """Open the configured store. Only with `new`, a missing file is created, and expired content is redacted.
 
     So commands that read change nothing. If the command fails, a file that was created and is empty is removed.
     """
     settings = read_settings(store)
-    age, missing = settings.retention_age(), missing_file(settings)
+    age, missing = settings.retention_age(), missing_store_file(settings)
     if missing and not new:
         raise InvalidSetting(
             f"{settings.store.value}: store not found", fix="Create one with `contextc import` or `contextc chat`."
@@ -48,15 +48,17 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     try:
         with open_store(settings.store.value) as handle:
             if new and age is not None and (redacted := handle.expire(age)):
-                err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
+                err.print(
+                    f"redacted {pluralize(redacted, 'message')} older than {escape_markup(settings.retention.value)}"
+                )
             yield handle
     except BaseException:
         if missing:
-            remove_empty(missing)
+            remove_empty_store(missing)
         raise
 
 
-def missing_file(settings: Settings) -> str | None:
+def missing_store_file(settings: Settings) -> str | None:
     """Return the path of a SQLite store if its file is missing."""
     scheme, _, path = settings.store.value.partition(":///")
     path = os.path.expanduser(path.partition("?")[0])
@@ -64,7 +66,7 @@ def missing_file(settings: Settings) -> str | None:
 
 
 @contextmanager
-def progress(title: str) -> Generator[Callable[[int, int], None]]:
+def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
     """Show a progress bar on standard error, if it is a terminal."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
@@ -72,7 +74,7 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def agreed(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
+def confirm(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
     """Ask for confirmation of an action that cannot be undone, unless `yes` is given.
 
     Only the question contains `detail`, which may be a secret. An error may be logged.
@@ -81,13 +83,13 @@ def agreed(what: str, yes: bool, *, detail: str = "", json: bool = False) -> boo
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidSetting(f"{what}: no terminal to confirm it at", fix="Add --yes.")
-    if typer.confirm(f"{printable(f'{what} {detail}'.strip())}?"):
+    if typer.confirm(f"{replace_control_characters(f'{what} {detail}'.strip())}?"):
         return True
     out.print("nothing was changed")
     return False
 
 
-def warn_of_pending(erasures: int) -> None:
+def warn_pending_erasure(erasures: int) -> None:
     """Warn that removed content is still in the files of a store."""
     if erasures:
         err.print(
@@ -97,16 +99,16 @@ def warn_of_pending(erasures: int) -> None:
         )
 
 
-def count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def plain(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Return a text for printing with rich, without markup and control characters."""
-    return escape(printable(text))
+    return escape(replace_control_characters(text))
 
 
-def printable(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """Return a text for a terminal, with control characters replaced."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 

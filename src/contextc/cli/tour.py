@@ -10,15 +10,15 @@ import time
 from rich.panel import Panel
 from rich.table import Table
 
-from contextc.cli.account import show
-from contextc.cli.terminal import out, plain
-from contextc.compiler.preview import preview
-from contextc.doctor import examine
+from contextc.cli.account import print_manifest
+from contextc.cli.terminal import escape_markup, out
+from contextc.compiler.preview import preview_request
+from contextc.doctor import scan_store
 from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user
 from contextc.providers import provider
 from contextc.store import Store, open_store
 
-DYING_WRITER = """
+KILLED_WRITER = """
 import sys, time, contextc as cc
 store = cc.open_store(sys.argv[1])
 lease = store.acquire("demo", "coder")
@@ -45,26 +45,26 @@ def run() -> None:
 
 
 def _append(store: Store) -> None:
-    _title("1  A conversation is a chain", "Each message's id is a hash of its content and of the previous id.")
+    _print_title("1  A conversation is a chain", "Each message's id is a hash of its content and of the previous id.")
     store.append("demo", user("Help me build a feature"))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
     store.append("demo", assistant("Let me look.", tool_calls=[call]))
     store.append("demo", tool_result("c1", "read_file", "print(1)"))
     store.append("demo", assistant("It prints 1. What should it print?"))
-    _show(store.load("demo"))
+    _print_messages(store.load("demo"))
 
 
 def _compile(store: Store) -> None:
-    _title(
+    _print_title(
         "2  The request for one model", "The same log for one model and one budget, with a manifest of every message."
     )
     store.append("demo", user("Two, please."))
     whom = provider("anthropic:claude-opus-5-5", window=8_000, output=1_000)
-    show(preview(store, whom, "demo", system_prompt="You are a coder.").manifest)
+    print_manifest(preview_request(store, whom, "demo", system_prompt="You are a coder.").manifest)
 
 
 def _fork_and_edit(store: Store) -> None:
-    _title("3  History is never lost", "A fork shares its history and copies nothing. An edit is a new branch.")
+    _print_title("3  History is never lost", "A fork shares its history and copies nothing. An edit is a new branch.")
     store.fork("demo", "what-if", at=3)
     store.append("what-if", assistant("The file prints 1. I would rather write a test first."))
     store.edit("demo", 1, user("Help me build a feature, with tests"))
@@ -77,9 +77,9 @@ def _fork_and_edit(store: Store) -> None:
 
 
 def _kill_a_writer(store: Store, path: str) -> None:
-    _title("4  Crash recovery", "A second process streams an answer and is killed with SIGKILL during it.")
+    _print_title("4  Crash recovery", "A second process streams an answer and is killed with SIGKILL during it.")
     with subprocess.Popen(
-        [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"],
+        [sys.executable, "-c", KILLED_WRITER, f"sqlite:///{path}"],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -93,29 +93,29 @@ def _kill_a_writer(store: Store, path: str) -> None:
             child.send_signal(signal.SIGKILL)
     for recovered in store.recover():
         out.print(f"recovered the partial answer of agent [bold]{recovered.agent}[/]:")
-        _show(list(recovered.messages))
+        _print_messages(list(recovered.messages))
 
 
 def _check(store: Store) -> None:
-    _title("5  Verification", "The doctor verifies every chain, link by link.")
-    faults = [finding for finding in examine(store) if finding.kind == "fault"]
+    _print_title("5  Verification", "The doctor verifies every chain, link by link.")
+    faults = [finding for finding in scan_store(store) if finding.kind == "fault"]
     out.print("[green]no faults[/]" if not faults else f"[red]{len(faults)} faults[/]")
 
 
-def _title(title: str, text: str) -> None:
+def _print_title(title: str, text: str) -> None:
     out.print()
     out.print(Panel(text, title=title, title_align="left", border_style="cyan", expand=False))
 
 
-def _show(messages: list[Message]) -> None:
+def _print_messages(messages: list[Message]) -> None:
     table = Table("seq", "role", "content", "status", "id", box=None, header_style="bold")
     for message in messages:
-        table.add_row(str(message.seq), message.role, _says(message), message.status, message.id[:16])
+        table.add_row(str(message.seq), message.role, _content(message), message.status, message.id[:16])
     out.print(table)
 
 
-def _says(message: Message) -> str:
+def _content(message: Message) -> str:
     said = [part.text for part in message.parts if isinstance(part, Text)]
     said += [f"{call.name}({call.arguments})" for call in message.tool_calls]
     said += [f"{result.name} → {result.text}" for result in message.tool_results]
-    return plain(" ".join(said))
+    return escape_markup(" ".join(said))

@@ -7,71 +7,71 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
-from contextc.compiler.assembly import chained
-from contextc.compiler.compiled import HeadParts, marked_chunk, with_marks
-from contextc.compiler.sent import is_fetchable
-from contextc.compiler.telling import lines_of, shown_places
-from contextc.draft import Left
+from contextc.compiler.assembly import hash_chunks
+from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
+from contextc.compiler.sent import offers_fetch
+from contextc.compiler.telling import build_lines, find_included_places
+from contextc.draft import LeftOutMessage
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.ledger import book
 from contextc.ledger.items import Item
-from contextc.ledger.look import LEADING, messages_at
-from contextc.ledger.standing import Channel, Sealed, Standing, Stretch, with_rows
-from contextc.ledger.warm import joined, listed
-from contextc.manifest import Fragment, Line, Manifest, Record, record_from_json
+from contextc.ledger.look import MAX_LEADING, load_messages_at
+from contextc.ledger.standing import Channel, ChannelState, RowRange, StoredRow, extend_layout
+from contextc.ledger.warm import join_messages, split_chunk
+from contextc.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.branches import edge_of
-from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, lineage, stretches
+from contextc.store.branches import load_context_start
+from contextc.store.places import FIRST_UNANSWERED, SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 
-AT_ONCE = 64
+MANIFESTS_PER_BATCH = 64
 CLEARED, SUMMED_UP = "the context was cleared after it", "summed up"
 TOO_FAR_BACK = "too far back to fit"
 
 
-class _LeftOut(Struct, frozen=True):
+class _LeftOutPart(Struct, frozen=True):
     """The left-out messages of a record. Decoding only these takes half the time of decoding the whole record."""
 
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftOutMessage, ...] = ()
 
 
-_left_from_json = msgspec.json.Decoder(_LeftOut).decode
+_left_from_json = msgspec.json.Decoder(_LeftOutPart).decode
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class PastRequest(Struct, frozen=True, kw_only=True):
     """A committed request as loaded from the store."""
 
     number: int
-    record: Record
-    rows: list[Sealed]
+    record: RequestRecord
+    rows: list[StoredRow]
     fragments: tuple[Fragment, ...] = ()
     """The prompt fragments with which its epoch began."""
     fetchable: bool = True
 
 
-def formatter_of(store: Store, channel: Channel) -> Formatter:
+def load_channel_formatter(store: Store, channel: Channel) -> Formatter:
     """Return the formatter that the channel's last request used, as its provider needs it."""
-    return provider_of(store, channel).formatter
+    return load_channel_provider(store, channel).formatter
 
 
-def provider_of(store: Store, channel: Channel) -> Provider:
+def load_channel_provider(store: Store, channel: Channel) -> Provider:
     """Return the provider of a channel, with the format and the window of its last request.
 
     Facts that only the sending program configured are restored as far as the ledger implies them: a directory and
     sessions.
     """
 
-    def work(tx: Transaction) -> tuple[Standing, int]:
-        found = book.find(tx, channel)
-        last = book.manifests(tx, found.number, last=1) if found else []
-        if found is not None and not last and (kept := book.unanswered(tx, found.number)) is not None:
+    def work(tx: Transaction) -> tuple[ChannelState, int]:
+        found = book.find_channel(tx, channel)
+        last = book.load_manifests(tx, found.number, last=1) if found else []
+        if found is not None and not last and (kept := book.load_unanswered(tx, found.number)) is not None:
             last = [kept[1]]
         if found is None or not last:
             raise UnknownRequest(channel.conversation, channel, None, last=0)
-        return book.standing_of(channel.conversation, found.state), record_from_json(last[0]).budget.window
+        return book.decode_state(channel.conversation, found.state), record_from_json(last[0]).budget.window
 
     standing, window = store.read(work)
     facts = {"directory_bound": channel.directory, "session_resumption": standing.session or standing.lost}
@@ -80,23 +80,23 @@ def provider_of(store: Store, channel: Channel) -> Provider:
     return provider(f"{channel.provider}:{channel.model}", format=format, window=window, **given)
 
 
-def records(store: Store, channel: Channel) -> list[Record]:
+def load_records(store: Store, channel: Channel) -> list[RequestRecord]:
     """Return the stored records of all requests of a channel, oldest first."""
 
-    def work(tx: Transaction) -> list[Record]:
-        found = book.find(tx, channel)
-        return [] if found is None else [record_from_json(body) for body in book.manifests(tx, found.number)][::-1]
+    def work(tx: Transaction) -> list[RequestRecord]:
+        found = book.find_channel(tx, channel)
+        return [] if found is None else [record_from_json(body) for body in book.load_manifests(tx, found.number)][::-1]
 
     return store.read(work)
 
 
-def spent(channel: Channel, record: Record) -> float | None:
+def compute_request_cost(channel: Channel, record: RequestRecord) -> float | None:
     """Return the cost of a request in dollars; None if its usage or the model's prices are unknown."""
-    known = model_of(channel) if record.usage is not None else None
+    known = find_channel_model(channel) if record.usage is not None else None
     return cost(known, record.usage) if known is not None and record.usage is not None else None
 
 
-def model_of(channel: Channel) -> Model | None:
+def find_channel_model(channel: Channel) -> Model | None:
     """Return the channel's model; None if it is unknown."""
     try:
         return model(channel.model)
@@ -106,21 +106,21 @@ def model_of(channel: Channel) -> Model | None:
 
 def explain(store: Store, channel: Channel, request: int | None = None) -> Manifest:
     """Return the manifest of a committed request; by default of the last one."""
-    past = store.read(lambda tx: _past(tx, channel, request))
+    past = store.read(lambda tx: _load_past(tx, channel, request))
 
-    def lines() -> list[Line]:
+    def lines() -> list[ManifestLine]:
         items = [item for row in past.rows for item in row.row.items]
         record = past.record
-        left = left_out(store, channel, record.branch, record.tip, record.request, items)
+        left = load_left_out_reasons(store, channel, record.branch, record.tip, record.request, items)
         left |= {each.place: each.why for each in record.left}
         held, produced = 0, tuple[int, ...]()
         if record.mode == "resume":
             held = sum([len(row.row.items) for row in past.rows[: len(past.rows) - record.added]])
             produced = store.read(lambda tx: _produced(tx, past.number, record.request - 1))
-        return lines_of(
+        return build_lines(
             items,
             left,
-            lambda places: store.read(lambda tx: messages_at(tx, places)),
+            lambda places: store.read(lambda tx: load_messages_at(tx, places)),
             held=held,
             produced=produced,
             used=record.figures.used,
@@ -128,7 +128,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         )
 
     def fragments() -> tuple[Fragment, ...]:
-        if past.record.mode != "resume" or provider_of(store, channel).resends_head:
+        if past.record.mode != "resume" or load_channel_provider(store, channel).resends_head:
             return past.fragments
         return tuple([replace(each, shown=False) if each.lifecycle == "static" else each for each in past.fragments])
 
@@ -137,11 +137,11 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
 
 def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
     """Return the places of the messages that a request produced."""
-    found = book.manifests(tx, number, request, last=1)
+    found = book.load_manifests(tx, number, request, last=1)
     return record_from_json(found[0]).produced if found else ()
 
 
-def left_out(
+def load_left_out_reasons(
     store: Store, channel: Channel, branch: int, tip: int, request: int, items: Sequence[Item]
 ) -> dict[int, str]:
     """Return the messages of a branch up to `tip` that a request leaves out, by place, with the reason.
@@ -149,11 +149,11 @@ def left_out(
     `items` are the items of the request. A reason that an earlier request recorded is kept. System messages at the
     start of the branch are not listed, because they are in the system prompt.
     """
-    shown = shown_places(items)
+    shown = find_included_places(items)
     summed_up = max([item.place & SEQ_MASK for item in items if item.kind == "summary"], default=0)
 
     def work(tx: Transaction) -> dict[int, str]:
-        line = list(stretches(lineage(tx, branch), 0, tip))
+        line = list(split_by_branch(load_lineage(tx, branch), 0, tip))
         missing = [
             where
             for part, first, last in line
@@ -162,10 +162,10 @@ def left_out(
         ]
         if not missing:
             return {}
-        found = book.find(tx, channel)
-        some = book.manifests(tx, found.number, request - 1) if found is not None and request > 1 else []
+        found = book.find_channel(tx, channel)
+        some = book.load_manifests(tx, found.number, request - 1) if found is not None and request > 1 else []
         given = {each.place: each.why for body in reversed(some) for each in _left_from_json(body).left}
-        edge = edge_of(tx, branch, tip)
+        edge = load_context_start(tx, branch, tip)
         lead = _lead(tx, missing, edge)
         return {
             where: given.get(where) or _reason(where & SEQ_MASK, edge, summed_up)
@@ -184,8 +184,8 @@ def _reason(seq: int, edge: int, summed_up: int) -> str:
 
 def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
     """Return the places of the system messages at the start of the branch, or right after a context edge."""
-    first = [where for where in missing if edge < where & SEQ_MASK <= edge + LEADING]
-    messages = messages_at(tx, first)
+    first = [where for where in missing if edge < where & SEQ_MASK <= edge + MAX_LEADING]
+    messages = load_messages_at(tx, first)
     lead: set[int] = set()
     for seq, where in enumerate(first, edge + 1):
         message = messages.get(where)
@@ -198,11 +198,11 @@ def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
 def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int | None = None) -> bytes:
     """Return the bytes of a committed request, exactly as they were sent."""
 
-    def work(tx: Transaction) -> tuple[Past, bytes, bytes | None]:
-        past = _past(tx, channel, request)
-        key = past.record.request if request is None or request <= UNANSWERED else request
-        whole = book.replaced(tx, past.number, key)
-        head = book.head(tx, past.number, bytes.fromhex(past.record.head))
+    def work(tx: Transaction) -> tuple[PastRequest, bytes, bytes | None]:
+        past = _load_past(tx, channel, request)
+        key = past.record.request if request is None or request <= FIRST_UNANSWERED else request
+        whole = book.load_replaced(tx, past.number, key)
+        head = book.load_head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(
                 f"Request {past.record.request} of {channel} cannot be rebuilt: its system prompt was redacted since."
@@ -218,29 +218,29 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
                 "replacement was redacted since."
             )
         return whole
-    _check(past, channel)
+    _check_rows(past, channel)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
     head = HeadParts.of(formatter.messages_key, body, {})
     return head.bytes(_chunks(formatter, record, rows), record.session or None)
 
 
-def as_held(store: Store, channel: Channel, formatter: Formatter, request: int) -> bytes:
+def rebuild_session_view(store: Store, channel: Channel, formatter: Formatter, request: int) -> bytes:
     """Return a request as the model saw it: for a resumed session, including everything that the session held."""
 
-    def work(tx: Transaction) -> tuple[Past, bytes | None]:
-        past = _past(tx, channel, request)
-        start = epoch_start(tx, past.number, past.record)
-        return past, book.head(tx, past.number, bytes.fromhex(start.head))
+    def work(tx: Transaction) -> tuple[PastRequest, bytes | None]:
+        past = _load_past(tx, channel, request)
+        start = find_epoch_start(tx, past.number, past.record)
+        return past, book.load_head(tx, past.number, bytes.fromhex(start.head))
 
     past, stored = store.read(work)
     if past.record.mode != "resume" or stored is None:
         return rebuild(store, channel, formatter, request)
-    _check(past, channel)
+    _check_rows(past, channel)
     return HeadParts.of(formatter.messages_key, decode(stored), {}).bytes([row.chunk for row in past.rows], None)
 
 
-def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> list[bytes]:
+def _chunks(formatter: Formatter, record: RequestRecord, rows: Sequence[StoredRow]) -> list[bytes]:
     """Return the wire messages of the rows with the cache breakpoints of a request. Decode them only where rows replace
     some.
     """
@@ -250,7 +250,7 @@ def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> lis
         for mark, upto in (("previous", old), ("end", len(chunks))):
             last = next((index for index in range(upto - 1, -1, -1) if chunks[index]), None)
             if mark in record.marks and last is not None:
-                chunks[last] = marked_chunk(formatter, chunks[last])
+                chunks[last] = mark_chunk(formatter, chunks[last])
         return chunks
     messages: list[JSONObject] = []
     before = 0
@@ -260,28 +260,28 @@ def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> lis
         if row.row.drop:
             before = min(before, len(messages) - row.row.drop)
             del messages[len(messages) - row.row.drop :]
-        messages += listed(row.chunk)
-    return [joined(with_marks(formatter, record.marks, messages, before))]
+        messages += split_chunk(row.chunk)
+    return [join_messages(with_breakpoints(formatter, record.marks, messages, before))]
 
 
-def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
-    number, wanted = located(tx, channel, request)
-    layout, start = laid_out(tx, number, wanted)
-    return Past(
+def _load_past(tx: Transaction, channel: Channel, request: int | None) -> PastRequest:
+    number, wanted = find_request(tx, channel, request)
+    layout, start = load_request_layout(tx, number, wanted)
+    return PastRequest(
         number=number,
         record=wanted,
         rows=book.load_rows(tx, layout),
         fragments=start.fragments,
-        fetchable=is_fetchable(book.head(tx, number, bytes.fromhex(start.head))),
+        fetchable=offers_fetch(book.load_head(tx, number, bytes.fromhex(start.head))),
     )
 
 
-def located(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, Record]:
+def find_request(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, RequestRecord]:
     """Return the number of a channel and the record of one of its requests; by default of the last answered one."""
-    found = book.find(tx, channel)
-    last = book.manifests(tx, found.number, last=1) if found else []
-    if found is not None and request is not None and request > UNANSWERED:
-        kept = book.unanswered(tx, found.number, request) if request <= SEQ_MASK else None
+    found = book.find_channel(tx, channel)
+    last = book.load_manifests(tx, found.number, last=1) if found else []
+    if found is not None and request is not None and request > FIRST_UNANSWERED:
+        kept = book.load_unanswered(tx, found.number, request) if request <= SEQ_MASK else None
         if kept is None:
             latest = record_from_json(last[0]).request if last else 0
             raise UnknownRequest(channel.conversation, channel, request, last=latest)
@@ -292,23 +292,25 @@ def located(tx: Transaction, channel: Channel, request: int | None = None) -> tu
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
             raise UnknownRequest(channel.conversation, channel, request, last=wanted.request)
-        wanted = record_from_json(book.manifests(tx, found.number, request, last=1)[0])
+        wanted = record_from_json(book.load_manifests(tx, found.number, request, last=1)[0])
     return found.number, wanted
 
 
-def laid_out(tx: Transaction, number: int, wanted: Record) -> tuple[tuple[Stretch, ...], Record]:
+def load_request_layout(
+    tx: Transaction, number: int, wanted: RequestRecord
+) -> tuple[tuple[RowRange, ...], RequestRecord]:
     """Return the row ranges of a request, and the record of the first request of its epoch."""
-    start = epoch_start(tx, number, wanted)
-    layout: tuple[Stretch, ...] = start.layout or ()
-    layout = with_rows(layout, number, start.rows + 1, wanted.rows) if start is not wanted else layout
+    start = find_epoch_start(tx, number, wanted)
+    layout: tuple[RowRange, ...] = start.layout or ()
+    layout = extend_layout(layout, number, start.rows + 1, wanted.rows) if start is not wanted else layout
     return layout, start
 
 
-def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
+def find_epoch_start(tx: Transaction, channel: int, wanted: RequestRecord) -> RequestRecord:
     """Return the record of the first request of the epoch."""
     upto = wanted.request
     while wanted.layout is None and upto > 0:
-        some = [record_from_json(body) for body in book.manifests(tx, channel, upto, last=AT_ONCE)]
+        some = [record_from_json(body) for body in book.load_manifests(tx, channel, upto, last=MANIFESTS_PER_BATCH)]
         for record in some:
             if record.layout is not None:
                 return record
@@ -316,9 +318,9 @@ def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
     return wanted
 
 
-def _check(past: Past, channel: Channel) -> None:
+def _check_rows(past: PastRequest, channel: Channel) -> None:
     """Verify that the stored rows are the bytes that were sent."""
-    if chained("", [row.chunk for row in past.rows]) == past.record.chain:
+    if hash_chunks("", [row.chunk for row in past.rows]) == past.record.chain:
         return
     what = f"Request {past.record.request} of {channel}"
     if any(not row.chunk for row in past.rows):

@@ -1,6 +1,6 @@
 """The arguments of a compilation, resolved against the store.
 
-`Terms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely change
+`RequestTerms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely change
 from step to step, so `prepared.py` caches the terms.
 """
 
@@ -10,19 +10,19 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from contextc._json import JSONObject
-from contextc.compiler.assembly import Fetch
+from contextc.compiler.assembly import FetchMessages
 from contextc.compiler.compiled import HeadParts
-from contextc.draft import Budget, Options
+from contextc.draft import Budget, CompilerOptions
 from contextc.errors import InvalidInput
 from contextc.formats.base import Formatter
 from contextc.ledger.items import Item
-from contextc.ledger.look import Sight
+from contextc.ledger.look import ChannelSnapshot
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Channel, Head, Standing
+from contextc.ledger.standing import Channel, ChannelState, HeadHashes
 from contextc.models import Model
 from contextc.prompts import Prompt
 from contextc.providers import Provider
-from contextc.tokens import Counter
+from contextc.tokens import TokenCounter
 from contextc.tools import NativeTool, Tool
 
 AnyTool: TypeAlias = Tool | NativeTool
@@ -31,7 +31,7 @@ OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
 SMALL_WINDOW, MARGIN = 1_024, 256
 
 
-class Tools(NamedTuple):
+class PreparedTools(NamedTuple):
     """The tools of a request as they are sent, including `fetch_result`; their hash and their tokens."""
 
     tools: tuple[AnyTool, ...]
@@ -43,11 +43,11 @@ class Tools(NamedTuple):
     """Number of cache breakpoints that the caller's tools contain."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class RequestTerms(Struct, frozen=True, kw_only=True):
     """Values that all requests with the same arguments share."""
 
     prompt: Prompt
-    tools: Tools
+    tools: PreparedTools
     names: tuple[str, ...]
     """Names of the tools, in the order they are sent."""
     fetchable: bool
@@ -56,44 +56,51 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The caller's settings as canonical JSON."""
     output: int | None
     formatter: Formatter
-    head: Head
+    head: HeadHashes
     budget: Budget
     audiences: frozenset[str]
     points: int
     """Number of cache breakpoints that may still be set."""
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class CompileInput(Struct, frozen=True, kw_only=True):
     """The input of one compilation: arguments, terms, and the loaded channel."""
 
     provider: Provider
-    counter: Counter
-    options: Options
+    counter: TokenCounter
+    options: CompilerOptions
     channel: Channel
-    terms: Terms
+    terms: RequestTerms
     run: str | None = None
     running: frozenset[str] | None = None
     runs: str = ""
-    sight: Sight
+    sight: ChannelSnapshot
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
     factor: float = 1.0
-    fetch: Fetch
+    fetch: FetchMessages
     heads: dict[object, HeadParts]
     again: bool = False
     dry_run: bool = False
-    left_out: Callable[[Sight, Sequence[Item]], Mapping[int, str]]
+    left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
-    elsewhere: Standing | None = None
+    elsewhere: ChannelState | None = None
     """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
 
 
-def tool_name(tool: AnyTool) -> str:
+def get_tool_name(tool: AnyTool) -> str:
     return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")
 
 
-def budget_of(
-    model: Model, options: Options, *, system: int, tools: int, budget: int | None, output: int | None, exact: bool
+def compute_budget(
+    model: Model,
+    options: CompilerOptions,
+    *,
+    system: int,
+    tools: int,
+    budget: int | None,
+    output: int | None,
+    exact: bool,
 ) -> Budget:
     """Return the budget before any message is counted. `budget` is the caller's limit for the whole input."""
     window = model.window

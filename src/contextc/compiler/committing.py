@@ -13,23 +13,35 @@ from contextc.compiler.compiled import Compiled
 from contextc.errors import StaleCompile
 from contextc.ledger import book
 from contextc.ledger.items import Item
-from contextc.ledger.look import messages_at
-from contextc.ledger.render import has_media, has_reasoning, rendered, replaying
-from contextc.ledger.standing import Sealed, Session, Standing, Stretch, with_rows
-from contextc.ledger.warm import Shown, Since
+from contextc.ledger.look import load_messages_at
+from contextc.ledger.render import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
+from contextc.ledger.standing import ChannelState, ProviderSession, RowRange, StoredRow, extend_layout
+from contextc.ledger.warm import ChannelCacheEntry, CommitTail
 from contextc.manifest import record_from_json, record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, find, find_head, lineage, place, spoken_at, stretches
-from contextc.store.places import Head as Tip
-from contextc.tokens import HIGHEST, LOWEST, Counter
+from contextc.store.places import (
+    FIRST_UNANSWERED,
+    SEQ_BITS,
+    SEQ_MASK,
+    find_message,
+    find_tip,
+    load_lineage,
+    make_place,
+    set_last_active,
+    split_by_branch,
+)
+from contextc.store.places import BranchTip as Tip
+from contextc.tokens import MAX_FACTOR, MIN_FACTOR, TokenCounter
 
-MOVED_ON = "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
+CHANNEL_CHANGED = (
+    "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
+)
 SHORTENED = "the provider shortened its own history"
 
 
-class Spot(NamedTuple):
+class CommitPosition(NamedTuple):
     """Position for a reply: the tip of its conversation, the channel's number and version, and the open attempt."""
 
     at: Tip
@@ -38,16 +50,16 @@ class Spot(NamedTuple):
     attempt: book.OpenAttempt | None
 
 
-class Written(NamedTuple):
+class CommitResult(NamedTuple):
     """The state of a channel after a commit, and the rows that were added."""
 
     number: int
     version: int
-    standing: Standing
-    sealed: Sequence[Sealed]
+    standing: ChannelState
+    sealed: Sequence[StoredRow]
 
 
-def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) -> Message | None:
+def append_at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.PendingMessage]) -> Message | None:
     """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
 
     This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
@@ -59,69 +71,69 @@ def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) 
     entry, at = entries[0], sight.at
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
-    message, row = chain.placed(at, entry)
+    message, row = chain.build_row(at, entry)
     stored = tx.run(chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
     if stored != 1:
         return None
-    spoken_at(tx, at, message.time)
+    set_last_active(tx, at, message.time)
     return message
 
 
-def spot(tx: Transaction, compiled: Compiled) -> Spot:
+def locate_reply(tx: Transaction, compiled: Compiled) -> CommitPosition:
     """Return the position for the reply. Raises `StaleCompile` if what was sent is no longer on the current branch."""
-    at = find_head(tx, compiled.channel.conversation, True)
+    at = find_tip(tx, compiled.channel.conversation, True)
     if at is None:
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
-    number, version, attempt = row_of(tx, compiled)
-    _check_line(tx, compiled, at)
-    return Spot(at, number, version, attempt)
+    number, version, attempt = lock_channel(tx, compiled)
+    _check_branch(tx, compiled, at)
+    return CommitPosition(at, number, version, attempt)
 
 
-def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
+def lock_channel(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
     """Return the channel's number, its version and its open attempt, and lock the row until the transaction ends.
 
     Creates the row if there is none. Raises `StaleCompile` if the channel changed since it was compiled.
     """
-    found = book.find(tx, compiled.channel, lock=True)
-    if found is None and (number := book.create(tx, compiled.channel, Standing())):
+    found = book.find_channel(tx, compiled.channel, lock=True)
+    if found is None and (number := book.create_channel(tx, compiled.channel, ChannelState())):
         return number, 1, None
     if found is None:  # another writer created it meanwhile, and its transaction has ended
-        found = book.find(tx, compiled.channel, lock=True)
+        found = book.find_channel(tx, compiled.channel, lock=True)
     is_first = compiled.sight.version == 0 and found is not None and found.version == 1
     if found is None or (found.version != compiled.sight.version and not is_first):
-        raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
-    return found.number, found.version, book.attempt_of(found.attempt)
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
+    return found.number, found.version, book.decode_attempt(found.attempt)
 
 
-def still_open(compiled: Compiled, attempt: book.OpenAttempt | None) -> book.OpenAttempt | None:
+def find_remaining_attempt(compiled: Compiled, attempt: book.OpenAttempt | None) -> book.OpenAttempt | None:
     """Return the attempt that stays open after the commit, because a session may contain its prompt."""
     if attempt is None or not compiled.provider.session_resumption:
         return None
     return attempt if attempt.token != compiled.token or attempt.doubtful else None
 
 
-def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
+def load_streamed(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
     """Return the stored form of messages that were streamed into the conversation."""
     conversation = compiled.channel.conversation
-    spots = [find(tx, conversation, at, message.id) for message in there]
-    stored = messages_at(tx, [place(spot.branch, spot.seq) for spot in spots])
-    return [stored[place(spot.branch, spot.seq)] for spot in spots]
+    spots = [find_message(tx, conversation, at, message.id) for message in there]
+    stored = load_messages_at(tx, [make_place(spot.branch, spot.seq) for spot in spots])
+    return [stored[make_place(spot.branch, spot.seq)] for spot in spots]
 
 
-def _check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
+def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
     """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
     was = compiled.sight.at
     if (at.branch, at.revision) == (was.branch, was.revision):
         return
     if _is_redacted(tx, compiled):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
-    for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq):
+    for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
         if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
             return
         if was.seq < first:
             break
-    ends = {branch: last for branch, _, last in stretches(lineage(tx, at.branch), 0, at.seq)}
-    mine = list(stretches(lineage(tx, was.branch), 0, was.seq))
+    ends = {branch: last for branch, _, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)}
+    mine = list(split_by_branch(load_lineage(tx, was.branch), 0, was.seq))
     if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
         return
     raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
@@ -130,32 +142,34 @@ def _check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
 def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
     """Return True if the new rows contain content that has been redacted."""
     wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
-    return any(message.redacted for message in messages_at(tx, wanted).values())
+    return any(message.redacted for message in load_messages_at(tx, wanted).values())
 
 
-def write(
+def write_commit(
     tx: Transaction,
     compiled: Compiled,
-    counter: Counter,
+    counter: TokenCounter,
     *,
     number: int,
     version: int,
     branch: int,
     stored: Sequence[Message],
     usage: Usage | None,
-    session: Session | None,
+    session: ProviderSession | None,
     notes: Sequence[str],
     shortened: bool,
     head_is_stored: bool,
     left: book.OpenAttempt | None,
-) -> Written:
+) -> CommitResult:
     """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
     assembled, record = compiled.assembled, compiled.record
     first = compiled.standing.rows + 1
     last = first + len(assembled.new) - 1
-    fresh = [Sealed(place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
+    fresh = [
+        StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)
+    ]
     if assembled.order is None:
-        sealed, layout = fresh, with_rows(compiled.standing.layout, number, first, last)
+        sealed, layout = fresh, extend_layout(compiled.standing.layout, number, first, last)
     else:
         sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
         layout = _layout(sealed)
@@ -173,42 +187,42 @@ def write(
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
-        input=measured(compiled, usage),
-        overhead=overhead_after(compiled, usage),
+        input=measured_input(compiled, usage),
+        overhead=compute_overhead(compiled, usage),
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
-    if not book.advance(tx, number, version, standing, left=left):
-        raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
+    if not book.update_state(tx, number, version, standing, left=left):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
     book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
     if compiled.replaced:
-        book.keep_replaced(tx, number, record.request, compiled.body)
+        book.save_replaced(tx, number, record.request, compiled.body)
     if not head_is_stored:
-        book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
+        book.save_head(tx, number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
         record,
         rows=last,
         layout=None if record.layout is None else layout,
         time=stored[-1].time if stored else chain.now_ms(),
         usage=usage,
-        partial=bool(usage and usage.input and not measured(compiled, usage)),
+        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
         gave=session.id if session else "",
         remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
-        produced=tuple([place(branch, message.seq) for message in stored]),
+        produced=tuple([make_place(branch, message.seq) for message in stored]),
     )
-    book.keep_manifest(tx, number, record.request, record_to_json(kept))
-    return Written(number, version + 1, standing, sealed)
+    book.save_manifest(tx, number, record.request, record_to_json(kept))
+    return CommitResult(number, version + 1, standing, sealed)
 
 
-def keep_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
+def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
     """Store a request without an answer beside the ledger, for inspection, and return its number.
 
     Returns 0 if it is not stored, because some of its content has been deleted or redacted.
     """
-    found = book.find(tx, compiled.channel)
+    found = book.find_channel(tx, compiled.channel)
     if found is None or compiled.sight.channel not in (0, found.number) or not _is_whole(tx, compiled, found.version):
         return 0
-    last = book.unanswered(tx, found.number)
+    last = book.load_unanswered(tx, found.number)
     before = record_from_json(last[1]) if last is not None else None
     assembled = compiled.assembled
     if before is not None and before.chain == compiled.standing.chain:
@@ -216,25 +230,25 @@ def keep_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
     else:
         first = book.next_unanswered_row(tx, found.number)
         new = [(row.row, row.chunk) for row in assembled.new]
-        fresh = [Sealed(place(found.number, first + index), *row) for index, row in enumerate(new)]
+        fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
         if assembled.order is None:
-            layout = with_rows(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
+            layout = extend_layout(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
         else:
             layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
         book.write_rows(tx, found.number, first, new)
-    number = last[0] + 1 if last is not None else UNANSWERED + 1
+    number = last[0] + 1 if last is not None else FIRST_UNANSWERED + 1
     if compiled.replaced:
-        book.keep_replaced(tx, found.number, number, compiled.body)
-    book.keep_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
+        book.save_replaced(tx, found.number, number, compiled.body)
+    book.save_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
         compiled.record,
         layout=layout,
         fragments=compiled.manifest.fragments,
         time=chain.now_ms(),
         usage=usage,
-        partial=bool(usage and usage.input and not measured(compiled, usage)),
+        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
     )
-    book.keep_manifest(tx, found.number, number, record_to_json(kept))
+    book.save_manifest(tx, found.number, number, record_to_json(kept))
     return number
 
 
@@ -242,13 +256,13 @@ def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
     """Return True if all content of a request is still stored as it was sent."""
     items = [item for row in compiled.assembled.new for item in row.row.items]
     wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
-    messages = messages_at(tx, list(wanted))
+    messages = load_messages_at(tx, list(wanted))
     if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
         return False
     return version == max(1, compiled.sight.version) or not any([item.kind == "summary" for item in items])
 
 
-def measured(compiled: Compiled, usage: Usage | None) -> int:
+def measured_input(compiled: Compiled, usage: Usage | None) -> int:
     """Return the input tokens that the provider counted; 0 if it reported none.
 
     A figure below our estimate also counts as none if the provider may exclude cached tokens.
@@ -258,21 +272,23 @@ def measured(compiled: Compiled, usage: Usage | None) -> int:
     return usage.input
 
 
-def overhead_after(compiled: Compiled, usage: Usage | None) -> int:
+def compute_overhead(compiled: Compiled, usage: Usage | None) -> int:
     """Return the channel's overhead after a request: the tokens that the provider counted beyond what calibration
     explains.
 
     The overhead stays unchanged while calibration explains the difference.
     """
-    before, real, counted = compiled.standing.overhead, measured(compiled, usage), compiled.estimated
+    before, real, counted = compiled.standing.overhead, measured_input(compiled, usage), compiled.estimated
     if not real or compiled.replaced or compiled.provider.runs_tools:  # its figure includes its own prompt
         return before
-    if counted * LOWEST <= real - before <= counted * HIGHEST:
+    if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
         return before
     return max(0, real - round(counted * compiled.draft.factor))
 
 
-def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message], end: Tip) -> Shown:
+def build_cache_entry(
+    compiled: Compiled, written: CommitResult, stored: Sequence[Message], end: Tip
+) -> ChannelCacheEntry:
     """Return the in-memory entry of the channel after the transaction."""
     number, version, standing, sealed = written
     order = compiled.assembled.order
@@ -280,24 +296,24 @@ def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message],
         shown = compiled.sight.shown.next(version, standing, sealed)
     else:
         before = () if order is not None else compiled.sight.shown.sealed
-        shown = Shown.of(number, version, standing, sealed, before)
+        shown = ChannelCacheEntry.of(number, version, standing, sealed, before)
     shown.lead, shown.since = compiled.sight.lead, _since(compiled, stored, end)
     return shown
 
 
-def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> Since | None:
+def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> CommitTail | None:
     """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
     at = compiled.sight.at
     if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
         return None
-    said = tuple([(place(end.branch, message.seq), message) for message in stored])
-    if any([where != place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
+    said = tuple([(make_place(end.branch, message.seq), message) for message in stored])
+    if any([where != make_place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
         return None
-    return Since(end, said, compiled.sight.pins, compiled.draft.summary)
+    return CommitTail(end, said, compiled.sight.pins, compiled.draft.summary)
 
 
 def _produced(
-    compiled: Compiled, counter: Counter, stored: Sequence[Message], branch: int, usage: Usage | None
+    compiled: Compiled, counter: TokenCounter, stored: Sequence[Message], branch: int, usage: Usage | None
 ) -> tuple[Item, ...]:
     """Return the items of the reply, as later requests will send it."""
     provider = compiled.formatter.provider
@@ -305,46 +321,46 @@ def _produced(
     items: list[Item] = []
     for message in stored:
         item = Item(
-            place=place(branch, message.seq),
+            place=make_place(branch, message.seq),
             role=message.role,
-            signed=has_reasoning(message, provider),
+            signed=has_signed_reasoning(message, provider),
             media=has_media(message),
         )
-        item = replaying(item, message, compiled.draft.options.replay)
+        item = apply_reasoning_policy(item, message, compiled.draft.options.replay)
         tokens = 0
         if usage is not None and usage.output and replies == 1 and message.role == "assistant":
             tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
-        items.append(replace(item, tokens=max(tokens, 0) or counter.message(rendered(item, message))))
+        items.append(replace(item, tokens=max(tokens, 0) or counter.message(render_item(item, message))))
     return tuple(items)
 
 
-def done_before(
-    tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]
-) -> tuple[list[Message], Shown, Tip] | None:
+def find_earlier_commit(
+    tx: Transaction, compiled: Compiled, entries: Sequence[chain.PendingMessage]
+) -> tuple[list[Message], ChannelCacheEntry, Tip] | None:
     """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
-    at = find_head(tx, compiled.channel.conversation, True)
-    found = book.find(tx, compiled.channel)
-    standing = book.stood(tx, compiled.channel)
+    at = find_tip(tx, compiled.channel.conversation, True)
+    found = book.find_channel(tx, compiled.channel)
+    standing = book.load_state(tx, compiled.channel)
     if at is None or found is None or standing is None or standing.requests != compiled.record.request:
         return None
     if standing.chain != compiled.standing.chain:
         return None
-    stored = chain.stored_before(tx, entries)
-    shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
+    stored = chain.find_stored(tx, entries)
+    shown = ChannelCacheEntry.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
     return stored, shown, at
 
 
-def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
+def _layout(sealed: Iterable[StoredRow]) -> tuple[RowRange, ...]:
     """Return the rows as ranges. Consecutive places belong to one channel, because no channel has a row 0."""
-    layout: list[Stretch] = []
+    layout: list[RowRange] = []
     start = end = 0
     for each in sealed:
         if each.place != end + 1:
-            layout += [_stretch(start, end)] if start else []
+            layout += [_row_range(start, end)] if start else []
             start = each.place
         end = each.place
-    return (*layout, _stretch(start, end)) if start else ()
+    return (*layout, _row_range(start, end)) if start else ()
 
 
-def _stretch(first: int, last: int) -> Stretch:
-    return Stretch(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)
+def _row_range(first: int, last: int) -> RowRange:
+    return RowRange(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)

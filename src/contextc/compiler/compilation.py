@@ -2,22 +2,22 @@
 
 from msgspec.structs import replace
 
-from contextc.compiler.ask import Ask
-from contextc.compiler.assembly import Assembled, assemble, chained
+from contextc.compiler.ask import CompileInput
+from contextc.compiler.assembly import AssembledRows, assemble_rows, hash_chunks
 from contextc.compiler.compiled import Compiled
-from contextc.compiler.heads import NEW_ENCODER, broken, head_parts
-from contextc.compiler.telling import account_of
+from contextc.compiler.heads import NEW_ENCODER, build_head, find_prefix_change
+from contextc.compiler.telling import build_account
 from contextc.draft import Budget, Draft
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Standing
+from contextc.ledger.standing import ChannelState
 from contextc.passes import PASSES
 from contextc.store.places import SEQ_MASK
 
-FIRST = "first request"
-REPLACED = "the request before it was replaced"
+FIRST_REQUEST = "first request"
+PREVIOUS_REPLACED = "the request before it was replaced"
 
 
-def compiled_from(ask: Ask) -> Compiled:
+def compile_request(ask: CompileInput) -> Compiled:
     """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
     sight = ask.sight
     standing = sight.standing
@@ -26,23 +26,29 @@ def compiled_from(ask: Ask) -> Compiled:
         why = standing.lost
     changed, compacted = -1, _is_newer(ask.summary, standing)
     if standing.requests or standing.layout:
-        breaks = broken(ask, standing.head, resume)
+        breaks = find_prefix_change(ask, standing.head, resume)
         why = (
-            why or sight.why or breaks or (REPLACED if standing.replaced else "") or ("compaction" if compacted else "")
+            why
+            or sight.why
+            or breaks
+            or (PREVIOUS_REPLACED if standing.replaced else "")
+            or ("compaction" if compacted else "")
         )
-        changed = 0 if why == REPLACED or breaks in ("system prompt changed", "tools changed", NEW_ENCODER) else -1
+        changed = (
+            0 if why == PREVIOUS_REPLACED or breaks in ("system prompt changed", "tools changed", NEW_ENCODER) else -1
+        )
     else:
-        why = why or FIRST
+        why = why or FIRST_REQUEST
     resume = resume and not why
     draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
-    passed = _passed(draft)
+    passed = _run_passes(draft)
     if resume and passed.epoch:  # a pass began an epoch, so the whole context is sent into a new session
         why, resume, revert = passed.epoch, False, None
-        passed = _passed(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
+        passed = _run_passes(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
     return _compiled(ask, passed, revert if resume else None)
 
 
-def _session(ask: Ask) -> tuple[str, bool, str | None]:
+def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
     """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
     first.
     """
@@ -52,7 +58,7 @@ def _session(ask: Ask) -> tuple[str, bool, str | None]:
     session = sight.standing.session
     if session is None:
         shown = sight.standing.requests or sight.standing.layout
-        why = REPLACED if sight.standing.replaced else sight.standing.lost or "no session"
+        why = PREVIOUS_REPLACED if sight.standing.replaced else sight.standing.lost or "no session"
         return (why if shown else ""), False, None
     if sight.attempt is None:
         return "", True, None
@@ -61,11 +67,11 @@ def _session(ask: Ask) -> tuple[str, bool, str | None]:
     return "an earlier prompt may be in the session", False, None
 
 
-def _is_newer(summary: Summary | None, standing: Standing) -> bool:
+def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
     return summary is not None and summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
 
 
-def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
+def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
     sight, terms = ask.sight, ask.terms
     standing, kept = sight.standing, sight.kept
     if why:
@@ -108,19 +114,19 @@ def _epochs_budget(budget: Budget, shrunk: int) -> Budget:
     return replace(budget, reserve=min(budget.reserve, shrunk)) if shrunk else budget
 
 
-def _passed(draft: Draft) -> Draft:
+def _run_passes(draft: Draft) -> Draft:
     for each in PASSES:
         draft = each(draft)
     return draft
 
 
-def _compiled(ask: Ask, draft: Draft, revert: str | None) -> Compiled:
+def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     sight, resume = ask.sight, draft.resume
     session = sight.standing.session
     session_id = session.id if resume and session is not None else None
-    head = head_parts(ask, draft.budget, resume=resume, marked="head" in draft.marks)
-    assembled = assemble(draft, ask.terms.formatter, sight.shown.used, head.settings, ask.fetch)
-    standing = _standing(ask, draft, assembled)
+    head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
+    assembled = assemble_rows(draft, ask.terms.formatter, sight.shown.used, head.settings, ask.fetch)
+    standing = _next_state(ask, draft, assembled)
     is_new = bool(draft.new) or ask.again or sight.standing.again or _is_unanswered(draft)
     if resume and not any(row.chunk for row in assembled.new):
         is_new = False  # an empty delta is never sent
@@ -133,8 +139,8 @@ def _compiled(ask: Ask, draft: Draft, revert: str | None) -> Compiled:
         standing=standing,
         assembled=assembled,
         head=head,
-        account=lambda: account_of(ask, draft, standing, assembled, head, session_id or ""),
-        opening=lambda: head_parts(ask, draft.budget, resume=False, marked=False) if resume else head,
+        account=lambda: build_account(ask, draft, standing, assembled, head, session_id or ""),
+        opening=lambda: build_head(ask, draft.budget, resume=False, marked=False) if resume else head,
         session_id=session_id,
         revert=revert,
         dry_run=ask.dry_run,
@@ -150,7 +156,7 @@ def _is_unanswered(draft: Draft) -> bool:
     return last is not None and last.role != "assistant"
 
 
-def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
+def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> ChannelState:
     """Return the state of the channel after this request is committed."""
     standing, sight = draft.standing, ask.sight
     epoch = standing.epoch
@@ -158,13 +164,13 @@ def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
         epoch += 1
     if assembled.order is None:
         chunks = [row.chunk for row in assembled.new]
-        chain, size = chained(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
+        chain, size = hash_chunks(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
         tokens = standing.tokens + sum([row.row.tokens for row in assembled.new])
     else:
         rows = [
             assembled.new[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
         ]
-        chain = chained("", [chunk for _, chunk in rows])
+        chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
     return replace(
         standing,
@@ -177,13 +183,13 @@ def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
         tokens=tokens,
         seen=sight.at.seq,
         runs=ask.runs,
-        summary=_summed_up(ask, draft, standing),
-        reserve=_shrunk(ask, draft, standing),
+        summary=_summary_place(ask, draft, standing),
+        reserve=_shrunk_reserve(ask, draft, standing),
         input=0,
     )
 
 
-def _summed_up(ask: Ask, draft: Draft, standing: Standing) -> int:
+def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
     """Return the place up to which a summary was used, or was considered and rejected."""
     if draft.kept is None:
         return standing.summary
@@ -192,7 +198,7 @@ def _summed_up(ask: Ask, draft: Draft, standing: Standing) -> int:
     return max((item.place for item in draft.kept if item.kind == "summary"), default=0)
 
 
-def _shrunk(ask: Ask, draft: Draft, standing: Standing) -> int:
+def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
     """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it."""
     if draft.kept is None:
         return standing.reserve

@@ -12,21 +12,21 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc._json import JSONObject, encode
-from contextc.compiler.assembly import Assembled, NewRow
-from contextc.draft import Budget, Draft, Mark
+from contextc.compiler.assembly import AssembledRows, NewRow
+from contextc.draft import Budget, CacheMark, Draft
 from contextc.formats.base import Formatter
-from contextc.ledger.look import Sight
-from contextc.ledger.standing import Channel, Standing
-from contextc.ledger.warm import joined, listed
-from contextc.manifest import Manifest, Record
+from contextc.ledger.look import ChannelSnapshot
+from contextc.ledger.standing import Channel, ChannelState
+from contextc.ledger.warm import join_messages, split_chunk
+from contextc.manifest import Manifest, RequestRecord
 from contextc.providers import Provider
 from contextc.tools import NativeTool, Tool
 
-Mode: TypeAlias = Literal["full", "resume"]
-HERE: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
-SESSION = "<the session>"  # placeholder for the session id
-MARKED_KEPT = 8
-_HERE, _SESSION = encode(HERE), encode(SESSION)
+RequestMode: TypeAlias = Literal["full", "resume"]
+MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
+SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
+MAX_CACHED_CHUNKS = 8
+_MESSAGES_BYTES, _SESSION_BYTES = encode(MESSAGES_PLACEHOLDER), encode(SESSION_PLACEHOLDER)
 
 
 class HeadParts(NamedTuple):
@@ -42,19 +42,23 @@ class HeadParts(NamedTuple):
     @classmethod
     def of(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
         written = encode(body)
-        before, _, after = written.partition(_HERE)
+        before, _, after = written.partition(_MESSAGES_BYTES)
         return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
 
     def params(self, messages: list[JSONObject], session: str | None) -> JSONObject:
         around: list[JSONObject] = self.body[self.key]
         body = {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
-        return {name: session if value == SESSION else value for name, value in body.items()} if session else body
+        return (
+            {name: session if value == SESSION_PLACEHOLDER else value for name, value in body.items()}
+            if session
+            else body
+        )
 
     def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
         """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
         before, after = self.before, self.after
-        if session and _SESSION in before + after:
-            before, after = (each.replace(_SESSION, encode(session)) for each in (before, after))
+        if session and _SESSION_BYTES in before + after:
+            before, after = (each.replace(_SESSION_BYTES, encode(session)) for each in (before, after))
         chunks = [chunk for chunk in chunks if chunk]
         if not chunks:  # the system prompt is the only message
             return before.removesuffix(b",") + after
@@ -72,10 +76,10 @@ class Cost(NamedTuple):
     dollars: float | None
 
 
-class Account(NamedTuple):
+class RequestAccount(NamedTuple):
     """The record, the manifest and the cost of a compiled request."""
 
-    record: Record
+    record: RequestRecord
     manifest: Manifest
     cost: Cost
 
@@ -90,11 +94,11 @@ class Compiled:
         provider: Provider,
         formatter: Formatter,
         draft: Draft,
-        sight: Sight,
-        standing: Standing,
-        assembled: Assembled,
+        sight: ChannelSnapshot,
+        standing: ChannelState,
+        assembled: AssembledRows,
         head: HeadParts,
-        account: Callable[[], Account],
+        account: Callable[[], RequestAccount],
         opening: Callable[[], HeadParts],
         session_id: str | None,
         revert: str | None,
@@ -103,7 +107,7 @@ class Compiled:
         tools: tuple[Tool | NativeTool, ...],
     ) -> None:
         self.channel, self.provider, self.formatter = channel, provider, formatter
-        self.mode: Mode = "resume" if draft.resume else "full"
+        self.mode: RequestMode = "resume" if draft.resume else "full"
         self.session_id, self.revert = session_id, revert
         self.is_new, self.dry_run = is_new, dry_run
         self.draft, self.sight, self.standing, self.assembled, self.head = draft, sight, standing, assembled, head
@@ -112,7 +116,7 @@ class Compiled:
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
         self._tell, self._opening = account, opening
-        self._account: Account | None = None
+        self._account: RequestAccount | None = None
         self.replaced = False
         self._body: bytes | None = None
         self._params: JSONObject | None = None
@@ -128,14 +132,14 @@ class Compiled:
         return self.draft.budget
 
     @property
-    def account(self) -> Account:
+    def account(self) -> RequestAccount:
         """The record, the manifest and the cost, built on first use."""
         if self._account is None:
             self._account = self._tell()
         return self._account
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RequestRecord:
         return self.account.record
 
     @property
@@ -200,8 +204,8 @@ class Compiled:
                 row = new[each] if isinstance(each, int) else each
                 if row.row.drop:
                     del whole[-row.row.drop :]
-                whole += row.messages if isinstance(row, NewRow) else listed(row.chunk)
-            return with_marks(self.formatter, self.draft.marks, whole, 0)
+                whole += row.messages if isinstance(row, NewRow) else split_chunk(row.chunk)
+            return with_breakpoints(self.formatter, self.draft.marks, whole, 0)
         before = [] if self.draft.resume else self.sight.shown.messages()
         drop = 0
         added: list[JSONObject] = []
@@ -214,12 +218,12 @@ class Compiled:
             added += row.messages
         if drop:
             before = before[:-drop]
-        return with_marks(self.formatter, self.draft.marks, before + added, len(before))
+        return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before))
 
     def _chunks(self) -> list[bytes]:
         new, order, marks = self.assembled.new, self.assembled.order, self.draft.marks
         if any(row.row.drop for row in new):  # rows that replace preceding wire messages
-            return [joined(self._messages())]
+            return [join_messages(self._messages())]
         if order is not None:
             chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
         else:
@@ -234,18 +238,18 @@ class Compiled:
     def _mark_last(self, chunks: list[bytes]) -> None:
         index = next((index for index in range(len(chunks) - 1, -1, -1) if chunks[index]), None)
         if index is not None:
-            chunks[index] = marked_chunk(self.formatter, chunks[index])
+            chunks[index] = mark_chunk(self.formatter, chunks[index])
 
 
-@lru_cache(MARKED_KEPT)  # the last chunk of a request is marked in the next one too
-def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:
-    messages = listed(chunk)
+@lru_cache(MAX_CACHED_CHUNKS)  # the last chunk of a request is marked in the next one too
+def mark_chunk(formatter: Formatter, chunk: bytes) -> bytes:
+    messages = split_chunk(chunk)
     last = formatter.marked(messages[-1])
-    return chunk if last is None else joined([*messages[:-1], last])
+    return chunk if last is None else join_messages([*messages[:-1], last])
 
 
-def with_marks(
-    formatter: Formatter, marks: tuple[Mark, ...], messages: list[JSONObject], before: int
+def with_breakpoints(
+    formatter: Formatter, marks: tuple[CacheMark, ...], messages: list[JSONObject], before: int
 ) -> list[JSONObject]:
     """Return the messages with cache breakpoints. The first `before` of them were in the previous request."""
     at = ([before - 1] if "previous" in marks and before else []) + (

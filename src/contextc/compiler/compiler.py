@@ -15,35 +15,42 @@ from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
 from contextc.compiler import account, committing, door
-from contextc.compiler.ask import AnyTool, Ask
-from contextc.compiler.compaction import Compaction, Steps, Summarizer, compact, completed, endless
-from contextc.compiler.compilation import compiled_from
+from contextc.compiler.ask import AnyTool, CompileInput
+from contextc.compiler.compaction import (
+    CompactionResult,
+    CompactionSteps,
+    Summarizer,
+    complete_compaction,
+    run_compaction_steps,
+    with_unlimited_window,
+)
+from contextc.compiler.compilation import compile_request
 from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.fetching import LONGEST, fetch_result
-from contextc.compiler.looking import Reader
-from contextc.compiler.prepared import Fragments, Prepared
+from contextc.compiler.fetching import MAX_LENGTH, fetch_result
+from contextc.compiler.looking import ContextLoader
+from contextc.compiler.prepared import ArgumentCache, PromptSource
 from contextc.errors import ContextcError, InvalidInput, NothingNew
 from contextc.formats.base import as_json
 from contextc.ledger import book
-from contextc.ledger.standing import Channel, Session
-from contextc.ledger.warm import Shown, warm
+from contextc.ledger.standing import Channel, ProviderSession
+from contextc.ledger.warm import ChannelCacheEntry, get_channel_cache
 from contextc.manifest import Manifest
-from contextc.messages import Message, ToolCall, Usage, admit
-from contextc.prompts import Surroundings
+from contextc.messages import Message, ToolCall, Usage, validate_message
+from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, chain
 from contextc.store.base import DEFAULT_AGENT, Transaction
-from contextc.store.leases import check as check_lease
-from contextc.store.places import Head as Tip
-from contextc.tokens import Calibration, Counter, counter, keep, save_calibration
+from contextc.store.leases import check_lease as check_lease
+from contextc.store.places import BranchTip as Tip
+from contextc.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
 
 if TYPE_CHECKING:  # importing it loads asyncio
-    from contextc.toolbox import Toolable
+    from contextc.toolbox import ToolLike
 
 log = logging.getLogger("contextc.compiler")
 SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # error texts may quote keys
-EVERY_SAMPLE = 20  # after this many samples, a calibration is stored only if it changed
-HEADS_KEPT = 1_000
+ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
+MAX_KNOWN_HEADS = 1_000
 
 
 class MessageCompiler:
@@ -57,12 +64,14 @@ class MessageCompiler:
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
         model = self.provider.model
-        self.counter: Counter = counter(model.tokenizer, provider=self.provider.formatter.provider, model=model.name)
+        self.counter: TokenCounter = get_counter(
+            model.tokenizer, provider=self.provider.formatter.provider, model=model.name
+        )
         self._heads: dict[object, HeadParts] = {}
         self._heads_stored: set[tuple[int, bytes]] = set()
-        self._prepared = Prepared(store, self.provider, self.counter, self.options)
-        self._warm = warm(store)
-        self._reader = Reader(store, self.provider, self.counter, self._warm)
+        self._prepared = ArgumentCache(store, self.provider, self.counter, self.options)
+        self._warm = get_channel_cache(store)
+        self._reader = ContextLoader(store, self.provider, self.counter, self._warm)
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,16 +80,16 @@ class MessageCompiler:
         conversation: str,
         *,
         agent: str = DEFAULT_AGENT,
-        fragments: Fragments = (),
+        fragments: PromptSource = (),
         system_prompt: str | None = None,
-        tools: "Iterable[AnyTool | Toolable | JSONObject]" = (),
+        tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
         settings: JSONObject | None = None,
         budget: int | None = None,
         output: int | None = None,
         run: str | None = None,
         running: Iterable[str] | None = None,
         directory: str | None = None,
-        surroundings: Surroundings | None = None,
+        surroundings: PromptContext | None = None,
         again: bool = False,
         dry_run: bool = False,
         edit: tuple[Reference, Message] | None = None,
@@ -93,7 +102,7 @@ class MessageCompiler:
         compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
         `upcoming` messages.
         """
-        door.check_ask(
+        door.check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
@@ -119,7 +128,7 @@ class MessageCompiler:
         if stand_in is not None and (tools or not seen.sight.has_calls):
             stand_in = None
         shown = self._prepared.tools(tools, seen.sight.standing.tools, stand_in)
-        ask = Ask(
+        ask = CompileInput(
             provider=provider,
             counter=self.counter,
             options=self.options,
@@ -136,12 +145,12 @@ class MessageCompiler:
             heads=self._heads,
             again=again,
             dry_run=dry_run,
-            left_out=lambda sight, items: account.left_out(
+            left_out=lambda sight, items: account.load_left_out_reasons(
                 self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1, items
             ),
             elsewhere=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
         )
-        compiled = compiled_from(ask)
+        compiled = compile_request(ask)
         compiled.fresh_counts = seen.fresh
         return compiled
 
@@ -165,18 +174,18 @@ class MessageCompiler:
         def work(tx: Transaction) -> None:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
-            number, _, other = committing.row_of(tx, compiled)
+            number, _, other = committing.lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
-            book.begin(tx, number, replace(attempt, doubtful=True) if beside else attempt)
+            book.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
             if also is not None:
                 also(tx)
 
         sight = compiled.sight
         seen = sight.attempt
         in_company = lease is not None or also is not None
-        if in_company or not book.begin_alone(self.store, sight.channel, sight.version, attempt, seen):
+        if in_company or not book.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
-        log.info("%s: began request %d for %s", *_named(compiled))
+        log.info("%s: began request %d for %s", *_log_fields(compiled))
 
     def commit(
         self,
@@ -200,7 +209,7 @@ class MessageCompiler:
         history. `notes` appear in the manifest. `also` receives the stored messages and runs in the same transaction.
         """
         self._check(compiled)
-        door.check_reply(reply, produced, usage, session_id)
+        door.check_commit_arguments(reply, produced, usage, session_id)
         messages = [*(produced or ()), *([] if reply is None else [self._decoded(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
@@ -212,23 +221,23 @@ class MessageCompiler:
             if not message.id
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
-        entries = [chain.entry(admit(message)) for message in messages]
+        entries = [chain.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or self._session_of(reply)
         calibration, sight = self._learned(compiled, usage), compiled.sight
 
-        def work(tx: Transaction) -> tuple[list[Message], Shown | committing.Written, Tip]:
+        def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
-            if tx.again and (done := committing.done_before(tx, compiled, entries)) is not None:
+            if tx.again and (done := committing.find_earlier_commit(tx, compiled, entries)) is not None:
                 return done
-            if not there and (said := committing.at_tip(tx, compiled, entries)) is not None:
+            if not there and (said := committing.append_at_tip(tx, compiled, entries)) is not None:
                 at, number, version, attempt = sight.at, sight.channel, sight.version, None
                 stored = [said]
             else:
-                at, number, version, attempt = committing.spot(tx, compiled)
-                found = committing.found(tx, compiled, at, there) if there else []
-                stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
-            written = committing.write(
+                at, number, version, attempt = committing.locate_reply(tx, compiled)
+                found = committing.load_streamed(tx, compiled, at, there) if there else []
+                stored = [*found, *chain.insert_messages(tx, compiled.channel.conversation, at, entries)]
+            written = committing.write_commit(
                 tx,
                 compiled,
                 self.counter,
@@ -237,13 +246,13 @@ class MessageCompiler:
                 branch=at.branch,
                 stored=stored,
                 usage=usage,
-                session=Session(session_id, cursor) if session_id else None,
+                session=ProviderSession(session_id, cursor) if session_id else None,
                 notes=notes,
                 shortened=shortened,
                 head_is_stored=(number, compiled.head.hash) in self._heads_stored,
-                left=committing.still_open(compiled, attempt),
+                left=committing.find_remaining_attempt(compiled, attempt),
             )
-            keep(tx, self.counter.tokenizer, compiled.fresh_counts)
+            save_counts(tx, self.counter.tokenizer, compiled.fresh_counts)
             if calibration is not None:
                 save_calibration(tx, self.provider.asks_for, calibration)
             if also is not None:
@@ -264,16 +273,23 @@ class MessageCompiler:
             return stored, written, end
 
         stored, written, end = self.store.write(work, repeatable=True)
-        shown = written if isinstance(written, Shown) else committing.shown_after(compiled, written, stored, end)
+        shown = (
+            written
+            if isinstance(written, ChannelCacheEntry)
+            else committing.build_cache_entry(compiled, written, stored, end)
+        )
         if calibration is not None:
             self._reader.calibration = calibration
-        if len(self._heads_stored) >= HEADS_KEPT:
+        if len(self._heads_stored) >= MAX_KNOWN_HEADS:
             self._heads_stored.clear()
         self._heads_stored.add((shown.number, compiled.head.hash))
         self._warm.put(compiled.channel, shown)
         self.store.ends_at(compiled.channel.conversation, end)
         log.info(
-            "%s: stored request %d for %s (%s, epoch %d)", *_named(compiled), compiled.mode, compiled.standing.epoch
+            "%s: stored request %d for %s (%s, epoch %d)",
+            *_log_fields(compiled),
+            compiled.mode,
+            compiled.standing.epoch,
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
             log.debug("%s: text of message %d: %s", compiled.channel.conversation, message.seq, message.text)
@@ -290,18 +306,18 @@ class MessageCompiler:
         said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
         def work(tx: Transaction) -> int:
-            found = book.find(tx, compiled.channel)
+            found = book.find_channel(tx, compiled.channel)
             if found is None:
                 return 0
-            attempt = book.attempt_of(found.attempt)
+            attempt = book.decode_attempt(found.attempt)
             if tx.again and attempt is not None and attempt.token == compiled.token and attempt.kept:
                 return attempt.kept  # the previous try was committed, and only its confirmation was lost
-            kept = committing.keep_unanswered(tx, compiled, usage)
-            book.fail(tx, found.number, compiled.token, said[:2000], kept)
+            kept = committing.save_unanswered(tx, compiled, usage)
+            book.save_failure(tx, found.number, compiled.token, said[:2000], kept)
             return kept
 
         kept = self.store.write(work, repeatable=True)
-        log.info("%s: aborted request %d for %s", *_named(compiled))
+        log.info("%s: aborted request %d for %s", *_log_fields(compiled))
         return kept
 
     @contextmanager
@@ -319,7 +335,7 @@ class MessageCompiler:
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
-    def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> Compaction | None:
+    def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> CompactionResult | None:
         """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
         `summarize` receives the messages and the previous summary, and returns a text; it may call a model. `asked` are
@@ -330,16 +346,20 @@ class MessageCompiler:
                 f"summarize must be callable, got {type(summarize).__name__}",
                 fix="Pass a function of the messages and the previous summary.",
             )
-        return completed(self.compaction(conversation, **asked), summarize)
+        return complete_compaction(self.compaction(conversation, **asked), summarize)
 
-    def compaction(self, conversation: str, **asked: Any) -> Steps:
+    def compaction(self, conversation: str, **asked: Any) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
         now = self.compile(conversation, dry_run=True, **asked)
-        reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
+        reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
         reader._reader.since_summary = True
         rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
-        return (yield from compact(self.store, now, whole, lambda places: self._reader.fetch(places, ()).messages))
+        return (
+            yield from run_compaction_steps(
+                self.store, now, whole, lambda places: self._reader.fetch(places, ()).messages
+            )
+        )
 
     @property
     def factor(self) -> float:
@@ -382,7 +402,7 @@ class MessageCompiler:
         """Return the result of the model's `fetch_result` call. Only results of the agent's own tools are available."""
         given = call.arguments
         return fetch_result(
-            self.store, conversation, agent, given.get("id"), given.get("offset", 0), given.get("length", LONGEST)
+            self.store, conversation, agent, given.get("id"), given.get("offset", 0), given.get("length", MAX_LENGTH)
         )
 
     # ── what commit is made of ────────────────────────────────────────────────────────────────────────────────────────
@@ -418,12 +438,12 @@ class MessageCompiler:
         """Return the calibration after this request; None if it has not changed enough to be stored."""
         if self.provider.runs_tools:  # its figure includes its own prompt
             return None
-        counted = committing.measured(compiled, usage)
+        counted = committing.measured_input(compiled, usage)
         if not counted or self._reader.calibration is None or compiled.replaced:
             return None
-        counted -= committing.overhead_after(compiled, usage)
+        counted -= committing.compute_overhead(compiled, usage)
         learned = self._reader.calibration.learned(compiled.estimated, counted)
-        if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._reader.calibration.factor) < 0.005:
+        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._reader.calibration.factor) < 0.005:
             return None
         return learned
 
@@ -461,5 +481,5 @@ class Attempt:
         return stored
 
 
-def _named(compiled: Compiled) -> tuple[str, int, Channel]:
+def _log_fields(compiled: Compiled) -> tuple[str, int, Channel]:
     return compiled.channel.conversation, compiled.request, compiled.channel

@@ -15,11 +15,11 @@ from msgspec import Raw, Struct
 
 from contextc.errors import InvalidRequest
 
-Kind: TypeAlias = Literal["same", "added", "removed"]
-MOST_LINES = 4_000  # lines of all hunks
-MOST_COMPARED = 2_000  # lines of one message; longer ones are not compared line by line
-WIDEST = 4_000  # characters per line
-CONTEXT = 3
+HunkKind: TypeAlias = Literal["same", "added", "removed"]
+MAX_LINES = 4_000  # lines of all hunks
+MAX_COMPARED_LINES = 2_000  # lines of one message; longer ones are not compared line by line
+MAX_LINE_LENGTH = 4_000  # characters per line
+CONTEXT_LINES = 3
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _elements = msgspec.json.Decoder(list[Raw]).decode
 
@@ -29,13 +29,13 @@ class Hunk(Struct, frozen=True, kw_only=True):
     are omitted except for some context around a change.
     """
 
-    kind: Kind
+    kind: HunkKind
     path: str
     lines: list[str]
     count: int
 
 
-class Difference(NamedTuple):
+class RequestDiff(NamedTuple):
     """`unchanged` is the number of bytes that both requests have. `cut` is True if the output was truncated."""
 
     hunks: list[Hunk]
@@ -43,19 +43,19 @@ class Difference(NamedTuple):
     cut: bool
 
 
-def difference(before: bytes, after: bytes) -> Difference:
+def diff_requests(before: bytes, after: bytes) -> RequestDiff:
     """Return the differences between two requests. Raises `InvalidRequest` if one of them is not a JSON object."""
     try:
         old, new = _fields(before), _fields(after)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"request must be a JSON object: {error}", fix="Pass a whole request.") from None
-    telling = _Telling()
+    telling = _HunkCollector()
     for name in dict.fromkeys([*new, *old]):
         telling.field(name, old.get(name), new.get(name))
-    return Difference(telling.hunks, telling.unchanged, telling.cut)
+    return RequestDiff(telling.hunks, telling.unchanged, telling.cut)
 
 
-class _Telling:
+class _HunkCollector:
     """Collects hunks in order, up to a maximum number of lines."""
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class _Telling:
         self.hunks.append(Hunk(kind="same", path=path, lines=[], count=len(values)))
 
     def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        if self.told >= MOST_LINES:
+        if self.told >= MAX_LINES:
             self.cut = True
             return
         old, new = (None if each is None else _printed(each) for each in (before, after))
-        if old is None or new is None or max(len(old), len(new)) > MOST_COMPARED:
+        if old is None or new is None or max(len(old), len(new)) > MAX_COMPARED_LINES:
             self._tell("removed", path, old or [])
             self._tell("added", path, new or [])
             return
@@ -112,16 +112,16 @@ class _Telling:
 
     def _around(self, path: str, lines: list[str]) -> None:
         """Add unchanged lines: those next to a change, and a fold between them."""
-        shown = lines if len(lines) <= 2 * CONTEXT + 1 else [*lines[:CONTEXT], "…", *lines[-CONTEXT:]]
+        shown = lines if len(lines) <= 2 * CONTEXT_LINES + 1 else [*lines[:CONTEXT_LINES], "…", *lines[-CONTEXT_LINES:]]
         self.told += len(shown)
         self.hunks.append(Hunk(kind="same", path=path, lines=shown, count=len(lines)))
 
-    def _tell(self, kind: Kind, path: str, lines: list[str]) -> None:
+    def _tell(self, kind: HunkKind, path: str, lines: list[str]) -> None:
         if not lines:
             return
-        room = max(0, MOST_LINES - self.told)
-        shown = [line if len(line) <= WIDEST else line[:WIDEST] + "…" for line in lines[:room]]
-        self.cut = self.cut or len(shown) < len(lines) or any(len(line) > WIDEST for line in lines[:room])
+        room = max(0, MAX_LINES - self.told)
+        shown = [line if len(line) <= MAX_LINE_LENGTH else line[:MAX_LINE_LENGTH] + "…" for line in lines[:room]]
+        self.cut = self.cut or len(shown) < len(lines) or any(len(line) > MAX_LINE_LENGTH for line in lines[:room])
         self.told += len(shown)
         if shown:
             self.hunks.append(Hunk(kind=kind, path=path, lines=shown, count=len(lines)))

@@ -6,11 +6,11 @@ from typing import Any, cast
 import msgspec
 
 from contextc._json import JSONObject
-from contextc.compiler.ask import AnyTool, tool_name
-from contextc.draft import Options
+from contextc.compiler.ask import AnyTool, get_tool_name
+from contextc.draft import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
-from contextc.formats.named import tool_formatter
+from contextc.formats.named import detect_tool_format
 from contextc.messages import Message, Usage
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
@@ -18,15 +18,15 @@ from contextc.store.places import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools import NativeTool, Tool
 
-TRANSPORT = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
-OURS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
+TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
+COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
 
 
 def check_store(store: object) -> None:
     if not isinstance(store, AnyStore):
         raise InvalidInput(
-            f"store must be a Store, got {_kind(store)}", fix='Open one: cc.open_store("sqlite:///chat.db").'
+            f"store must be a Store, got {_type_name(store)}", fix='Open one: cc.open_store("sqlite:///chat.db").'
         )
 
 
@@ -36,15 +36,15 @@ def as_provider(given: object) -> Provider:
     if isinstance(given, Provider):
         return given
     raise InvalidInput(
-        f"provider must be a Provider or a string, got {_kind(given)}",
+        f"provider must be a Provider or a string, got {_type_name(given)}",
         fix='Pass "anthropic:claude-opus-5-5", or cc.provider(…).',
     )
 
 
-def as_options(given: Mapping[str, object]) -> Options:
-    names = ", ".join(Options.__struct_fields__)
+def as_options(given: Mapping[str, object]) -> CompilerOptions:
+    names = ", ".join(CompilerOptions.__struct_fields__)
     try:
-        options = msgspec.convert(dict(given), Options)
+        options = msgspec.convert(dict(given), CompilerOptions)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"MessageCompiler: {error}", fix=f"Valid options are {names}.") from None
     if not 0 < options.low < options.high <= 1:
@@ -61,7 +61,7 @@ def as_options(given: Mapping[str, object]) -> Options:
     return options
 
 
-def check_ask(
+def check_compile_arguments(
     *,
     agent: object,
     system_prompt: object,
@@ -76,7 +76,7 @@ def check_ask(
     check_name(agent, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
         raise InvalidInput(
-            f"system_prompt must be a string, got {_kind(system_prompt)}",
+            f"system_prompt must be a string, got {_type_name(system_prompt)}",
             fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
         )
     for name, value in (("budget", budget), ("output", output)):
@@ -84,15 +84,15 @@ def check_ask(
             raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
     if settings is not None and not isinstance(settings, dict):
         raise InvalidInput(
-            f"settings must be a dict, got {_kind(settings)}", fix="Use the field names of the provider's API."
+            f"settings must be a dict, got {_type_name(settings)}", fix="Use the field names of the provider's API."
         )
     for name in cast(JSONObject, settings or {}):
-        if name in TRANSPORT:
+        if name in TRANSPORT_FIELDS:
             raise InvalidInput(
                 f"settings: {name} belongs to the call, not to the request, which is stored",
                 fix="Pass it to the vendor's SDK.",
             )
-        if name in OURS:
+        if name in COMPILER_FIELDS:
             raise InvalidInput(f"settings: {name} is written by the compiler and cannot be set", fix="Remove it.")
     if (edit is not None or rewind is not None) and not dry_run:
         raise InvalidInput(
@@ -117,7 +117,7 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
 
     A function that is a tool is replaced by its definition.
     """
-    if type(tools) in (list, tuple) and all([_is_sound(tool) for tool in cast(list[object], tools)]):
+    if type(tools) in (list, tuple) and all([_is_valid_tool(tool) for tool in cast(list[object], tools)]):
         read = cast(Sequence[AnyTool], tools)
     elif tools is None:
         return ()
@@ -129,7 +129,7 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
         )
     else:
         read = [as_tool(tool, formatter) for tool in cast(Iterable[object], tools)]
-    names = [tool_name(tool) for tool in read]
+    names = [get_tool_name(tool) for tool in read]
     if len({*names}) < len(names):
         twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
         if twice is not None:
@@ -137,7 +137,7 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
     return read
 
 
-def _is_sound(tool: object) -> bool:
+def _is_valid_tool(tool: object) -> bool:
     return type(tool) is Tool and type(tool.parameters) is dict and type(tool.name) is str and bool(tool.name.strip())
 
 
@@ -145,7 +145,7 @@ def as_tool(tool: object, formatter: Formatter) -> AnyTool:
     if isinstance(tool, Mapping):
         plain = dict(cast(Mapping[str, Any], tool))
         try:
-            (tool,) = tool_formatter(plain, formatter).decode_tools([plain])
+            (tool,) = detect_tool_format(plain, formatter).decode_tools([plain])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput(
                 f"tools: expected a tool definition of {formatter.name} or OpenAI's chat",
@@ -155,38 +155,39 @@ def as_tool(tool: object, formatter: Formatter) -> AnyTool:
     if isinstance(tool, NativeTool):
         return tool
     if not isinstance(tool, Tool):
-        tool = _told_of(tool)
+        tool = _tool_definition(tool)
     if not isinstance(tool.name, str) or not tool.name.strip():
         raise InvalidInput("Tool: name must be a non-empty string", got=tool.name, fix="Name the tool.")
     if not isinstance(tool.parameters, dict):
         raise InvalidInput(
-            f"Tool {tool.name!r}: parameters must be a JSON schema, got {_kind(tool.parameters)}", fix="Pass a dict."
+            f"Tool {tool.name!r}: parameters must be a JSON schema, got {_type_name(tool.parameters)}",
+            fix="Pass a dict.",
         )
     return tool
 
 
-def _told_of(tool: object) -> Tool:
+def _tool_definition(tool: object) -> Tool:
     """Return the definition of a function, of a FunctionTool, or of a Tool with its function."""
     if not callable(tool) and not isinstance(tool, tuple):
         raise InvalidInput(
-            f"tools: expected a tool or a function, got {_kind(tool)}",
+            f"tools: expected a tool or a function, got {_type_name(tool)}",
             fix="Pass a function, or cc.Tool(name=…, description=…, parameters=…).",
         )
-    from contextc.toolbox import as_tools as functions  # importing it loads asyncio
+    from contextc.toolbox import tools_by_name as functions  # importing it loads asyncio
 
     (made,) = functions(cast(Any, [tool])).values()  # raises InvalidInput if it is not a tool
     return made.tool
 
 
-def check_reply(reply: object, produced: object, usage: object, session_id: object) -> None:
+def check_commit_arguments(reply: object, produced: object, usage: object, session_id: object) -> None:
     if usage is not None and not isinstance(usage, Usage):
         raise InvalidInput(
-            f"usage must be a Usage, got {_kind(usage)}",
+            f"usage must be a Usage, got {_type_name(usage)}",
             fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
         )
     if session_id is not None and not isinstance(session_id, str):
         raise InvalidInput(
-            f"session_id must be a string, got {_kind(session_id)}", fix="Pass the provider's own session id."
+            f"session_id must be a string, got {_type_name(session_id)}", fix="Pass the provider's own session id."
         )
     if produced is not None and (
         not isinstance(produced, list | tuple)
@@ -203,5 +204,5 @@ def check_reply(reply: object, produced: object, usage: object, session_id: obje
         )
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return type(value).__name__

@@ -5,20 +5,20 @@ import re
 from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
 from contextc.store import Store
 
-NAME = re.compile(r"r(\d{1,9})(?:\.(\d{1,4}))?")
-LONGEST = 20_000
+RESULT_ID = re.compile(r"r(\d{1,9})(?:\.(\d{1,4}))?")
+MAX_LENGTH = 20_000
 
 
 def fetch_result(
-    store: Store, conversation: str, agent: str, name: object, offset: object = 0, length: object = LONGEST
+    store: Store, conversation: str, agent: str, name: object, offset: object = 0, length: object = MAX_LENGTH
 ) -> str:
     """Return a section of a tool result as text for the model. Invalid arguments produce a text that explains the
     error.
     """
-    match = NAME.fullmatch(name.strip()) if isinstance(name, str) else None
+    match = RESULT_ID.fullmatch(name.strip()) if isinstance(name, str) else None
     if match is None:
         return f"{name!r} is no id of a result. Ids look like r57, and stand in the line that says what was left out."
-    start, count = _whole(offset, 0), min(_whole(length, LONGEST) or LONGEST, LONGEST)
+    start, count = _as_count(offset, 0), min(_as_count(length, MAX_LENGTH) or MAX_LENGTH, MAX_LENGTH)
     try:
         if int(match[1]) <= store.conversation(conversation).edge:
             return f"There is no result {name} in this conversation."
@@ -39,7 +39,7 @@ def fetch_result(
     return piece or f"[The result has {len(text):,} characters; there is nothing at offset {start}.]"
 
 
-def _whole(value: object, default: int) -> int:
+def _as_count(value: object, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return default
     try:

@@ -7,34 +7,36 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, canonical
-from contextc.compiler.ask import OUTPUT, Ask, Tools
-from contextc.compiler.compiled import HERE, SESSION, HeadParts
-from contextc.draft import Budget, Options
+from contextc._json import JSONObject, encode_canonical
+from contextc.compiler.ask import OUTPUT, CompileInput, PreparedTools
+from contextc.compiler.compiled import MESSAGES_PLACEHOLDER, SESSION_PLACEHOLDER, HeadParts
+from contextc.draft import Budget, CompilerOptions
 from contextc.formats.base import Formatter, Request
-from contextc.formats.settings import Settings
-from contextc.ledger.standing import Head
+from contextc.formats.settings import RequestSettings
+from contextc.ledger.standing import HeadHashes
 from contextc.messages import system
 from contextc.prompts import Prompt
 
 NEW_ENCODER = "new encoder version"
-HEADS_KEPT = 64
+MAX_CACHED_HEADS = 64
 
 
-def hashes(formatter: Formatter, options: Options, prompt: Prompt, tools: Tools, settings: JSONObject) -> Head:
+def hash_head(
+    formatter: Formatter, options: CompilerOptions, prompt: Prompt, tools: PreparedTools, settings: JSONObject
+) -> HeadHashes:
     counted = {name: settings[name] for name in formatter.prefix_settings if name in settings}
     static = prompt.static_hash if prompt.static else ""
     if options.placement == "head" and prompt.dynamic:
         static += blake2b(prompt.dynamic_text.encode(), digest_size=8).hexdigest()
-    return Head(
+    return HeadHashes(
         static=static,
         tools=tools.hash,
-        settings=blake2b(canonical(counted), digest_size=8).hexdigest() if counted else "",
+        settings=blake2b(encode_canonical(counted), digest_size=8).hexdigest() if counted else "",
         encoder=f"{formatter.name}/{formatter.version}",
     )
 
 
-def broken(ask: Ask, old: Head, resume: bool) -> str:
+def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
     """Return the reason why the prefix cannot be extended; empty if it can."""
     new = ask.terms.head
     if new.encoder != old.encoder:
@@ -49,7 +51,7 @@ def broken(ask: Ask, old: Head, resume: bool) -> str:
     return ""
 
 
-def head_parts(ask: Ask, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
+def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
     provider, terms = ask.provider, ask.terms
     output, formatter = terms.output, terms.formatter
     bare = resume and not provider.resends_head
@@ -62,24 +64,24 @@ def head_parts(ask: Ask, budget: Budget, *, resume: bool, marked: bool) -> HeadP
     key = (*hashed, length, terms.given, resume, marked)
     if (found := ask.heads.get(key)) is not None:
         return found
-    text = "" if bare else _static(ask.options, terms.prompt)
-    settings = formatter.settings.write(Settings(model=provider.asks_for, max_output_tokens=length)).body
+    text = "" if bare else _static_text(ask.options, terms.prompt)
+    settings = formatter.settings.write(RequestSettings(model=provider.asks_for, max_output_tokens=length)).body
     if resume and provider.session_field:
-        settings[provider.session_field] = SESSION
-    settings = _over(settings, terms.settings)
+        settings[provider.session_field] = SESSION_PLACEHOLDER
+    settings = _merge_settings(settings, terms.settings)
     tools = () if bare else terms.tools.tools
     request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
     request = replace(request, settings=formatter.chosen(request))
-    body = formatter.assemble(request, [HERE])
+    body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
     if marked:
         body = formatter.marked_head(body)
-    if len(ask.heads) >= HEADS_KEPT:
+    if len(ask.heads) >= MAX_CACHED_HEADS:
         ask.heads.clear()
     found = ask.heads[key] = HeadParts.of(formatter.messages_key, body, settings)
     return found
 
 
-def _over(ours: JSONObject, theirs: JSONObject) -> JSONObject:
+def _merge_settings(ours: JSONObject, theirs: JSONObject) -> JSONObject:
     """Return our settings overridden by the caller's, merged inside objects that both contain."""
     both: JSONObject = {**ours, **theirs}
     for name in ours.keys() & theirs.keys():
@@ -88,7 +90,7 @@ def _over(ours: JSONObject, theirs: JSONObject) -> JSONObject:
     return both
 
 
-def _static(options: Options, prompt: Prompt) -> str:
+def _static_text(options: CompilerOptions, prompt: Prompt) -> str:
     text = prompt.static_text
     if options.placement == "head" and prompt.dynamic:
         text = f"{text}\n\n{prompt.dynamic_text}" if text else prompt.dynamic_text

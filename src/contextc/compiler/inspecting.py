@@ -11,37 +11,37 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from contextc.compiler.account import laid_out, left_out, located, model_of
+from contextc.compiler.account import find_channel_model, find_request, load_left_out_reasons, load_request_layout
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.heads import NEW_ENCODER
-from contextc.compiler.sent import is_fetchable, sent_lines
-from contextc.compiler.telling import is_reduced, left_line, shown_line, shown_places
-from contextc.draft import Budget, spread
+from contextc.compiler.sent import offers_fetch, render_sent_items
+from contextc.compiler.telling import build_included_line, build_left_out_line, find_included_places, is_reduced
+from contextc.draft import Budget, distribute
 from contextc.ledger import book
-from contextc.ledger.items import Item, Row
-from contextc.ledger.look import messages_at
-from contextc.ledger.standing import Channel, Stretch
-from contextc.manifest import Fragment, Line, Record, record_from_json
+from contextc.ledger.items import Item, LedgerRow
+from contextc.ledger.look import load_messages_at
+from contextc.ledger.standing import Channel, RowRange
+from contextc.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
 from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.facts import MILLION
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 
-AT_ONCE = 500  # lines that a search loads per batch
+LINES_PER_BATCH = 500  # lines that a search loads per batch
 
 
-class Inspected(Struct, frozen=True, kw_only=True):
+class RequestDetails(Struct, frozen=True, kw_only=True):
     """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
     the bytes of all its messages.
 
-    `left_out` and `read` load on demand: the messages that are left out, by place, with the reason; messages by place.
+    `load_left_out_reasons` and `read` load on demand: the messages that are left out, by place, with the reason; messages by place.
     `was_sent` reports whether the previous request already covered a place.
     """
 
     channel: Channel
-    record: Record
+    record: RequestRecord
     items: tuple[Item, ...]
     shared: int
     size: int
@@ -54,7 +54,7 @@ class Inspected(Struct, frozen=True, kw_only=True):
     @property
     def hidden(self) -> list[int]:
         """The places of the messages that are left out, in order."""
-        places = shown_places(self.items)
+        places = find_included_places(self.items)
         return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
 
     @property
@@ -70,7 +70,7 @@ class Inspected(Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> list[int]:
         """The tokens of each item. Their sum is what the budget has for messages."""
-        return spread(self.budget.used, [item.tokens for item in self.items])
+        return distribute(self.budget.used, [item.tokens for item in self.items])
 
     @property
     def shared_tokens(self) -> int:
@@ -81,7 +81,7 @@ class Inspected(Struct, frozen=True, kw_only=True):
         return min(self.record.shared_tokens, above) + sum(self.tokens[: self.shared])
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class TokenDistribution(Struct, frozen=True, kw_only=True):
     """Distribution of the tokens of a window, or of the limit below it. The parts add up to all of it.
 
     `history` was sent before, `new` was not; `dynamic` are fragments rendered for a request. A request that exceeds its
@@ -98,14 +98,14 @@ class Parts(Struct, frozen=True, kw_only=True):
     free: int
 
 
-class PagedLine(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line with its number in the manifest, the uid of its message, and its cost; None if that is unknown.
 
     `sent` are the parts that the model read. `original` are the stored parts, if they differ.
     """
 
     number: int
-    line: Line
+    line: ManifestLine
     uid: str
     is_shared: bool
     cost: float | None
@@ -113,10 +113,10 @@ class PagedLine(NamedTuple):
     original: tuple[AnyPart, ...] | None = None
 
 
-class Paged(NamedTuple):
+class LinePage(NamedTuple):
     """A page of lines, whether more follow, and the `after` value of the next page."""
 
-    lines: list[PagedLine]
+    lines: list[NumberedLine]
     more: bool
     next: int
 
@@ -124,16 +124,16 @@ class Paged(NamedTuple):
 # ── a request, from the store or just compiled ────────────────────────────────────────────────────────────────────────
 
 
-def inspected(store: Store, channel: Channel, request: int | None = None) -> Inspected:
+def load_request_details(store: Store, channel: Channel, request: int | None = None) -> RequestDetails:
     """Load a committed request; by default the last one. Raises `UnknownRequest`."""
 
-    def work(tx: Transaction) -> Inspected:
-        number, record = located(tx, channel, request)
-        layout, start = laid_out(tx, number, record)
-        rows = book.load_items(tx, layout)
+    def work(tx: Transaction) -> RequestDetails:
+        number, record = find_request(tx, channel, request)
+        layout, start = load_request_layout(tx, number, record)
+        rows = book.load_row_items(tx, layout)
         before = _record_before(tx, number, record.request)
         items = tuple([item for _, row, _ in rows for item in row.items])
-        return Inspected(
+        return RequestDetails(
             channel=channel,
             record=record,
             items=items,
@@ -141,15 +141,15 @@ def inspected(store: Store, channel: Channel, request: int | None = None) -> Ins
             size=sum([size for *_, size in rows]),
             fragments=start.fragments,
             left_out=_left(store, channel, record, items),
-            read=lambda places: store.read(lambda tx: messages_at(tx, places)),
-            was_sent=_line_of(tx, before),
-            fetchable=is_fetchable(book.head(tx, number, bytes.fromhex(start.head))),
+            read=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            was_sent=_branch_test(tx, before),
+            fetchable=offers_fetch(book.load_head(tx, number, bytes.fromhex(start.head))),
         )
 
     return store.read(work)
 
 
-def foretold(store: Store, compiled: Compiled) -> Inspected:
+def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
     """Inspect a request that was compiled and not committed."""
     record, draft, assembled = compiled.record, compiled.draft, compiled.assembled
     sealed, order = compiled.sight.shown.sealed, assembled.order
@@ -164,18 +164,18 @@ def foretold(store: Store, compiled: Compiled) -> Inspected:
             )
             shared = sum([len(each.row.items) for each in sealed[:rows]])
             # Compare by identity: in a dry run, an edited message may equal the message that it replaces.
-            shared += _alike(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
+            shared += _count_same(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
     known = dict(draft.log)
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
         missing = [where for where in places if where not in known]
-        return {**store.read(lambda tx: messages_at(tx, missing)), **known}
+        return {**store.read(lambda tx: load_messages_at(tx, missing)), **known}
 
     def work(tx: Transaction) -> Callable[[int], bool]:
-        found = book.find(tx, compiled.channel)
-        return _line_of(tx, _record_before(tx, found.number, record.request) if found else None)
+        found = book.find_channel(tx, compiled.channel)
+        return _branch_test(tx, _record_before(tx, found.number, record.request) if found else None)
 
-    return Inspected(
+    return RequestDetails(
         channel=compiled.channel,
         record=record,
         items=tuple(items),
@@ -189,25 +189,31 @@ def foretold(store: Store, compiled: Compiled) -> Inspected:
     )
 
 
-def _left(store: Store, channel: Channel, record: Record, items: Sequence[Item]) -> Callable[[], Mapping[int, str]]:
+def _left(
+    store: Store, channel: Channel, record: RequestRecord, items: Sequence[Item]
+) -> Callable[[], Mapping[int, str]]:
     found: list[Mapping[int, str]] = []
 
     def read() -> Mapping[int, str]:
         if not found:
             now = {each.place: each.why for each in record.left}
-            found.append(left_out(store, channel, record.branch, record.tip, record.request, items) | now)
+            found.append(load_left_out_reasons(store, channel, record.branch, record.tip, record.request, items) | now)
         return found[0]
 
     return read
 
 
-def _record_before(tx: Transaction, number: int, request: int) -> Record | None:
-    bodies = book.manifests(tx, number, request - 1, last=1) if request > 1 else []
+def _record_before(tx: Transaction, number: int, request: int) -> RequestRecord | None:
+    bodies = book.load_manifests(tx, number, request - 1, last=1) if request > 1 else []
     return record_from_json(bodies[0]) if bodies else None
 
 
 def _shared(
-    tx: Transaction, number: int, record: Record, before: Record | None, rows: Sequence[tuple[int, Row, int]]
+    tx: Transaction,
+    number: int,
+    record: RequestRecord,
+    before: RequestRecord | None,
+    rows: Sequence[tuple[int, LedgerRow, int]],
 ) -> int:
     """Return the number of leading items that the previous request had too.
 
@@ -220,37 +226,40 @@ def _shared(
     if before is None:  # a fork: its first rows are its parent's
         ends = accumulate(size for *_, size in rows)
         return _items(rows[: sum(end <= record.shared_bytes for end in ends)])
-    theirs = list(_places(laid_out(tx, number, before)[0]))
+    theirs = list(_places(load_request_layout(tx, number, before)[0]))
     pairs = zip((where for where, *_ in rows), theirs, strict=False)
     same = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(rows), len(theirs)))
     if same == len(rows) or same == len(theirs):
         return _items(rows[:same])
-    parting = Stretch(theirs[same] >> SEQ_BITS, theirs[same] & SEQ_MASK, theirs[same] & SEQ_MASK)
-    ((_, row, _),) = book.load_items(tx, [parting])
-    return _items(rows[:same]) + _alike(rows[same][1].items, row.items, eq)
+    parting = RowRange(theirs[same] >> SEQ_BITS, theirs[same] & SEQ_MASK, theirs[same] & SEQ_MASK)
+    ((_, row, _),) = book.load_row_items(tx, [parting])
+    return _items(rows[:same]) + _count_same(rows[same][1].items, row.items, eq)
 
 
-def _items(rows: Sequence[tuple[int, Row, int]]) -> int:
+def _items(rows: Sequence[tuple[int, LedgerRow, int]]) -> int:
     return sum([len(row.items) for _, row, _ in rows])
 
 
-def _alike(mine: Sequence[Item], theirs: Sequence[Item], same: Callable[[object, object], bool]) -> int:
+def _count_same(mine: Sequence[Item], theirs: Sequence[Item], same: Callable[[object, object], bool]) -> int:
     """Return the number of leading items that are the same."""
     pairs = enumerate(zip(mine, theirs, strict=False))
     return next((index for index, (one, other) in pairs if not same(one, other)), min(len(mine), len(theirs)))
 
 
-def _places(layout: Iterable[Stretch]) -> Iterable[int]:
+def _places(layout: Iterable[RowRange]) -> Iterable[int]:
     return chain.from_iterable(
         range(channel << SEQ_BITS | first, (channel << SEQ_BITS | last) + 1) for channel, first, last in layout
     )
 
 
-def _line_of(tx: Transaction, before: Record | None) -> Callable[[int], bool]:
+def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int], bool]:
     """Return a function that reports whether a place is on the conversation's branch as the previous request saw it."""
     ends: dict[int, tuple[int, int]] = {}
     if before is not None:
-        ends = {branch: (first, last) for branch, first, last in stretches(lineage(tx, before.branch), 0, before.tip)}
+        ends = {
+            branch: (first, last)
+            for branch, first, last in split_by_branch(load_lineage(tx, before.branch), 0, before.tip)
+        }
 
     def is_on_it(where: int) -> bool:
         first, last = ends.get(where >> SEQ_BITS, (1, 0))
@@ -262,20 +271,20 @@ def _line_of(tx: Transaction, before: Record | None) -> Callable[[int], bool]:
 # ── where its budget goes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def parts_of(seen: Inspected) -> Parts:
+def compute_distribution(seen: RequestDetails) -> TokenDistribution:
     """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
     for index, (item, tokens) in enumerate(zip(seen.items, seen.tokens, strict=True)):
         counted[_kind(seen, index, item)] += tokens
-    return parted(seen.budget, **counted)
+    return distribute_window(seen.budget, **counted)
 
 
-def is_news(seen: Inspected, index: int, item: Item) -> bool:
+def is_new_item(seen: RequestDetails, index: int, item: Item) -> bool:
     """Return True if an item was never sent on its channel before."""
     return _kind(seen, index, item) == "new"
 
 
-def _kind(seen: Inspected, index: int, item: Item) -> str:
+def _kind(seen: RequestDetails, index: int, item: Item) -> str:
     if item.kind == "dynamic":
         return "dynamic"
     if not seen.record.why:
@@ -284,7 +293,7 @@ def _kind(seen: Inspected, index: int, item: Item) -> str:
     return "new" if is_new else "history"
 
 
-def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
+def distribute_window(budget: Budget, *, dynamic: int, history: int, new: int) -> TokenDistribution:
     """Return the whole window by kind. The budget's tokens for messages are distributed in proportion to our count."""
     total, used = dynamic + history + new, budget.used
     shares = [used * each // total if total else 0 for each in (dynamic, history, new)]
@@ -293,7 +302,7 @@ def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
     over = max(0, budget.reserve + budget.margin - max(0, room))
     margin = max(0, budget.margin - over)
     reserve = max(0, budget.reserve - (over - (budget.margin - margin)))
-    return Parts(
+    return TokenDistribution(
         system=budget.system,
         tools=budget.tools,
         dynamic=shares[0],
@@ -308,7 +317,7 @@ def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
 # ── its lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def page(seen: Inspected, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> Paged:
+def page_lines(seen: RequestDetails, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> LinePage:
     """Return a page of lines. `only` is "shown", "left" (left out or shortened), or empty for all.
 
     Lines are numbered: first what was sent, in order, then what was left out. `after` is the number of lines to skip.
@@ -321,23 +330,23 @@ def page(seen: Inspected, *, after: int = 0, limit: int = 200, only: str = "", s
         numbers = range(end) if only == "shown" else [*seen.reduced, *numbers[end:]]
     if not search:
         last = min(len(numbers), after + limit)
-        return Paged(_lines(seen, numbers[after:last], hidden), last < len(numbers), last)
-    found: list[PagedLine] = []
+        return LinePage(_lines(seen, numbers[after:last], hidden), last < len(numbers), last)
+    found: list[NumberedLine] = []
     wanted = search.casefold()
-    for first in range(after, len(numbers), AT_ONCE):
-        for place, each in enumerate(_lines(seen, numbers[first : first + AT_ONCE], hidden), first + 1):
+    for first in range(after, len(numbers), LINES_PER_BATCH):
+        for place, each in enumerate(_lines(seen, numbers[first : first + LINES_PER_BATCH], hidden), first + 1):
             if wanted in _searched(each.line):
                 found.append(each)
                 if len(found) == limit:
-                    return Paged(found, place < len(numbers), place)
-    return Paged(found, False, len(numbers))
+                    return LinePage(found, place < len(numbers), place)
+    return LinePage(found, False, len(numbers))
 
 
-def _searched(line: Line) -> str:
+def _searched(line: ManifestLine) -> str:
     return f"{line.text}\n{line.why}\n{line.role}\n{line.kind}\n{line.seq}".casefold()
 
 
-def _lines(seen: Inspected, numbers: Sequence[int], hidden: Sequence[int]) -> list[PagedLine]:
+def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> list[NumberedLine]:
     """Return these lines of a request; `hidden` are the places of what it leaves out."""
     end = len(seen.items)
     shown = [number for number in numbers if number < end]
@@ -346,23 +355,25 @@ def _lines(seen: Inspected, numbers: Sequence[int], hidden: Sequence[int]) -> li
     messages = seen.read(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
     tokens, costs = (seen.tokens, _costs(seen)) if shown else ((), ())
     found = [
-        PagedLine(
+        NumberedLine(
             number,
-            shown_line(item, sent, tokens[number]),
+            build_included_line(item, sent, tokens[number]),
             _uid(messages, item.place),
             number < seen.shared,
             costs[number],
             sent.message.parts,
             None if sent.original is None else sent.original.parts,
         )
-        for number, (item, sent) in zip(shown, sent_lines(items, messages, fetchable=seen.fetchable), strict=True)
+        for number, (item, sent) in zip(
+            shown, render_sent_items(items, messages, fetchable=seen.fetchable), strict=True
+        )
     ]
     reasons: Mapping[int, str] = seen.left_out() if left else {}
     rest = [number for number in numbers if number >= end]
     for number, where in zip(rest, left, strict=True):
         message = messages.get(where)
-        line = left_line(where, message, reasons[where])
-        found.append(PagedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
+        line = build_left_out_line(where, message, reasons[where])
+        found.append(NumberedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
     return found
 
 
@@ -370,14 +381,14 @@ def _uid(messages: Mapping[int, Message], where: int) -> str:
     return messages[where].uid if where in messages else ""
 
 
-def _costs(seen: Inspected) -> Sequence[float | None]:
-    known = model_of(seen.channel)
+def _costs(seen: RequestDetails) -> Sequence[float | None]:
+    known = find_channel_model(seen.channel)
     if known is None or known.price is None:
         return [None] * len(seen.items)
-    return item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
+    return compute_item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
 
 
-def item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
+def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
     """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
     item.
 

@@ -11,17 +11,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from contextc._json import JSONObject, decode
-from contextc.compiler.account import epoch_start, laid_out, located
+from contextc.compiler.account import find_epoch_start, find_request, load_request_layout
 from contextc.compiler.assembly import NewRow
 from contextc.compiler.compiled import Compiled
 from contextc.formats.base import Formatter, Request
 from contextc.ledger import book
-from contextc.ledger.standing import Channel, Sealed
-from contextc.manifest import Record, record_from_json
+from contextc.ledger.standing import Channel, StoredRow
+from contextc.manifest import RequestRecord, record_from_json
 from contextc.store import Store
 from contextc.store.base import Transaction
 
-WORDS = {
+REASON_SENTENCES = {
     "first request": "This is the first request of its channel.",
     "forked": "The conversation was forked, and its branch does not contain everything that its parent sent.",
     "over budget": "The request exceeded its budget, so older messages were dropped or shortened.",
@@ -37,10 +37,10 @@ WORDS = {
     "no session": "There is no session to resume, so a new session gets the whole context.",
     "an earlier prompt may be in the session": "A failed prompt may be in the session, so a new session begins.",
 }
-_listed = msgspec.json.Decoder(list[Raw]).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
 
 
-class Break(Struct, frozen=True, kw_only=True):
+class PrefixBreak(Struct, frozen=True, kw_only=True):
     """Position at which the prefix broke: "system", "tools", "settings", or "message 12"; "" if it did not break.
 
     `path` is the same as a path in the request. `why` is a sentence or "". `same` is the number of bytes of messages
@@ -53,75 +53,75 @@ class Break(Struct, frozen=True, kw_only=True):
     same: int | None = None
 
 
-class _Wire(Struct, frozen=True):
+class _WireRequest(Struct, frozen=True):
     """A request in the form that is compared: its head and its messages."""
 
     head: bytes | None
     messages: list[bytes]
 
 
-def break_of(store: Store, channel: Channel, formatter: Formatter, request: int) -> Break:
+def find_break(store: Store, channel: Channel, formatter: Formatter, request: int) -> PrefixBreak:
     """Return where a sent request first differs from the previous one."""
 
-    def work(tx: Transaction) -> Break:
-        number, record = located(tx, channel, request)
+    def work(tx: Transaction) -> PrefixBreak:
+        number, record = find_request(tx, channel, request)
         if not record.why:
-            return Break()
+            return PrefixBreak()
         if record.request == 1:
-            return Break(why=told(record.why))
-        before = record_from_json(book.manifests(tx, number, record.request - 1, last=1)[0])
-        if book.replaced(tx, number, before.request) is not None:
-            return Break(why=told(record.why))
-        rows = book.load_rows(tx, laid_out(tx, number, record)[0])
-        now = _Wire(_head(tx, number, record), _messages(rows))
-        return _compared(formatter, _before(tx, number, before), now, record.why)
+            return PrefixBreak(why=describe_reason(record.why))
+        before = record_from_json(book.load_manifests(tx, number, record.request - 1, last=1)[0])
+        if book.load_replaced(tx, number, before.request) is not None:
+            return PrefixBreak(why=describe_reason(record.why))
+        rows = book.load_rows(tx, load_request_layout(tx, number, record)[0])
+        now = _WireRequest(_head(tx, number, record), _messages(rows))
+        return _compare(formatter, _before(tx, number, before), now, record.why)
 
     return store.read(work)
 
 
-def break_ahead(store: Store, compiled: Compiled) -> Break:
+def preview_break(store: Store, compiled: Compiled) -> PrefixBreak:
     """Return where a request that was only compiled would first differ from the previous one."""
     record, assembled = compiled.record, compiled.assembled
     if not record.why or record.request == 1:
-        return Break(why=told(record.why) if record.why else "")
+        return PrefixBreak(why=describe_reason(record.why) if record.why else "")
     order = assembled.order or ()
     chunks = [assembled.new[each] if isinstance(each, int) else each for each in order]
-    now = _Wire(msgspec.json.encode(compiled.head.body), _messages(chunks))
+    now = _WireRequest(msgspec.json.encode(compiled.head.body), _messages(chunks))
 
-    def work(tx: Transaction) -> _Wire:
-        number, before = located(tx, compiled.channel, record.request - 1)
+    def work(tx: Transaction) -> _WireRequest:
+        number, before = find_request(tx, compiled.channel, record.request - 1)
         return _before(tx, number, before)
 
-    return _compared(compiled.formatter, store.read(work), now, record.why)
+    return _compare(compiled.formatter, store.read(work), now, record.why)
 
 
-def told(why: str) -> str:
+def describe_reason(why: str) -> str:
     """Return a recorded reason as a sentence."""
-    return WORDS.get(why) or f"{why[:1].upper()}{why[1:].rstrip('.')}."
+    return REASON_SENTENCES.get(why) or f"{why[:1].upper()}{why[1:].rstrip('.')}."
 
 
-def _before(tx: Transaction, number: int, record: Record) -> _Wire:
-    rows = book.load_rows(tx, laid_out(tx, number, record)[0])
-    whole = record if record.mode == "full" else epoch_start(tx, number, record)
-    return _Wire(_head(tx, number, whole), _messages(rows))
+def _before(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
+    rows = book.load_rows(tx, load_request_layout(tx, number, record)[0])
+    whole = record if record.mode == "full" else find_epoch_start(tx, number, record)
+    return _WireRequest(_head(tx, number, whole), _messages(rows))
 
 
-def _head(tx: Transaction, number: int, record: Record) -> bytes | None:
-    return book.head(tx, number, bytes.fromhex(record.head))
+def _head(tx: Transaction, number: int, record: RequestRecord) -> bytes | None:
+    return book.load_head(tx, number, bytes.fromhex(record.head))
 
 
-def _messages(rows: Iterable[Sealed | NewRow]) -> list[bytes]:
+def _messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
     """Return the wire messages of rows, each as bytes."""
     found: list[bytes] = []
     for each in rows:
         if each.row.drop:
             del found[len(found) - each.row.drop :]
-        found += [bytes(message) for message in _listed(b"[%b]" % each.chunk)] if each.chunk else []
+        found += [bytes(message) for message in _decode_list(b"[%b]" % each.chunk)] if each.chunk else []
     return found
 
 
-def _compared(formatter: Formatter, before: _Wire, now: _Wire, why: str) -> Break:
-    said = told(why)
+def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why: str) -> PrefixBreak:
+    said = describe_reason(why)
     lead = 0
     if before.head is not None and now.head is not None:
         heads: list[JSONObject] = [decode(before.head), decode(now.head)]
@@ -129,15 +129,15 @@ def _compared(formatter: Formatter, before: _Wire, now: _Wire, why: str) -> Brea
         around = [_around(formatter, head) for head in heads]
         if where := _differs(formatter, *around):
             names = formatter.prefix_settings if where == "settings" else [*heads[1].keys() - around[1].settings.keys()]
-            return Break(where=where, path=_path(formatter, heads, names), why=said)
-    at = first_difference(before.messages, now.messages)
+            return PrefixBreak(where=where, path=_path(formatter, heads, names), why=said)
+    at = count_common_prefix(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
-        return Break(why=said, same=same)
-    return Break(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said, same=same)
+        return PrefixBreak(why=said, same=same)
+    return PrefixBreak(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said, same=same)
 
 
-def first_difference(before: Sequence[bytes], now: Sequence[bytes]) -> int:
+def count_common_prefix(before: Sequence[bytes], now: Sequence[bytes]) -> int:
     """Return the number of leading elements that are the same."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(before), len(now)))

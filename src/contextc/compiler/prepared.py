@@ -11,46 +11,46 @@ from typing import TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, canonical, encode
+from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import heads
-from contextc.compiler.ask import AnyTool, Terms, Tools, budget_of, tool_name
+from contextc.compiler.ask import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.compiler.door import as_tools
-from contextc.draft import Options
+from contextc.draft import CompilerOptions
 from contextc.errors import InvalidInput
-from contextc.ledger.render import FETCH
+from contextc.ledger.render import FETCH_TOOL
 from contextc.ledger.standing import Channel
 from contextc.messages import Message
-from contextc.prompts import Prompt, PromptBuilder, PromptFragment, Surroundings, hash_tools
+from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
 from contextc.todos import Todo
-from contextc.tokens import Counter
+from contextc.tokens import TokenCounter
 from contextc.tools import NativeTool, Tool
 
-Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
-KEPT = 64
-T = TypeVar("T")
+PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+MAX_CACHED = 64
+Cached = TypeVar("Cached")
 
 
-def keep(cache: dict[object, T], key: object, value: T) -> T:
-    if len(cache) >= KEPT:
+def cache_put(cache: dict[object, Cached], key: object, value: Cached) -> Cached:
+    if len(cache) >= MAX_CACHED:
         cache.clear()
     cache[key] = value
     return value
 
 
-class Prepared:
+class ArgumentCache:
     """Prepares prompts, tools and terms of requests, and caches them."""
 
-    def __init__(self, store: Store, provider: Provider, counter: Counter, options: Options) -> None:
+    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, options: CompilerOptions) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
         self._given: dict[object, Sequence[AnyTool]] = {}
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
-        self._tools: dict[object, Tools] = {}
+        self._tools: dict[object, PreparedTools] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
         self._prompts: dict[object, tuple[object, Prompt]] = {}
-        self._terms: dict[object, Terms] = {}
+        self._terms: dict[object, RequestTerms] = {}
 
     def given_tools(self, tools: object) -> Sequence[AnyTool]:
         """Return the caller's tools as validated private copies, cached by content.
@@ -72,11 +72,11 @@ class Prepared:
             return found
         if (kept := self._given.get(content)) is None:
             checked = as_tools(tools, self.provider.formatter) if is_ours else read
-            kept = keep(self._given, content, tuple(deepcopy(list(checked))))
+            kept = cache_put(self._given, content, tuple(deepcopy(list(checked))))
         self._last = content, kept
         return kept
 
-    def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> Tools:
+    def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> PreparedTools:
         """Return the tools as they are sent: in the order of the previous request, with `fetch_result`; or `stand_in`
         if there are none.
         """
@@ -84,45 +84,47 @@ class Prepared:
         if (found := self._tools.get(key)) is not None:
             return found
         told = list(tools) if tools or stand_in is None else [stand_in]
-        names = [tool_name(tool) for tool in tools]
-        if tools and self.options.fetch and FETCH.name not in names:
-            told.append(FETCH)
+        names = [get_tool_name(tool) for tool in tools]
+        if tools and self.options.fetch and FETCH_TOOL.name not in names:
+            told.append(FETCH_TOOL)
         place_of = {name: index for index, name in enumerate(order)}
-        if order and all(tool_name(tool) in place_of for tool in told):
-            told.sort(key=lambda tool: place_of[tool_name(tool)])
+        if order and all(get_tool_name(tool) in place_of for tool in told):
+            told.sort(key=lambda tool: place_of[get_tool_name(tool)])
         encoded = self.provider.formatter.encode_tools(told)
         tokens = self.counter.tools(encoded) if told else 0
         marks = self.provider.formatter.marks_in(encoded)
-        return keep(self._tools, key, Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks))
+        return cache_put(
+            self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
+        )
 
     def terms(
         self,
         channel: Channel,
         prompt: Prompt,
-        tools: Tools,
+        tools: PreparedTools,
         settings: JSONObject | None,
         budget: int | None,
         output: int | None,
-    ) -> Terms:
+    ) -> RequestTerms:
         """Return the terms of these arguments. They are cached across conversations."""
-        given = canonical(settings) if settings else b""
+        given = encode_canonical(settings) if settings else b""
         key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output)
         if (found := self._terms.get(key)) is not None:
             return found
         settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
         above = self._system_tokens(prompt) + (self.counter.settings(settings) if settings else 0)
-        terms = Terms(
+        terms = RequestTerms(
             prompt=prompt,
             tools=tools,
-            names=tuple([tool_name(tool) for tool in tools.tools]),
-            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in tools.tools),
+            names=tuple([get_tool_name(tool) for tool in tools.tools]),
+            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
             settings=settings,
             given=given,
             output=output,
             formatter=provider.formatter,
-            head=heads.hashes(provider.formatter, options, prompt, tools, settings),
-            budget=budget_of(
+            head=heads.hash_head(provider.formatter, options, prompt, tools, settings),
+            budget=compute_budget(
                 provider.model,
                 options,
                 system=above,
@@ -134,7 +136,7 @@ class Prepared:
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
             points=provider.model.cache_points - tools.marks - provider.formatter.marks_in([settings]),
         )
-        return keep(self._terms, key, terms)
+        return cache_put(self._terms, key, terms)
 
     def _system_tokens(self, prompt: Prompt) -> int:
         head = self.options.placement == "head" and bool(prompt.dynamic)
@@ -142,15 +144,15 @@ class Prepared:
         if (found := self._systems.get(key)) is not None:
             return found
         text = prompt.static_text + (prompt.dynamic_text if head else "")
-        return keep(self._systems, key, self.counter.system(text) + self.counter.overhead)
+        return cache_put(self._systems, key, self.counter.system(text) + self.counter.overhead)
 
     def prompt(
         self,
         channel: Channel,
-        fragments: Fragments,
+        fragments: PromptSource,
         system_prompt: str | None,
         tools: Sequence[AnyTool],
-        surroundings: Surroundings | None,
+        surroundings: PromptContext | None,
         directory: str | None,
     ) -> Prompt:
         """Render the fragments. Renderers run here, before compiling."""
@@ -162,8 +164,8 @@ class Prepared:
         builder = self._builder(fragments, system_prompt)
         if all(isinstance(fragment.text, str) for fragment in builder.fragments):
             rendered = builder.render()
-            return rendered if key is None else keep(self._prompts, key, (builder.fragments, rendered))[1]
-        given = surroundings or Surroundings()
+            return rendered if key is None else cache_put(self._prompts, key, (builder.fragments, rendered))[1]
+        given = surroundings or PromptContext()
         return builder.render(
             replace(
                 given,
@@ -177,7 +179,7 @@ class Prepared:
             )
         )
 
-    def _builder(self, fragments: Fragments, system_prompt: str | None) -> PromptBuilder:
+    def _builder(self, fragments: PromptSource, system_prompt: str | None) -> PromptBuilder:
         if isinstance(fragments, Prompt):
             fragments = [
                 PromptFragment(each.id, each.text, each.lifecycle) for each in (*fragments.static, *fragments.dynamic)
@@ -194,7 +196,7 @@ class Prepared:
             return found[1]
         text = "\n\n".join([message.text for message in lead.values()])
         leading = PromptBuilder([PromptFragment("conversation", text)]).render()
-        return keep(self._leads, key, (prompt, replace(prompt, static=leading.static + prompt.static)))[1]
+        return cache_put(self._leads, key, (prompt, replace(prompt, static=leading.static + prompt.static)))[1]
 
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
         with suppress(InvalidInput):  # the conversation may not exist yet

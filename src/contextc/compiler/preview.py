@@ -15,19 +15,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.account import epoch_start
+from contextc.compiler.account import find_epoch_start
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
-from contextc.compiler.door import OURS
+from contextc.compiler.door import COMPILER_FIELDS
 from contextc.draft import Budget
 from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
 from contextc.formats.base import Formatter
-from contextc.formats.named import tool_formatter
+from contextc.formats.named import detect_tool_format
 from contextc.ledger import book
-from contextc.ledger.look import messages_at
-from contextc.ledger.render import FETCH
-from contextc.ledger.standing import Channel, Standing, standing_from_json
-from contextc.manifest import Record, record_from_json
+from contextc.ledger.look import load_messages_at
+from contextc.ledger.render import FETCH_TOOL
+from contextc.ledger.standing import Channel, ChannelState, state_from_json
+from contextc.manifest import RequestRecord, record_from_json
 from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
@@ -35,14 +35,14 @@ from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.tools import NativeTool, Tool
 
-SHORT = 80
-LENGTH = "max_output_tokens"
-NO_TOOL = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
+MAX_QUOTED = 80
+LENGTH_SETTING = "max_output_tokens"
+NON_TOOL_FIELDS = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
 """Fields that messages, requests and exported lines have, and a tool definition does not."""
-MADE = {"user": user, "assistant": assistant, "system": system}
+CONSTRUCTORS = {"user": user, "assistant": assistant, "system": system}
 
 
-class PromptAsShown(Prompt, frozen=True):
+class SentPrompt(Prompt, frozen=True):
     """A system prompt decoded from a request. Only the text of its fragments and their common hash are known."""
 
     shown: str = ""
@@ -52,7 +52,7 @@ class PromptAsShown(Prompt, frozen=True):
         return self.shown
 
 
-class Head(Struct, frozen=True):
+class RequestHead(Struct, frozen=True):
     """Everything of a request except its messages, in the form of arguments of `compile`."""
 
     prompt: Prompt = Prompt()
@@ -63,7 +63,7 @@ class Head(Struct, frozen=True):
     """True if `fetch_result` is among the tools."""
 
 
-def preview(
+def preview_request(
     store: Store,
     provider: Provider,
     conversation: str,
@@ -84,7 +84,7 @@ def preview(
     Arguments that are not given are taken from the last request. The result must not be sent.
     """
     channel = MessageCompiler(store, provider).channel(conversation, agent=agent, directory=directory)
-    head = last_head(store, channel, provider) or Head()
+    head = load_last_head(store, channel, provider) or RequestHead()
     prompt = head.prompt
     if system_prompt is not None:
         prompt = PromptBuilder([PromptFragment("system_prompt", system_prompt)]).render()
@@ -98,58 +98,58 @@ def preview(
         budget=budget,
         output=head.output if output is None else output,
         dry_run=True,
-        edit=None if edit is None else (edit[0], edited(store, conversation, *edit)),
+        edit=None if edit is None else (edit[0], build_edited_message(store, conversation, *edit)),
         rewind=rewind,
     )
 
 
-def channels_of(
+def find_channels(
     store: Store, conversation: str, *, agent: str | None = None, directory: str | None = None
 ) -> list[Channel]:
     """Return the channels of a conversation that have an answered request; if none has, all of its channels."""
     store.conversation(conversation)  # raises UnknownConversation
     found = [
         (channel, standing.requests > 0)
-        for _, channel, standing, _ in store.read(lambda tx: book.channels(tx, conversation))
+        for _, channel, standing, _ in store.read(lambda tx: book.load_channels(tx, conversation))
         if agent in (None, channel.agent) and directory in (None, channel.directory)
     ]
     return [channel for channel, asked in found if asked] or [channel for channel, _ in found]
 
 
-def last_budget(store: Store, channel: Channel) -> Budget | None:
+def load_last_budget(store: Store, channel: Channel) -> Budget | None:
     """Return the budget of the channel's last request, including its window; None if there is none."""
 
     def work(tx: Transaction) -> bytes | None:
-        found = book.find(tx, channel)
-        return next(iter(book.manifests(tx, found.number, last=1)), None) if found else None
+        found = book.find_channel(tx, channel)
+        return next(iter(book.load_manifests(tx, found.number, last=1)), None) if found else None
 
     stored = store.read(work)
     return record_from_json(stored).budget if stored else None
 
 
-def last_request(store: Store, conversation: str) -> tuple[Channel, Record] | None:
+def load_last_request(store: Store, conversation: str) -> tuple[Channel, RequestRecord] | None:
     """Return the newest request of a conversation on any channel; None if there is none."""
 
     def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
-        found = [(number, channel) for number, channel, *_ in book.channels(tx, conversation)]
-        return [(channel, body) for number, channel in found for body in book.manifests(tx, number, last=1)]
+        found = [(number, channel) for number, channel, *_ in book.load_channels(tx, conversation)]
+        return [(channel, body) for number, channel in found for body in book.load_manifests(tx, number, last=1)]
 
     newest = [(channel, record_from_json(body)) for channel, body in store.read(work)]
     return max(newest, key=lambda each: each[1].time, default=None)
 
 
-def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None:
+def load_last_head(store: Store, channel: Channel, provider: Provider) -> RequestHead | None:
     """Return system prompt, tools and settings of the last request; None if there is none."""
 
-    def work(tx: Transaction) -> tuple[Standing, bytes, str] | None:
-        found = book.find(tx, channel)
-        last = [record_from_json(body) for body in book.manifests(tx, found.number, last=1)] if found else []
+    def work(tx: Transaction) -> tuple[ChannelState, bytes, str] | None:
+        found = book.find_channel(tx, channel)
+        last = [record_from_json(body) for body in book.load_manifests(tx, found.number, last=1)] if found else []
         if found is None or not last:
             return None
-        standing = standing_from_json(found.state)
-        whole = last[0] if last[0].mode == "full" else epoch_start(tx, found.number, last[0])
-        stored = book.head(tx, found.number, bytes.fromhex(whole.head))
-        lead = messages_at(tx, standing.lead or ())
+        standing = state_from_json(found.state)
+        whole = last[0] if last[0].mode == "full" else find_epoch_start(tx, found.number, last[0])
+        stored = book.load_head(tx, found.number, bytes.fromhex(whole.head))
+        lead = load_messages_at(tx, standing.lead or ())
         return (standing, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
 
     seen = store.read(work)
@@ -161,16 +161,20 @@ def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
     said = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
     static = PromptBuilder([PromptFragment("as in the last request", said)]).render().static
-    return Head(
-        PromptAsShown(static, shown=standing.head.static),
-        _as_given(request.tools, standing.head.tools),
-        {name: value for name, value in request.settings.items() if name not in (provider.session_field, *OURS)},
+    return RequestHead(
+        SentPrompt(static, shown=standing.head.static),
+        _as_passed(request.tools, standing.head.tools),
+        {
+            name: value
+            for name, value in request.settings.items()
+            if name not in (provider.session_field, *COMPILER_FIELDS)
+        },
         formatter.settings.read(request.settings).settings.max_output_tokens,
-        any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in request.tools),
+        any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in request.tools),
     )
 
 
-def _as_given(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | NativeTool, ...]:
+def _as_passed(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | NativeTool, ...]:
     """Return the tools as they were before encoding: without cache breakpoints and strictness that the format added."""
     bare = tuple([replace(tool, extra=None) if isinstance(tool, Tool) else tool for tool in tools])
     loose = tuple([replace(tool, strict=None) if isinstance(tool, Tool) else tool for tool in bare])
@@ -180,7 +184,9 @@ def _as_given(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | N
 def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
     """Return the settings without the maximum output length, wherever the format keeps it."""
     table = provider.formatter.settings
-    places = [place for place, field in table.also.items() if field == LENGTH] + [table.places.get(LENGTH, LENGTH)]
+    places = [place for place, field in table.also.items() if field == LENGTH_SETTING] + [
+        table.places.get(LENGTH_SETTING, LENGTH_SETTING)
+    ]
     kept = deepcopy(settings)
     for place in places:
         *outer, last = place.split(".")
@@ -191,7 +197,7 @@ def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
     return kept
 
 
-def read_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | NativeTool, ...]:
+def parse_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | NativeTool, ...]:
     """Parse tool definitions, ours or a provider's: a single one, a list, or a request that contains some."""
     found: list[Tool | NativeTool] = []
     for each in content:
@@ -203,25 +209,25 @@ def read_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | Native
 
 def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
     if not isinstance(definition, dict):
-        raise InvalidInput(_no_tool(definition))
+        raise InvalidInput(_not_a_tool(definition))
     tool = cast(JSONObject, definition)
-    if not tool or NO_TOOL & tool.keys():
-        raise InvalidInput(_no_tool(tool))
+    if not tool or NON_TOOL_FIELDS & tool.keys():
+        raise InvalidInput(_not_a_tool(tool))
     with suppress(msgspec.ValidationError):
         return (msgspec.convert(tool, Tool),)
     try:
-        return tool_formatter(tool, own).decode_tools([tool])
+        return detect_tool_format(tool, own).decode_tools([tool])
     except (InvalidRequest, KeyError, TypeError, AttributeError) as error:  # decoders do not validate
-        raise InvalidInput(_no_tool(tool)) from error
+        raise InvalidInput(_not_a_tool(tool)) from error
 
 
-def _no_tool(definition: object) -> str:
+def _not_a_tool(definition: object) -> str:
     said = encode(definition).decode(errors="replace")
-    said = said if len(said) <= SHORT else said[: SHORT - 1] + "…"
+    said = said if len(said) <= MAX_QUOTED else said[: MAX_QUOTED - 1] + "…"
     return f"expected a tool definition, got {said}. Write objects with a name, a description and parameters."
 
 
-def edited(store: Store, conversation: str, seq: int, text: str) -> Message:
+def build_edited_message(store: Store, conversation: str, seq: int, text: str) -> Message:
     """Return a copy of a message with another text in the same role. Its media are kept."""
     found = (
         store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
@@ -229,9 +235,11 @@ def edited(store: Store, conversation: str, seq: int, text: str) -> Message:
     if not found:
         raise UnknownMessage(conversation, seq)
     (message,) = found
-    if message.role not in MADE:
+    if message.role not in CONSTRUCTORS:
         raise InvalidInput(
             f"Message {seq} is a tool result and cannot be edited", fix="Edit a user, assistant or system message."
         )
     media = [part for part in message.parts if isinstance(part, Media)]
-    return replace(MADE[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients)
+    return replace(
+        CONSTRUCTORS[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients
+    )

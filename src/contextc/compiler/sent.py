@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from contextc.ledger.items import Item
-from contextc.ledger.render import FETCH, rendered
+from contextc.ledger.render import FETCH_TOOL, render_item
 from contextc.messages import Message
-from contextc.messages.words import words
+from contextc.messages.words import to_plain_text
 
-_FETCH = FETCH.name.encode()
+_FETCH = FETCH_TOOL.name.encode()
 
 
-class Sent(NamedTuple):
+class SentItem(NamedTuple):
     """One item: the message that the model read, and the stored message it was rendered from.
 
     `original` is None if the two are equal, or if the item has no stored message. `text` and `original_text` are both
@@ -27,29 +27,29 @@ class Sent(NamedTuple):
 
     @property
     def text(self) -> str:
-        return words(self.message)
+        return to_plain_text(self.message)
 
     @property
     def original_text(self) -> str:
-        return words(self.original)
+        return to_plain_text(self.original)
 
 
-def as_sent(item: Item, message: Message | None, *, fetchable: bool = True) -> Sent:
+def render_sent(item: Item, message: Message | None, *, fetchable: bool = True) -> SentItem:
     """Return what a model read for an item. `fetchable`: the request had the tool `fetch_result`."""
     if message is not None and item.kind == "message" and message.redacted:
-        return Sent(message, None)
-    shown = rendered(item, message, fetchable=fetchable)
+        return SentItem(message, None)
+    shown = render_item(item, message, fetchable=fetchable)
     is_same = message is None or item.kind != "message" or shown.parts == message.parts
-    return Sent(shown, None if is_same else message)
+    return SentItem(shown, None if is_same else message)
 
 
-def sent_lines(
+def render_sent_items(
     items: Iterable[Item], messages: Mapping[int, Message], *, fetchable: bool = True
-) -> list[tuple[Item, Sent]]:
+) -> list[tuple[Item, SentItem]]:
     """Return every item of a request with what the model read for it. `messages` are the stored messages by place."""
-    return [(item, as_sent(item, messages.get(item.place), fetchable=fetchable)) for item in items]
+    return [(item, render_sent(item, messages.get(item.place), fetchable=fetchable)) for item in items]
 
 
-def is_fetchable(head: bytes | None) -> bool:
+def offers_fetch(head: bytes | None) -> bool:
     """Return True if a request with this head has the tool `fetch_result`. A missing head counts as True."""
     return head is None or _FETCH in head

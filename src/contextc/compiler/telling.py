@@ -7,26 +7,26 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from contextc.compiler.ask import Ask
-from contextc.compiler.assembly import Assembled
-from contextc.compiler.compiled import Account, Cost, HeadParts
-from contextc.compiler.sent import Sent, sent_lines
-from contextc.draft import Draft, spread
+from contextc.compiler.ask import CompileInput
+from contextc.compiler.assembly import AssembledRows
+from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
+from contextc.compiler.sent import SentItem, render_sent_items
+from contextc.draft import Draft, distribute
 from contextc.ledger.items import Item
-from contextc.ledger.look import Sight
-from contextc.ledger.standing import Standing
-from contextc.manifest import Fragment, Line, Manifest, Record
+from contextc.ledger.look import ChannelSnapshot
+from contextc.ledger.standing import ChannelState
+from contextc.manifest import Fragment, Manifest, ManifestLine, RequestRecord
 from contextc.messages import Message, Reasoning, Usage
-from contextc.messages.words import words
+from contextc.messages.words import to_plain_text
 from contextc.models import cost as price_of
 from contextc.store.places import SEQ_MASK
 
-REVERTED = "the session goes back to where it stood: the request before this one came to nothing ({why})"
+REVERTED_REMARK = "the session goes back to where it stood: the request before this one came to nothing ({why})"
 
 
-def account_of(
-    ask: Ask, draft: Draft, standing: Standing, assembled: Assembled, head: HeadParts, session: str
-) -> Account:
+def build_account(
+    ask: CompileInput, draft: Draft, standing: ChannelState, assembled: AssembledRows, head: HeadParts, session: str
+) -> RequestAccount:
     """Build the account of a request. `standing` is the state of the channel after its commit."""
     sight = ask.sight
     shared, shared_bytes, lost = _shared(sight, assembled, standing)
@@ -38,7 +38,7 @@ def account_of(
         )
     fragments = _fragments(ask, draft)
     first = not sight.standing.requests  # a fork begins with rows of its parent, without a new epoch
-    record = Record(
+    record = RequestRecord(
         request=sight.standing.requests + 1,
         mode="resume" if draft.resume else "full",
         epoch=standing.epoch,
@@ -63,19 +63,19 @@ def account_of(
         tip=sight.at.seq,
     )
     if ask.elsewhere is not None:  # the first request here: another channel's cache is lost
-        lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _not_taken_along(ask)
+        lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _count_foreign_reasoning(ask)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.used), fragments)
-    return Account(record, manifest, Cost(lost, shared, max(0, signed), price))
+    return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
 
 
-def _remarks(ask: Ask, draft: Draft, assembled: Assembled) -> tuple[str, ...]:
+def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
     failed = ask.sight.attempt if draft.resume else None
     if not (draft.remarks or draft.unread or warnings or assembled.notes or failed):
         return ()
     return (
-        *((REVERTED.format(why=failed.error or "it was interrupted"),) if failed else ()),
+        *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
         *(f"skipped the log up to message {draft.unread}: it does not fit" for _ in range(bool(draft.unread))),
         *(warning.message for warning in warnings),
@@ -83,7 +83,7 @@ def _remarks(ask: Ask, draft: Draft, assembled: Assembled) -> tuple[str, ...]:
     )
 
 
-def _not_taken_along(ask: Ask) -> int:
+def _count_foreign_reasoning(ask: CompileInput) -> int:
     """Return the number of messages with signed reasoning of another provider."""
     own = ask.provider.formatter.provider
     signed = [
@@ -93,7 +93,7 @@ def _not_taken_along(ask: Ask) -> int:
     return sum(bool(providers - {own}) for providers in signed)
 
 
-def _skipped(sight: Sight) -> int:
+def _skipped(sight: ChannelSnapshot) -> int:
     """Return the number of messages that were not read, because they are too far back to fit."""
     if not sight.unread:
         return 0
@@ -101,7 +101,7 @@ def _skipped(sight: Sight) -> int:
     return max(0, sight.unread - sight.standing.seen - sum([where & SEQ_MASK <= sight.unread for where in read]))
 
 
-def _shared(sight: Sight, assembled: Assembled, standing: Standing) -> tuple[int, int, int]:
+def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> tuple[int, int, int]:
     """Return the tokens and the bytes of the prefix that the previous request had too, and the lost tokens, by our own
     count.
     """
@@ -122,7 +122,7 @@ def _shared(sight: Sight, assembled: Assembled, standing: Standing) -> tuple[int
     return above + tokens, size, max(0, total - above - tokens)
 
 
-def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
+def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
         shown = {entry.item.fragment for entry in draft.tail}
         at_head = ask.options.placement == "head"
@@ -141,7 +141,7 @@ def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     return read
 
 
-def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
+def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
     items: list[Item]
     if draft.kept is not None:
         items = list(draft.kept)
@@ -150,7 +150,7 @@ def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
     held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
     produced = [item.place for item in draft.standing.produced] if draft.resume else ()
-    return lines_of(
+    return build_lines(
         items,
         left,
         lambda places: ask.fetch(places, ()).messages,
@@ -162,7 +162,7 @@ def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     )
 
 
-def lines_of(
+def build_lines(
     items: Iterable[Item],
     left: Mapping[int, str],
     read: Callable[[Sequence[int]], Mapping[int, Message]],
@@ -172,57 +172,57 @@ def lines_of(
     produced: Collection[int] = (),
     used: int | None = None,
     fetchable: bool = True,
-) -> list[Line]:
+) -> list[ManifestLine]:
     """Return the lines of all items as the model read them, then those of what was left out.
 
     `used` is the total of the items' tokens, distributed over the lines; without it, lines have our own count. The
     first `held` items, and those at the places in `produced`, were in the session before this request.
     """
     items = list(items)
-    places = shown_places(items)
+    places = find_included_places(items)
     hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
     wanted = [*(item.place for item in items if item.place), *hidden]
     messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
     counted = [item.tokens for item in items]
-    tokens = counted if used is None else spread(used, counted)
+    tokens = counted if used is None else distribute(used, counted)
     lines = [
-        replace(shown_line(item, sent, taken), sent=index >= held and item.place not in produced)
+        replace(build_included_line(item, sent, taken), sent=index >= held and item.place not in produced)
         for index, ((item, sent), taken) in enumerate(
-            zip(sent_lines(items, messages, fetchable=fetchable), tokens, strict=True)
+            zip(render_sent_items(items, messages, fetchable=fetchable), tokens, strict=True)
         )
     ]
-    return lines + [left_line(where, messages.get(where), left[where]) for where in hidden]
+    return lines + [build_left_out_line(where, messages.get(where), left[where]) for where in hidden]
 
 
-def shown_places(items: Iterable[Item]) -> set[int]:
+def find_included_places(items: Iterable[Item]) -> set[int]:
     """Return the places of the messages that are sent. A summary is excluded: its place is that of a message it
     replaces.
     """
     return {item.place for item in items if item.kind != "summary"}
 
 
-def shown_line(item: Item, sent: Sent, tokens: int) -> Line:
-    return Line(
+def build_included_line(item: Item, sent: SentItem, tokens: int) -> ManifestLine:
+    return ManifestLine(
         seq=item.place & SEQ_MASK,
         kind=item.kind,
         role=item.role,
         shown=True,
         tokens=tokens,
-        why=_how(item),
+        why=_describe_changes(item),
         text=sent.text,
         original=sent.original_text,
     )
 
 
-def left_line(where: int, message: Message | None, why: str) -> Line:
-    return Line(
+def build_left_out_line(where: int, message: Message | None, why: str) -> ManifestLine:
+    return ManifestLine(
         seq=where & SEQ_MASK,
         kind="message",
         role=message.role if message is not None else "",
         shown=False,
         sent=False,
         why=why,
-        text=words(message),
+        text=to_plain_text(message),
     )
 
 
@@ -231,7 +231,7 @@ def is_reduced(item: Item) -> bool:
     return item.decayed or bool(item.limit)
 
 
-def _how(item: Item) -> str:
+def _describe_changes(item: Item) -> str:
     """Return how an item differs from its stored message."""
     notes = [
         f"as {item.prefix.strip()}" if item.prefix else "",

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from contextc.compiler.account import model_of
-from contextc.compiler.timeline import Moment, timeline
+from contextc.compiler.account import find_channel_model
+from contextc.compiler.timeline import TimelineEntry, load_timeline
 from contextc.ledger import book
 from contextc.ledger.book import OpenAttempt
 from contextc.ledger.standing import Channel
@@ -20,12 +20,12 @@ from contextc.store import Store
 from contextc.store.turns import StepRecord, TurnRecord
 
 CANCELLED = "cancelled"
-WORDS = {CANCELLED: "It was stopped.", "": "The reason is unknown."}
-OPEN = "No answer is stored. The request may still be in progress."
-CLASS = re.compile(r"[A-Z]\w*: (?=.)", re.DOTALL)
+REASON_TEXTS = {CANCELLED: "It was stopped.", "": "The reason is unknown."}
+OPEN_TEXT = "No answer is stored. The request may still be in progress."
+CLASS_PREFIX = re.compile(r"[A-Z]\w*: (?=.)", re.DOTALL)
 
 
-class Unanswered(NamedTuple):
+class UnansweredRequest(NamedTuple):
     """One request without an answer, or one attempt of it.
 
     `request` is the number it would have had. `seq` and `uid` identify the message with the partial answer. `time` is
@@ -46,7 +46,7 @@ class Unanswered(NamedTuple):
     cost: float | None = None
 
 
-def unanswered(store: Store, conversation: str, only: Channel | None = None) -> list[Unanswered]:
+def load_unanswered_requests(store: Store, conversation: str, only: Channel | None = None) -> list[UnansweredRequest]:
     """Return the unanswered requests of a conversation, oldest first, of one channel or all. Raises
     `UnknownConversation`.
 
@@ -54,9 +54,9 @@ def unanswered(store: Store, conversation: str, only: Channel | None = None) -> 
     """
     turns = {turn.number: turn for turn in store.turns(conversation)}
     steps = store.steps(conversation)
-    channels = store.read(lambda tx: book.channels(tx, conversation))
+    channels = store.read(lambda tx: book.load_channels(tx, conversation))
     known = [(channel, attempt) for _, channel, _, attempt in channels]
-    found: list[Unanswered] = []
+    found: list[UnansweredRequest] = []
     told: set[tuple[Channel, int]] = set()
     for step in steps:
         turn = turns.get(step.turn)
@@ -68,10 +68,10 @@ def unanswered(store: Store, conversation: str, only: Channel | None = None) -> 
         if step.state == "finished" or is_running:
             continue
         found.append(
-            Unanswered(
+            UnansweredRequest(
                 channel,
                 step.request,
-                _said(step.error),
+                _describe_error(step.error),
                 step.started,
                 step.turn,
                 step.index,
@@ -79,12 +79,15 @@ def unanswered(store: Store, conversation: str, only: Channel | None = None) -> 
                 step.usage,
                 step.uid,
                 step.kept or None,
-                _price(channel, step.usage),
+                _compute_cost(channel, step.usage),
             )
         )
     by_hand = [
-        Unanswered(
-            channel, attempt.request, _said(attempt.error) if attempt.error else OPEN, number=attempt.kept or None
+        UnansweredRequest(
+            channel,
+            attempt.request,
+            _describe_error(attempt.error) if attempt.error else OPEN_TEXT,
+            number=attempt.kept or None,
         )
         for channel, attempt in known
         if attempt is not None and (channel, attempt.request) not in told
@@ -92,13 +95,15 @@ def unanswered(store: Store, conversation: str, only: Channel | None = None) -> 
     return [each for each in (*found, *by_hand) if only in (None, each.channel)]
 
 
-def total_cost(store: Store, conversation: str) -> float | None:
+def compute_total_cost(store: Store, conversation: str) -> float | None:
     """Return the cost of a conversation in dollars; None if no cost is known."""
-    moments = timeline(store, conversation, with_uids=False)
-    return summed_cost(moments, unanswered(store, conversation), store.turns(conversation))
+    moments = load_timeline(store, conversation, with_uids=False)
+    return sum_costs(moments, load_unanswered_requests(store, conversation), store.turns(conversation))
 
 
-def summed_cost(moments: Iterable[Moment], lost: Iterable[Unanswered], turns: Iterable[TurnRecord]) -> float | None:
+def sum_costs(
+    moments: Iterable[TimelineEntry], lost: Iterable[UnansweredRequest], turns: Iterable[TurnRecord]
+) -> float | None:
     """Return the total cost of answered and unanswered requests, and of the summaries made during turns."""
     known = [(each.turn, each.cost) for each in (*moments, *lost) if each.cost is not None]
     by_turn: dict[int | None, float] = {}
@@ -110,8 +115,8 @@ def summed_cost(moments: Iterable[Moment], lost: Iterable[Unanswered], turns: It
     return sum(by_turn.values()) if by_turn else None
 
 
-def _price(channel: Channel, usage: Usage | None) -> float | None:
-    model = model_of(channel) if usage is not None else None
+def _compute_cost(channel: Channel, usage: Usage | None) -> float | None:
+    model = find_channel_model(channel) if usage is not None else None
     return cost_of(model, usage) if model is not None and usage is not None else None
 
 
@@ -125,6 +130,6 @@ def _channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepReco
     return next(is_open, same[-1][0] if same else None)
 
 
-def _said(error: str) -> str:
+def _describe_error(error: str) -> str:
     """Return the reason of an error, without the name of our exception class."""
-    return WORDS.get(error) or CLASS.sub("", error, count=1)
+    return REASON_TEXTS.get(error) or CLASS_PREFIX.sub("", error, count=1)

@@ -5,29 +5,29 @@ which depends on all messages before it. So a wrong parent or number costs only 
 lost only if that message is missing.
 """
 
-from contextc.doctor.links import Branch
+from contextc.doctor.links import BranchRow
 from contextc.store.base import Row, Transaction
-from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import as_id
+from contextc.store.places import SEQ_MASK, make_place
+from contextc.store.reading import to_id
 
 DEPTH_BYTES = 4
 COLUMNS = "SELECT b.number, b.tree, b.parent, b.base_seq, b.base_id, b.conversation, m.place FROM branch b"
 BASE = " LEFT JOIN message m ON m.place = b.parent * 4294967296 + b.base_seq AND m.id = b.base_id"
 
 
-def branch_table(tx: Transaction, tree: int | None = None) -> list[Branch]:
+def load_branches(tx: Transaction, tree: int | None = None) -> list[BranchRow]:
     """Return all branches, or those of a tree, ordered by tree and number. A parent comes before its children."""
     which, values = ("", ()) if tree is None else (" WHERE b.tree = ?", (tree,))
     rows = tx.rows(f"{COLUMNS}{BASE}{which}", *values)
     read = {row[0]: (_read(row), row[-1] is not None) for row in rows}
-    table = [_looked_at(tx, branch, found, read) for branch, found in read.values()]
+    table = [_checked(tx, branch, found, read) for branch, found in read.values()]
     return sorted(table, key=lambda each: (each.tree, each.number))
 
 
-def _read(row: Row) -> Branch:
+def _read(row: Row) -> BranchRow:
     number, tree, parent, base, base_id, conversation, _ = row
     owner, begins_on = None if conversation is None else str(conversation), None if parent is None else _number(parent)
-    return Branch(number, _number(tree), begins_on, _number(base), as_id(base_id), owner)
+    return BranchRow(number, _number(tree), begins_on, _number(base), to_id(base_id), owner)
 
 
 def _number(value: object) -> int:
@@ -35,16 +35,16 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _looked_at(tx: Transaction, branch: Branch, found: bool, read: dict[int, tuple[Branch, bool]]) -> Branch:
+def _checked(tx: Transaction, branch: BranchRow, found: bool, read: dict[int, tuple[BranchRow, bool]]) -> BranchRow:
     if branch.number == branch.tree:
         if branch.parent is None and branch.base == 0:
             return branch
         return branch._replace(parent=None, base=0, wrong="It is the first branch of its tree, but has a parent.")
-    wrong = _wrong(branch, found, read)
-    return _followed(tx, branch._replace(wrong=wrong)) if wrong else branch
+    wrong = _problem(branch, found, read)
+    return _with_actual_base(tx, branch._replace(wrong=wrong)) if wrong else branch
 
 
-def _wrong(branch: Branch, found: bool, read: dict[int, tuple[Branch, bool]]) -> str:
+def _problem(branch: BranchRow, found: bool, read: dict[int, tuple[BranchRow, bool]]) -> str:
     parent, _ = read.get(branch.parent or 0, (None, False))
     if branch.parent == branch.number:
         return "Its parent is the branch itself."
@@ -61,7 +61,7 @@ def _wrong(branch: Branch, found: bool, read: dict[int, tuple[Branch, bool]]) ->
     return ""
 
 
-def _followed(tx: Transaction, branch: Branch) -> Branch:
+def _with_actual_base(tx: Transaction, branch: BranchRow) -> BranchRow:
     """Return the branch with the parent and the base that its messages show, as far as they show them."""
     seq = int.from_bytes(branch.base_id[:DEPTH_BYTES])
     row = tx.row(
@@ -74,7 +74,7 @@ def _followed(tx: Transaction, branch: Branch) -> Branch:
     )
     if row is not None:
         return branch._replace(parent=row[0], base=seq)
-    low, high = place(branch.number, 1), place(branch.number, SEQ_MASK)
+    low, high = make_place(branch.number, 1), make_place(branch.number, SEQ_MASK)
     first = tx.row("SELECT min(place) FROM message WHERE place BETWEEN ? AND ?", low, high)
     bases = [branch.base, *[(where & SEQ_MASK) - 1 for where in first or () if where is not None]]
     return branch._replace(base=max(0, min(bases)))

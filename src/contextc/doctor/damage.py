@@ -6,29 +6,29 @@ can be exported.
 
 from collections.abc import Iterator
 
-from contextc.doctor.findings import Finding, counted
+from contextc.doctor.findings import Finding, pluralize
 from contextc.errors import StoreCorrupt
 from contextc.store import Store
 
-MOST_SAID = 3
-WHY = "The data in the file cannot be trusted."
-WOULD = "cannot be repaired: restore a backup, or recover the file with the database's own tools"
+MAX_LINES = 3
+CONSEQUENCE = "The data in the file cannot be trusted."
+NO_REPAIR = "cannot be repaired: restore a backup, or recover the file with the database's own tools"
 
 
-def damages(store: Store) -> Iterator[Finding]:
+def find_file_damage(store: Store) -> Iterator[Finding]:
     """Return the damage of the files, then each conversation that cannot be read completely."""
-    said = _said(store)
+    said = _check_output(store)
     if not said:
         return
-    more = f" And {len(said) - MOST_SAID:,} more." if len(said) > MOST_SAID else ""
-    whole, torn = _read(store)
-    would = WOULD
+    more = f" And {len(said) - MAX_LINES:,} more." if len(said) > MAX_LINES else ""
+    whole, torn = _readable_conversations(store)
+    would = NO_REPAIR
     if whole:
         listed = ", ".join(map(repr, whole))
         would += f". Readable conversations: {listed}. Export them, with ?mode=ro appended to the store address"
-    yield _fault(None, "database", " ".join(said[:MOST_SAID]) + more, would)
+    yield _fault(None, "database", " ".join(said[:MAX_LINES]) + more, would)
     for name, error in torn.items():
-        yield _fault(name, "database", f"It cannot be read completely: {error}", WOULD)
+        yield _fault(name, "database", f"It cannot be read completely: {error}", NO_REPAIR)
 
 
 def conversation_names(store: Store) -> list[str]:
@@ -40,7 +40,7 @@ def conversation_names(store: Store) -> list[str]:
     return [str(name) for (name,) in rows]
 
 
-def _said(store: Store) -> list[str]:
+def _check_output(store: Store) -> list[str]:
     try:
         rows = store.read(lambda tx: tx.rows(tx.dialect.check) if tx.dialect.check else [])
     except StoreCorrupt as error:  # the check itself fails
@@ -54,7 +54,7 @@ def _reason(error: StoreCorrupt) -> str:
     return f"{str(error.__cause__ or error).rstrip('.')}."
 
 
-def _read(store: Store) -> tuple[list[str], dict[str, str]]:
+def _readable_conversations(store: Store) -> tuple[list[str], dict[str, str]]:
     """Return the conversations that can be read completely, and the others with the reason."""
     whole, torn = list[str](), dict[str, str]()
     for name in conversation_names(store):
@@ -66,7 +66,7 @@ def _read(store: Store) -> tuple[list[str], dict[str, str]]:
         if found == length:
             whole.append(name)
         else:
-            torn[name] = f"{counted(length - found, 'message')} of {length:,} not found."
+            torn[name] = f"{pluralize(length - found, 'message')} of {length:,} not found."
     return whole, torn
 
 
@@ -77,6 +77,6 @@ def _fault(conversation: str | None, where: str, text: str, would: str) -> Findi
         conversation=conversation,
         where=where,
         text=text,
-        why=WHY,
+        why=CONSEQUENCE,
         would=would,
     )

@@ -10,27 +10,27 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["fault", "note"]
-Healing: TypeAlias = Literal["append", "branch", "row", "none"]
+Severity: TypeAlias = Literal["fault", "note"]
+RepairKind: TypeAlias = Literal["append", "branch", "row", "none"]
 """The repair: append messages, start a branch, change the row that names the current branch, or none."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A problem in a store, its consequence, and what a repair would do. `would` is the fix if there is no repair."""
 
-    kind: Kind
+    kind: Severity
     code: str
     conversation: str | None
     where: str
     text: str
     why: str = ""
     would: str = ""
-    healing: Healing = "none"
+    healing: RepairKind = "none"
     branches: tuple[int, ...] = ()
     """The branches of the conversation that it affects."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ChainProblem(msgspec.Struct, frozen=True):
     """A problem of a message, of a part of it, or of the link to the message before it."""
 
     code: str
@@ -46,44 +46,46 @@ class Trouble(msgspec.Struct, frozen=True):
         return self.call_seq + 1 if self.call_seq else self.seq
 
 
-class About(NamedTuple):
+class CodeFacts(NamedTuple):
     """Facts about a code: its severity, its consequence, and the form of the repaired branch."""
 
-    kind: Kind
+    kind: Severity
     why: str
     how: str
 
 
-CODES: dict[str, About] = {
-    "lost-base": About("fault", "The messages before the branch are not those it was started after.", "rechained"),
-    "gap": About("fault", "The missing messages are lost.", "rechained, with a note that names the missing messages"),
-    "unreadable": About(
+CODES: dict[str, CodeFacts] = {
+    "lost-base": CodeFacts("fault", "The messages before the branch are not those it was started after.", "rechained"),
+    "gap": CodeFacts(
+        "fault", "The missing messages are lost.", "rechained, with a note that names the missing messages"
+    ),
+    "unreadable": CodeFacts(
         "fault",
         "No history that contains it can be loaded or sent.",
         "rechained, with a note in its place",
     ),
-    "broken-link": About(
+    "broken-link": CodeFacts(
         "fault", "It was changed outside of the store, and cannot be trusted.", "rechained with their current content"
     ),
-    "missing-blob": About("fault", "Its bytes cannot be read or sent.", "with a text in its place"),
-    "changed-blob": About("fault", "Models receive other bytes than were stored.", "with a text in its place"),
-    "stray-result": About(
+    "missing-blob": CodeFacts("fault", "Its bytes cannot be read or sent.", "with a text in its place"),
+    "changed-blob": CodeFacts("fault", "Models receive other bytes than were stored.", "with a text in its place"),
+    "stray-result": CodeFacts(
         "note", "Requests leave it out, so no model sees it.", "with it as a text that names its tool"
     ),
-    "second-result": About(
+    "second-result": CodeFacts(
         "note", "Requests contain only the first one.", "with it as a text, or without it if both are equal"
     ),
-    "parted-result": About("note", "Every request moves it to its call.", "with it directly after its call"),
-    "reused-id": About(
+    "parted-result": CodeFacts("note", "Every request moves it to its call.", "with it directly after its call"),
+    "reused-id": CodeFacts(
         "note",
         "Requests distinguish the two by their order only.",
         "with another id for the second call and its result",
     ),
-    "blank-message": About("note", "No provider accepts it, so requests leave it out.", "without it"),
+    "blank-message": CodeFacts("note", "No provider accepts it, so requests leave it out.", "without it"),
 }
-DAMAGE = ("lost-base", "gap", "unreadable", "broken-link", "missing-blob", "changed-blob")
-OPEN_CALL = About("note", "Every request gets a placeholder result for it.", "")
+DAMAGE_CODES = ("lost-base", "gap", "unreadable", "broken-link", "missing-blob", "changed-blob")
+OPEN_CALL = CodeFacts("note", "Every request gets a placeholder result for it.", "")
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -11,27 +11,27 @@ from typing import Literal
 
 import msgspec
 
-from contextc.doctor.branching import branch_table
-from contextc.doctor.diagnosis import Diagnosis, diagnose
-from contextc.doctor.findings import Finding, counted
-from contextc.doctor.links import Branch
-from contextc.doctor.marker import healed_lines
-from contextc.doctor.pairs import Asked
-from contextc.doctor.rewriting import Rewriting
-from contextc.doctor.standing import Standing, put_right, running_in
+from contextc.doctor.branching import load_branches
+from contextc.doctor.diagnosis import ChainCheck, check_chain
+from contextc.doctor.findings import Finding, pluralize
+from contextc.doctor.links import BranchRow
+from contextc.doctor.marker import repaired_branches
+from contextc.doctor.pairs import OpenCall
+from contextc.doctor.rewriting import ChainRewriter
+from contextc.doctor.standing import CurrentBranch, conversations_with_running_turn, repair_current_branch
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
-from contextc.messages import Message, admit
-from contextc.pairing import synthetic
+from contextc.messages import Message, validate_message
+from contextc.pairing import make_synthetic_result
 from contextc.store import Store, chain, places
 from contextc.store.base import Transaction
-from contextc.store.places import Head
-from contextc.store.redaction import HEALED
+from contextc.store.places import BranchTip
+from contextc.store.redaction import REPAIR_KEY
 
-STRANGE = (TypeError, ValueError, AttributeError, LookupError)
+DATA_ERRORS = (TypeError, ValueError, AttributeError, LookupError)
 """Exceptions that unexpected values in rows can cause."""
 
 
-class Healed(msgspec.Struct, frozen=True, kw_only=True):
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for one conversation: `healed`, `sound` (nothing to repair), or `left` (unchanged), and why."""
 
     conversation: str
@@ -42,7 +42,9 @@ class Healed(msgspec.Struct, frozen=True, kw_only=True):
     """The new branches, by the branches they replace."""
 
 
-def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int], None] | None = None) -> list[Healed]:
+def repair_conversations(
+    store: Store, findings: Iterable[Finding], progress: Callable[[int, int], None] | None = None
+) -> list[RepairResult]:
     """Repair the findings, conversation by conversation, and return the outcome of each.
 
     Pass some of the findings to repair only those. If a repair starts a branch, it fixes all problems of that chain.
@@ -53,96 +55,102 @@ def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int
             wanted.setdefault(finding.conversation, []).append(finding)
     if wanted:
         store.recover()
-    healed: list[Healed] = []
+    healed: list[RepairResult] = []
     for name, group in wanted.items():
         try:
-            healed.append(store.write(lambda tx, name=name, group=group: _heal(tx, name, group), repeatable=True))
-        except (StoreCorrupt, InvalidInput, Conflict, *STRANGE) as error:
-            healed.append(_left(name, error))  # the others are repaired all the same
+            healed.append(
+                store.write(lambda tx, name=name, group=group: _repair_conversation(tx, name, group), repeatable=True)
+            )
+        except (StoreCorrupt, InvalidInput, Conflict, *DATA_ERRORS) as error:
+            healed.append(_unchanged(name, error))  # the others are repaired all the same
         if progress:
             progress(len(healed), len(wanted))
     return healed
 
 
-def _left(name: str, error: Exception) -> Healed:
+def _unchanged(name: str, error: Exception) -> RepairResult:
     why = str(error) if isinstance(error, ContextcError) else f"Its stored rows are invalid: {error!r}."
-    return Healed(conversation=name, outcome="left", text=f"{why} Nothing was changed.")
+    return RepairResult(conversation=name, outcome="left", text=f"{why} Nothing was changed.")
 
 
-def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
+def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) -> RepairResult:
     places.lock_tree(tx, name)
     tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", name)
-    if name in running_in(tx):
+    if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
-        return Healed(conversation=name, outcome="left", text=text)
-    stood = put_right(tx, name, branch_table(tx)) if any(each.healing == "row" for each in findings) else None
-    here, branches = _here(tx, name)
+        return RepairResult(conversation=name, outcome="left", text=text)
+    stood = (
+        repair_current_branch(tx, name, load_branches(tx)) if any(each.healing == "row" for each in findings) else None
+    )
+    here, branches = _load_head(tx, name)
     may_branch = any(finding.healing == "branch" for finding in findings)
     others = sorted({line for finding in findings for line in finding.branches} - {here.branch})
-    healed = set(healed_lines(tx, branches)) if others else set[int]()
+    healed = set(repaired_branches(tx, branches)) if others else set[int]()
     begun: dict[int, int] = {}
     for line in others:
         known = branches.get(line)
         if known is None or known.conversation != name or line in healed:
             continue
-        found = diagnose(tx, branches, line)
+        found = check_chain(tx, branches, line)
         if found.is_damaged and found.end > known.base:  # an empty branch has nothing to repair
-            begun[line] = Rewriting(tx, name, branches, found).write(here).branch
-    found = diagnose(tx, branches, here.branch)
+            begun[line] = ChainRewriter(tx, name, branches, found).write(here).branch
+    found = check_chain(tx, branches, here.branch)
     if may_branch and found.base is not None:
-        begun[here.branch] = Rewriting(tx, name, branches, found).write(here).branch
+        begun[here.branch] = ChainRewriter(tx, name, branches, found).write(here).branch
         sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
         tx.run(sql, begun[here.branch], name)
-        places.turned(tx, name)
+        places.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
-    results = [chain.entry(admit(_answer(asked))) for asked in found.open] if answers else []
+    results = (
+        [chain.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open] if answers else []
+    )
     if results:
-        chain.append(tx, name, results)
-    return _told(tx, name, found, begun, len(results), stood)
+        chain.append_messages(tx, name, results)
+    return _describe_result(tx, name, found, begun, len(results), stood)
 
 
-def _here(tx: Transaction, name: str) -> tuple[Head, dict[int, Branch]]:
-    """Return the head of a conversation, and the branches of its tree as `branch_table` verified them."""
+def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchRow]]:
+    """Return the head of a conversation, and the branches of its tree as `load_branches` verified them."""
     row = tx.row("SELECT number, tree, branch, revision FROM conversation WHERE name = ?", name)
     if row is None:
         raise UnknownConversation(name)
     number, tree, branch, revision = row
-    branches = {each.number: each for each in branch_table(tx, tree)}
+    branches = {each.number: each for each in load_branches(tx, tree)}
     if branch not in branches or branches[branch].conversation != name:
         raise StoreCorrupt(
             f"Its current branch {branch} is missing, or belongs to another conversation", fix="Scan the store again."
         )
-    end, tip = places.branch_end(tx, branch)
-    return Head(number, tree, branch, revision, end, tip), branches
+    end, tip = places.load_branch_end(tx, branch)
+    return BranchTip(number, tree, branch, revision, end, tip), branches
 
 
-def _answer(asked: Asked) -> Message:
+def _placeholder_result(asked: OpenCall) -> Message:
     """Return the placeholder result of a call, to be stored."""
     message, call = asked.message, msgspec.structs.replace(asked.call, id=asked.id)
     reason = "cancelled" if message.status == "cancelled" else "interrupted"
     return Message(
         role="tool",
-        parts=(synthetic(call, reason),),
+        parts=(make_synthetic_result(call, reason),),
         author=message.author,
         run=message.run,
         turn=message.turn,
         step=message.step,
-        meta={HEALED: {"of": message.uid, "because": ["open-call"]}},
+        meta={REPAIR_KEY: {"of": message.uid, "because": ["open-call"]}},
     )
 
 
-def _told(
-    tx: Transaction, name: str, found: Diagnosis, begun: dict[int, int], appended: int, stood: Standing | None
-) -> Healed:
+def _describe_result(
+    tx: Transaction, name: str, found: ChainCheck, begun: dict[int, int], appended: int, stood: CurrentBranch | None
+) -> RepairResult:
     turned = stood is not None and stood.fault is not None
     said = [f"Its current branch is now branch {found.line}."] if turned and found.line not in begun else []
     for old, new in begun.items():
-        base = places.branch_base(tx, new)
+        base = places.load_base_seq(tx, new)
         after = f"after message {base}" if base else "at the root"
         said.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
         said += [f"The current branch is now branch {new}."] if old == found.line else []
     if appended:
-        said.append(f"Appended {counted(appended, 'result')}.")
+        said.append(f"Appended {pluralize(appended, 'result')}.")
     if not said:
-        return Healed(conversation=name, outcome="sound", text="Nothing to repair.")
-    return Healed(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=begun)
+        return RepairResult(conversation=name, outcome="sound", text="Nothing to repair.")
+    return RepairResult(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=begun)

@@ -6,19 +6,19 @@ After a wrong row, the next one is checked against the most plausible id of it, 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from contextc._json import blob_name
-from contextc.doctor.findings import Trouble
-from contextc.messages import Media, Message, ToolResult, chain_id, content_of, from_json
+from contextc._json import hash_blob
+from contextc.doctor.findings import ChainProblem
+from contextc.messages import Media, Message, ToolResult, canonical_content, decode_message, make_chain_id
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, place, stretches
-from contextc.store.reading import UNREADABLE, as_id
+from contextc.store.places import SEQ_BITS, SEQ_MASK, make_place, split_by_branch
+from contextc.store.reading import DECODE_ERRORS, to_id
 
 CHUNK = 1000
 RawRow: TypeAlias = tuple[int, bytes, bytes]  # place, id, body
 Reader: TypeAlias = Callable[[Callable[[Transaction], list[RawRow]]], list[RawRow]]
 
 
-class Branch(NamedTuple):
+class BranchRow(NamedTuple):
     """A row of the branch table."""
 
     number: int
@@ -31,17 +31,17 @@ class Branch(NamedTuple):
     """The problem of its parent or base. `parent` and `base` are then the ones that its messages show, if any."""
 
 
-class Row(NamedTuple):
+class ChainRow(NamedTuple):
     """A message of a chain, or the place of a missing one, with its problem."""
 
     seq: int
     place: int
     id: bytes
     message: Message | None
-    trouble: Trouble | None
+    trouble: ChainProblem | None
 
 
-class Blobs:
+class BlobCheck:
     """Check of media bytes: they exist and match their name. Each blob is read once."""
 
     def __init__(self, fetch: Callable[[str], object]) -> None:
@@ -50,14 +50,14 @@ class Blobs:
     def wrong(self, message: Message) -> Iterator[tuple[int, str, str]]:
         """Return the parts of a message with missing or changed bytes: index, blob, code."""
         for index, part in enumerate(message.parts):
-            for media in media_in(part):
+            for media in media_of(part):
                 if media.blob and (code := self._code(media.blob)):
                     yield index, media.blob, code
 
     def _code(self, name: str) -> str:
         if name not in self._known:
             data = self._fetch(name)
-            is_whole = isinstance(data, bytes) and blob_name(data) == name
+            is_whole = isinstance(data, bytes) and hash_blob(data) == name
             self._known[name] = "missing-blob" if data is None else "" if is_whole else "changed-blob"
         return self._known[name]
 
@@ -68,7 +68,7 @@ def fetch_blob(tx: Transaction, name: str) -> object:
     return None if row is None else row[0]
 
 
-def media_in(part: object) -> tuple[Media, ...]:
+def media_of(part: object) -> tuple[Media, ...]:
     if isinstance(part, Media):
         return (part,)
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
@@ -76,7 +76,7 @@ def media_in(part: object) -> tuple[Media, ...]:
     return ()
 
 
-def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]]:
+def branch_lineage(branches: dict[int, BranchRow], number: int) -> list[tuple[int, int]]:
     """Return the branches of a chain, newest first, each with the seq after which it starts."""
     found: list[tuple[int, int]] = []
     at = branches.get(number)
@@ -86,27 +86,27 @@ def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]
     return found
 
 
-def rows_between(read: Reader, line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[RawRow]:
+def read_rows(read: Reader, line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[RawRow]:
     """Return the rows of a lineage after a seq, up to another, read in chunks."""
-    for number, first, last in stretches(line, after, upto):
+    for number, first, last in split_by_branch(line, after, upto):
         for low in range(first, last + 1, CHUNK):
-            start, stop = place(number, low), place(number, min(low + CHUNK - 1, last))
+            start, stop = make_place(number, low), make_place(number, min(low + CHUNK - 1, last))
             yield from read(lambda tx, start=start, stop=stop: _rows(tx, start, stop))
 
 
 def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
     return [
-        (where, as_id(identity), body)
+        (where, to_id(identity), body)
         for where, identity, body in tx.rows(
             "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", start, stop
         )
     ]
 
 
-def follow(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iterator[Row]:
+def verify_rows(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iterator[ChainRow]:
     """Verify the rows of a chain after message `after`, whose id is `before`, against their ids.
 
-    Consecutive missing messages are one `Row`, also at the end, before `upto`.
+    Consecutive missing messages are one `ChainRow`, also at the end, before `upto`.
     """
     expected, known = after + 1, True
     for where, identity, body in rows:
@@ -116,23 +116,23 @@ def follow(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iter
             known = False
         message, trouble = _parsed(seq, body)
         if message is not None:
-            made = chain_id(before, content_of(message)) if known and not message.redacted else identity
+            made = make_chain_id(before, canonical_content(message)) if known and not message.redacted else identity
             if (message.seq, message.id) != (seq, identity.hex()) or made != identity:
-                trouble = Trouble("broken-link", seq, "Its content or its position does not match its id.")
+                trouble = ChainProblem("broken-link", seq, "Its content or its position does not match its id.")
                 identity = made if message.id == made.hex() else identity
-        yield Row(seq, where, identity, message, trouble)
+        yield ChainRow(seq, where, identity, message, trouble)
         before, expected, known = identity, seq + 1, True
     if expected <= upto:
         yield _missing(0, expected, upto)
 
 
-def _missing(branch: int, first: int, last: int) -> Row:
+def _missing(branch: int, first: int, last: int) -> ChainRow:
     what = f"Message {first} is missing." if first == last else f"Messages {first} to {last} are missing."
-    return Row(first, place(branch, first), b"", None, Trouble("gap", first, what))
+    return ChainRow(first, make_place(branch, first), b"", None, ChainProblem("gap", first, what))
 
 
-def _parsed(seq: int, body: bytes) -> tuple[Message | None, Trouble | None]:
+def _parsed(seq: int, body: bytes) -> tuple[Message | None, ChainProblem | None]:
     try:
-        return from_json(body), None
-    except UNREADABLE as error:
-        return None, Trouble("unreadable", seq, f"It cannot be read: {str(error).rstrip('.')}.")
+        return decode_message(body), None
+    except DECODE_ERRORS as error:
+        return None, ChainProblem("unreadable", seq, f"It cannot be read: {str(error).rstrip('.')}.")

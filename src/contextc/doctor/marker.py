@@ -6,30 +6,30 @@ With it, a scan skips the problems of the old branch. The marker is valid while 
 from collections.abc import Iterator
 
 from contextc._json import JSONObject
-from contextc.doctor.links import Branch
-from contextc.messages import from_json
+from contextc.doctor.links import BranchRow
+from contextc.messages import decode_message
 from contextc.store.base import Transaction
-from contextc.store.places import branch_end, place
-from contextc.store.reading import UNREADABLE
-from contextc.store.redaction import healed_note
+from contextc.store.places import load_branch_end, make_place
+from contextc.store.reading import DECODE_ERRORS
+from contextc.store.redaction import get_repair_note
 
 
-def marker(tx: Transaction, line: int) -> JSONObject:
-    return {"branch": line, "tip": branch_end(tx, line)[1].hex()}
+def make_marker(tx: Transaction, line: int) -> JSONObject:
+    return {"branch": line, "tip": load_branch_end(tx, line)[1].hex()}
 
 
-def healed_lines(tx: Transaction, branches: dict[int, Branch]) -> Iterator[int]:
+def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterator[int]:
     """Return the branches that were repaired in their current state: another branch holds their messages."""
     for branch in branches.values():
-        row = tx.row("SELECT body FROM message WHERE place = ?", place(branch.number, branch.base + 1))
-        said = _said(row[0]) if row is not None else {}
+        row = tx.row("SELECT body FROM message WHERE place = ?", make_place(branch.number, branch.base + 1))
+        said = _note_of(row[0]) if row is not None else {}
         old = said.get("branch")
-        if isinstance(old, int) and old in branches and said.get("tip") == branch_end(tx, old)[1].hex():
+        if isinstance(old, int) and old in branches and said.get("tip") == load_branch_end(tx, old)[1].hex():
             yield old
 
 
-def _said(body: bytes) -> JSONObject:
+def _note_of(body: bytes) -> JSONObject:
     try:
-        return healed_note(from_json(body))
-    except UNREADABLE:
+        return get_repair_note(decode_message(body))
+    except DECODE_ERRORS:
         return {}

@@ -9,13 +9,13 @@ A state can be forked where a branch starts, at a cost that does not grow with t
 
 from typing import NamedTuple
 
-from contextc._json import canonical
-from contextc.doctor.findings import Trouble
-from contextc.messages import Hint, Message, Reasoning, Text, ToolCall, ToolResult
-from contextc.store.redaction import healed_note
+from contextc._json import encode_canonical
+from contextc.doctor.findings import ChainProblem
+from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, UserNotice
+from contextc.store.redaction import get_repair_note
 
 
-class Asked(NamedTuple):
+class OpenCall(NamedTuple):
     """A call without a result so far. `id` is a new one if its own was taken."""
 
     seq: int
@@ -24,10 +24,10 @@ class Asked(NamedTuple):
     id: str
 
 
-class _Answered:
+class _AnsweredCalls:
     """The answered calls, each with a hash of its first result. A fork sees those of its parent up to its start."""
 
-    def __init__(self, below: "_Answered | None" = None, upto: int = 0) -> None:
+    def __init__(self, below: "_AnsweredCalls | None" = None, upto: int = 0) -> None:
         self._own: dict[str, tuple[int, int]] = {}
         self._below, self._upto = below, upto
 
@@ -35,7 +35,7 @@ class _Answered:
         self._own.setdefault(name, (seq, content))
 
     def get(self, name: str, upto: int | None = None) -> int | None:
-        at: _Answered | None = self
+        at: _AnsweredCalls | None = self
         while at is not None:
             found = at._own.get(name)
             if found is not None and (upto is None or found[0] <= upto):
@@ -44,27 +44,27 @@ class _Answered:
         return None
 
 
-class Pairs:
+class PairState:
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Asked]] = {}
-        self._answered = _Answered()
+        self._waiting: dict[str, list[OpenCall]] = {}
+        self._answered = _AnsweredCalls()
         self._spoke: dict[str | None, int] = {}  # seq of the last message of each agent
         self._told = 0  # seq of the last message of another role
         self._behind: set[str] = set()  # calls without a result when the context was cleared
         self._texted = 0  # seq of the last result that becomes a text
         self._unsure = False
 
-    def fork(self, upto: int) -> "Pairs":
-        made = Pairs()
+    def fork(self, upto: int) -> "PairState":
+        made = PairState()
         made._waiting = {name: list(calls) for name, calls in self._waiting.items() if calls}
-        made._answered = _Answered(self._answered, upto)
+        made._answered = _AnsweredCalls(self._answered, upto)
         made._behind = set(self._behind)
         made._spoke, made._unsure = dict(self._spoke), self._unsure
         made._told, made._texted = self._told, self._texted
         return made
 
     @property
-    def open(self) -> list[Asked]:
+    def open(self) -> list[OpenCall]:
         """The calls without a result, in their order."""
         return sorted([asked for calls in self._waiting.values() for asked in calls], key=lambda each: each.seq)
 
@@ -78,13 +78,13 @@ class Pairs:
         self._unsure = True
         self._waiting.clear()
 
-    def see(self, seq: int, message: Message) -> list[Trouble]:
+    def see(self, seq: int, message: Message) -> list[ChainProblem]:
         """Process the next message of the chain, and return its problems."""
         if message.redacted:
             self._see_redacted(message)
             return []
         if is_blank(message):
-            return [Trouble("blank-message", seq, f"The message of role {message.role} is empty.")]
+            return [ChainProblem("blank-message", seq, f"The message of role {message.role} is empty.")]
         found = [
             trouble
             for index, part in enumerate(message.parts)
@@ -110,14 +110,14 @@ class Pairs:
             for name, calls in self._waiting.items():
                 self._waiting[name] = [asked for asked in calls if asked.message.author != message.author]
 
-    def _call(self, seq: int, message: Message, index: int, call: ToolCall) -> list[Trouble]:
+    def _call(self, seq: int, message: Message, index: int, call: ToolCall) -> list[ChainProblem]:
         taken = any(asked.message.author == message.author for asked in self._waiting.get(call.id, ()))
         name = self._free(call.id) if taken else call.id
-        self._waiting.setdefault(call.id, []).append(Asked(seq, message, call, name))
+        self._waiting.setdefault(call.id, []).append(OpenCall(seq, message, call, name))
         if not taken:
             return []
         text = f"Call {call.id!r} of {call.name!r} has the id of a call that has no result yet."
-        return [Trouble("reused-id", seq, text, index, name=name)]
+        return [ChainProblem("reused-id", seq, text, index, name=name)]
 
     def _free(self, name: str) -> str:
         number = 2
@@ -126,8 +126,8 @@ class Pairs:
             number += 1
         return free
 
-    def _result(self, seq: int, message: Message, index: int, result: ToolResult) -> list[Trouble]:
-        calls, content = self._waiting.get(result.call_id), hash(canonical(result.content))
+    def _result(self, seq: int, message: Message, index: int, result: ToolResult) -> list[ChainProblem]:
+        calls, content = self._waiting.get(result.call_id), hash(encode_canonical(result.content))
         whose = f"of {result.name!r} for call {result.call_id!r}"
         if not calls:
             if result.call_id in self._behind:
@@ -137,40 +137,40 @@ class Pairs:
             if first is not None:
                 same = ", and is equal to it" if first == content else ""
                 text = f"This result {whose} is not the first one{same}."
-                return [Trouble("second-result", seq, text, index, name="" if first == content else "other")]
+                return [ChainProblem("second-result", seq, text, index, name="" if first == content else "other")]
             if self._unsure:
                 return []
-            return [Trouble("stray-result", seq, f"The result {whose} has no call before it.", index)]
+            return [ChainProblem("stray-result", seq, f"The result {whose} has no call before it.", index)]
         own = [at for at, asked in enumerate(calls) if asked.message.author == message.author]
         asked = calls.pop(own[0] if own else 0)
         self._answered.add(result.call_id, seq, content)
-        found: list[Trouble] = []
+        found: list[ChainProblem] = []
         if asked.id != asked.call.id:
             self._answered.add(asked.id, seq, content)
-            found.append(Trouble(RENAMED, seq, "", index, name=asked.id))
-        if _is_ours(message):
+            found.append(ChainProblem(RENAMED_RESULT, seq, "", index, name=asked.id))
+        if _is_repair_result(message):
             return found
         if max(self._told, self._spoke.get(asked.message.author, 0)) > asked.seq:
             text = f"The result {whose} is separated by other messages from its call in message {asked.seq}."
-            found.append(Trouble("parted-result", seq, text, index, call_seq=asked.seq))
+            found.append(ChainProblem("parted-result", seq, text, index, call_seq=asked.seq))
         elif self._texted > asked.seq:
-            found.append(Trouble(MOVED, seq, "", index, call_seq=asked.seq))
+            found.append(ChainProblem(MOVED_RESULT, seq, "", index, call_seq=asked.seq))
         return found
 
 
-RENAMED = "renamed-result"
+RENAMED_RESULT = "renamed-result"
 """A result whose call gets another id. It is not a finding of its own."""
-MOVED = "moved-result"
+MOVED_RESULT = "moved-result"
 """A result that would be separated from its call by a result that becomes a text. It is not a finding of its own."""
 
 
-def becomes_text(trouble: Trouble) -> bool:
+def becomes_text(trouble: ChainProblem) -> bool:
     return trouble.code == "stray-result" or (trouble.code == "second-result" and trouble.name == "other")
 
 
-def _is_ours(message: Message) -> bool:
+def _is_repair_result(message: Message) -> bool:
     """Return True if a repair appended this result."""
-    return "open-call" in healed_note(message).get("because", ())
+    return "open-call" in get_repair_note(message).get("because", ())
 
 
 def is_blank(message: Message) -> bool:
@@ -184,6 +184,6 @@ def is_blank(message: Message) -> bool:
         elif type(part) is Reasoning:
             if part.text or part.data:
                 return False
-        elif type(part) is not Hint:
+        elif type(part) is not UserNotice:
             return False
     return True

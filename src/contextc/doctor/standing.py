@@ -7,17 +7,17 @@ to the newest branch that belongs to it. Messages on a missing branch belong to 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from contextc.doctor.findings import Finding, counted
-from contextc.doctor.links import Branch
+from contextc.doctor.findings import Finding, pluralize
+from contextc.doctor.links import BranchRow
 from contextc.errors import StoreCorrupt
 from contextc.store.base import Transaction
-from contextc.store.leases import ended
-from contextc.store.places import turned
+from contextc.store.leases import find_dead_turns
+from contextc.store.places import update_last_active
 
-RESTORE = "cannot be repaired: {why}. Restore a backup of the store"
+NO_REPAIR = "cannot be repaired: {why}. Restore a backup of the store"
 
 
-class Standing(NamedTuple):
+class CurrentBranch(NamedTuple):
     """The tree and the current branch of a conversation, or the one to switch to; 0 is none. `fault` is the problem."""
 
     name: str
@@ -26,20 +26,20 @@ class Standing(NamedTuple):
     fault: Finding | None = None
 
 
-def standings(tx: Transaction, table: Iterable[Branch]) -> dict[str, Standing]:
+def load_current_branches(tx: Transaction, table: Iterable[BranchRow]) -> dict[str, CurrentBranch]:
     """Return every conversation that has a row or a branch, by name."""
     branches = {branch.number: branch for branch in table}
-    own: dict[str, list[Branch]] = {}
+    own: dict[str, list[BranchRow]] = {}
     for branch in branches.values():
         if branch.conversation is not None:
             own.setdefault(branch.conversation, []).append(branch)
     rows = {str(name): (tree, branch) for name, tree, branch in tx.rows("SELECT name, tree, branch FROM conversation")}
-    return {name: _standing(name, rows.get(name), own.get(name, []), branches) for name in sorted({*rows, *own})}
+    return {name: _current_branch(name, rows.get(name), own.get(name, []), branches) for name in sorted({*rows, *own})}
 
 
-def put_right(tx: Transaction, name: str, branches: Iterable[Branch]) -> Standing:
+def repair_current_branch(tx: Transaction, name: str, branches: Iterable[BranchRow]) -> CurrentBranch:
     """Switch a conversation to a branch of its own. Nothing changes if its row is valid."""
-    standing = standings(tx, branches)[name]
+    standing = load_current_branches(tx, branches)[name]
     if standing.fault is None:
         return standing
     if not standing.branch:
@@ -53,17 +53,17 @@ def put_right(tx: Transaction, name: str, branches: Iterable[Branch]) -> Standin
         standing.branch,
         standing.branch,
     )
-    turned(tx, name)
+    update_last_active(tx, name)
     return standing
 
 
-def running_in(tx: Transaction) -> set[str]:
+def conversations_with_running_turn(tx: Transaction) -> set[str]:
     """Return the conversations with a running turn. A turn whose process died counts as ended."""
     held = {tuple(row) for row in tx.rows("SELECT conversation, agent, number FROM lease WHERE holder <> ''")}
-    return {name for name, _, _ in held.difference(ended(tx))} if held else set()
+    return {name for name, _, _ in held.difference(find_dead_turns(tx))} if held else set()
 
 
-def lost_messages(tx: Transaction) -> Iterator[Finding]:
+def find_lost_messages(tx: Transaction) -> Iterator[Finding]:
     """Return findings for messages on missing branches."""
     rows = tx.rows(
         "SELECT place / 4294967296, count(*) FROM message WHERE place / 4294967296 NOT IN (SELECT number FROM branch)"
@@ -75,26 +75,26 @@ def lost_messages(tx: Transaction) -> Iterator[Finding]:
             code="lost-messages",
             conversation=None,
             where=f"branch {number}",
-            text=f"{counted(count, 'message')} on branch {number}, which is missing.",
+            text=f"{pluralize(count, 'message')} on branch {number}, which is missing.",
             why="They belong to no conversation.",
-            would=RESTORE.format(why="the start of the branch is not known"),
+            would=NO_REPAIR.format(why="the start of the branch is not known"),
         )
 
 
-def _standing(
-    name: str, row: tuple[object, object] | None, own: list[Branch], branches: Mapping[int, Branch]
-) -> Standing:
+def _current_branch(
+    name: str, row: tuple[object, object] | None, own: list[BranchRow], branches: Mapping[int, BranchRow]
+) -> CurrentBranch:
     there = branches.get(row[1]) if row is not None and isinstance(row[1], int) else None
     if row is not None and there is not None and there.conversation == name and there.tree == row[0]:
-        return Standing(name, there.tree, there.number)
+        return CurrentBranch(name, there.tree, there.number)
     usable = [branch for branch in own if branch.tree in branches]
     best = there if there in usable else max(usable, key=lambda branch: branch.number, default=None)
     tree, branch = (best.tree, best.number) if best is not None else (0, 0)
-    return Standing(name, tree, branch, _fault(name, row, there, own, branch))
+    return CurrentBranch(name, tree, branch, _describe_fault(name, row, there, own, branch))
 
 
-def _fault(
-    name: str, row: tuple[object, object] | None, there: Branch | None, own: list[Branch], branch: int
+def _describe_fault(
+    name: str, row: tuple[object, object] | None, there: BranchRow | None, own: list[BranchRow], branch: int
 ) -> Finding:
     if row is None:
         numbers = ", ".join([str(each.number) for each in own])
@@ -103,7 +103,7 @@ def _fault(
         how = f"would restore it on branch {branch}, its newest"
     else:
         code, where = "lost-branch", f"branch {row[1]}"
-        text = f"Its current branch {row[1]} {_of(name, there)}."
+        text = f"Its current branch {row[1]} {_describe_branch(name, there)}."
         why = "Nothing of it can be loaded or sent."
         how = f"would switch to branch {branch}, {'its own' if there and there.number == branch else 'its newest'}"
     missing = "the root of its tree is missing" if own else "no branch belongs to it"
@@ -114,13 +114,13 @@ def _fault(
         where=where,
         text=text,
         why=why,
-        would=how if branch else RESTORE.format(why=missing),
+        would=how if branch else NO_REPAIR.format(why=missing),
         healing="row" if branch else "none",
         branches=(branch,) if branch else (),
     )
 
 
-def _of(name: str, there: Branch | None) -> str:
+def _describe_branch(name: str, there: BranchRow | None) -> str:
     if there is None:
         return "is missing"
     if there.conversation != name:

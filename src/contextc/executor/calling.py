@@ -18,47 +18,47 @@ from msgspec.structs import asdict, replace
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.errors import ProviderFailed
-from contextc.executor.record import Record
-from contextc.executor.threads import durable, settled
+from contextc.executor.record import TurnStore
+from contextc.executor.threads import run_blocking, wait_until_done
 from contextc.executor.writing import Piece
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
-from contextc.pairing import open_calls
-from contextc.providers.endpoint import Call, Endpoint, Host
+from contextc.pairing import find_open_calls
+from contextc.providers.endpoint import Endpoint, Host, ProviderCall
 from contextc.store import chain
-from contextc.store.streams import join
+from contextc.store.streams import join_deltas
 
-FIRST_BATCH, BATCH = 0.03, 0.1
+FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""
-REST, LONGEST_REST = 2, 1.0
+PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
 """Pause between batches on a slow store: a multiple of the last write's duration, and the maximum in seconds. With
 hundreds of concurrent streams each one writes less often, and new turns are not delayed.
 """
-MANY_EVENTS = 2_000
+YIELD_EVERY_EVENTS = 2_000
 """Number of stream events after which the event loop is yielded to other tasks."""
-LARGEST = 1 << 53
-UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+MAX_TOKEN_COUNT = 1 << 53
+PARSE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """Exceptions that a stream reader raises for JSON that does not follow the provider's API."""
 UNNAMED = "unnamed"
-UNENDED = "No result: this was still running when the reply ended."
-RETRIES = 2
+NO_RESULT_TEXT = "No result: this was still running when the reply ended."
+MAX_RETRIES = 2
 """How many times a call is retried after a transient failure."""
-BACKOFF, LONGEST_WAIT = 0.5, 60.0
+BACKOFF_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0
 
 
-def pause_before(error: ProviderFailed, tries: int) -> float:
+def retry_delay(error: ProviderFailed, tries: int) -> float:
     """Return the seconds before the next attempt: exponential backoff, at least the provider's `retry_after`."""
-    return max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
+    return max(error.retry_after or 0.0, BACKOFF_SECONDS * 2**tries * (0.5 + random.random()))
 
 
-def _named(part: AnyPart) -> AnyPart:
+def _with_tool_name(part: AnyPart) -> AnyPart:
     """Return the part, a tool call without a name as `unnamed`, so that it can be answered as an unknown tool."""
     return replace(part, name=UNNAMED) if isinstance(part, ToolCall) and not part.name else part
 
 
-class Incoming:
+class ReplyStream:
     """A reply that is being received: the parts so far, which of them are journaled, and the rest for the commit."""
 
-    def __init__(self, record: Record, compiled: Compiled, step: int, *, directory: str = "") -> None:
+    def __init__(self, record: TurnStore, compiled: Compiled, step: int, *, directory: str = "") -> None:
         self.record, self.compiled, self.directory = record, compiled, directory
         self.reader = compiled.formatter.reader()
         self.beginning = Message(
@@ -92,7 +92,7 @@ class Incoming:
     async def receive(self, endpoint: Endpoint, host: Host | None = None) -> list[Message]:
         """Send the request and return the whole reply. Raises `ProviderFailed`."""
         compiled = self.compiled
-        call = Call(
+        call = ProviderCall(
             provider=compiled.provider,
             body=compiled.body,
             arguments=lambda: compiled.arguments,
@@ -102,7 +102,7 @@ class Incoming:
             revert=compiled.revert is not None,
             opening=lambda: {} if compiled.replaced else compiled.opening,
             directory=compiled.channel.directory or self.directory,
-            host=Orderly(self, host) if host is not None else None,
+            host=OrderedHost(self, host) if host is not None else None,
         )
         try:
             async with aclosing(endpoint.stream(call)) as events:
@@ -110,7 +110,7 @@ class Incoming:
                     self._take(self._read(event))
                     if self._waiting:
                         self._arrange()
-                    if not len(self.reader.events) % MANY_EVENTS:  # events may arrive without a pause
+                    if not len(self.reader.events) % YIELD_EVERY_EVENTS:  # events may arrive without a pause
                         await asyncio.sleep(0)
         except ProviderFailed as error:
             if error.kind != "transient" or self.reader.error or not self.reader.finished:
@@ -119,9 +119,9 @@ class Incoming:
             await self._settle()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
-        is_long = len(self.reader.events) > MANY_EVENTS
-        messages = await durable(self.messages) if is_long else self.messages()
-        return whole_reply(messages) if compiled.provider.runs_tools else messages
+        is_long = len(self.reader.events) > YIELD_EVERY_EVENTS
+        messages = await run_blocking(self.messages) if is_long else self.messages()
+        return complete_reply(messages) if compiled.provider.runs_tools else messages
 
     async def told(self) -> None:
         """Wait until the parts received so far are stored and published."""
@@ -137,7 +137,7 @@ class Incoming:
         """Return the messages received so far, as they are stored. The last one is the final answer, if complete."""
         try:
             said = self.reader.messages()
-        except UNREADABLE as error:
+        except PARSE_ERRORS as error:
             raise self._unreadable(error) from error
         found: list[Message] = []
         replies = 0
@@ -152,14 +152,16 @@ class Incoming:
         return found
 
     def _stamped(self, said: Message) -> Message:
-        message = self.compiled.formatter.spelling.named(replace(said, usage=counted(said.usage)), self.compiled.tools)
+        message = self.compiled.formatter.spelling.named(
+            replace(said, usage=valid_usage(said.usage)), self.compiled.tools
+        )
         begun = self.beginning
-        parts = tuple([_named(part) for part in message.parts])
+        parts = tuple([_with_tool_name(part) for part in message.parts])
         return replace(message, parts=parts, author=begun.author, run=begun.run, turn=begun.turn, step=begun.step)
 
     def rest(self) -> list[Piece]:
         """Return the parts that are not journaled."""
-        return _joined(self._waiting)
+        return _join_pieces(self._waiting)
 
     @property
     def session(self) -> str | None:
@@ -185,7 +187,7 @@ class Incoming:
     def _read(self, event: JSONObject) -> Sequence[AnyPart]:
         try:
             return self.reader.read(event)
-        except UNREADABLE as error:
+        except PARSE_ERRORS as error:
             if self.reader.events and self.reader.events[-1] is event:
                 self.reader.events.pop()  # earlier events are kept
             raise self._unreadable(error) from error
@@ -201,8 +203,8 @@ class Incoming:
             task.result()
         if self._timer is None and self._flushing is None:
             loop = asyncio.get_running_loop()
-            rest = max(BATCH, min(LONGEST_REST, REST * self._took))
-            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH, self._start)
+            rest = max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * self._took))
+            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH_SECONDS, self._start)
 
     def _start(self) -> None:
         self._timer = None
@@ -213,17 +215,17 @@ class Incoming:
     def _flushed(self, task: asyncio.Task[None]) -> None:
         """Schedule journaling of parts that arrived during the write. The next part may take long to arrive."""
         is_well = not task.cancelled() and task.exception() is None
-        if task is self._flushing and is_well and self._waiting and _without_half(_joined(self._waiting))[0]:
+        if task is self._flushing and is_well and self._waiting and _split_surrogate(_join_pieces(self._waiting))[0]:
             self._arrange()
 
     async def _flush(self) -> None:
-        pieces, self._waiting = _without_half(_joined(self._waiting))
+        pieces, self._waiting = _split_surrogate(_join_pieces(self._waiting))
         if not pieces:
             return
         number, self._batches = self._batches, self._batches + 1
         began = monotonic()
         try:
-            await durable(self.record.journal, self.beginning, number, pieces)
+            await run_blocking(self.record.journal, self.beginning, number, pieces)
         except Exception:
             self._waiting[:0] = pieces  # published with the end of the reply, if that can be stored
             raise
@@ -236,14 +238,14 @@ class Incoming:
             self._timer = None
         if self._flushing is not None:
             task, self._flushing = self._flushing, None
-            await settled(task)
+            await wait_until_done(task)
             task.result()
 
 
-class Orderly:
+class OrderedHost:
     """A tool host that stores and publishes the reply so far before it serves a call from the middle of it."""
 
-    def __init__(self, incoming: Incoming, host: Host) -> None:
+    def __init__(self, incoming: ReplyStream, host: Host) -> None:
         self._incoming, self._host = incoming, host
 
     async def approve(self, call: ToolCall) -> str:
@@ -256,20 +258,22 @@ class Orderly:
         return await self._host.run(call)
 
 
-def whole_reply(messages: list[Message]) -> list[Message]:
+def complete_reply(messages: list[Message]) -> list[Message]:
     """Complete the reply of a provider that runs tools itself: every call has a result, and an answer comes last.
 
     The answer may be empty.
     """
     found: list[Message] = []
-    still = [(id(message), call) for message, call in open_calls(messages)]
+    still = [(id(message), call) for message, call in find_open_calls(messages)]
     asking = None
     for index, message in enumerate(messages):
         found.append(replace(message, finish="tool_calls") if message.tool_calls else message)
         asking = message if message.role == "assistant" else asking
         if asking is not None and (index + 1 == len(messages) or messages[index + 1].role == "assistant"):
             found += [
-                tool_result(call.id, call.name, UNENDED, author=asking.author, turn=asking.turn, step=asking.step)
+                tool_result(
+                    call.id, call.name, NO_RESULT_TEXT, author=asking.author, turn=asking.turn, step=asking.step
+                )
                 for asker, call in still
                 if asker == id(asking)
             ]
@@ -279,20 +283,22 @@ def whole_reply(messages: list[Message]) -> list[Message]:
     return found
 
 
-def counted(usage: Usage | None) -> Usage | None:
+def valid_usage(usage: Usage | None) -> Usage | None:
     """Return the usage with valid token counts only, whatever the provider sent."""
     if usage is None:
         return None
     figures = {name: each for name, each in asdict(usage).items() if isinstance(each, int | float)}
-    return Usage(**{name: int(each) for name, each in figures.items() if 0 < each < LARGEST})
+    return Usage(**{name: int(each) for name, each in figures.items() if 0 < each < MAX_TOKEN_COUNT})
 
 
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+def _join_pieces(pieces: Sequence[Piece]) -> list[Piece]:
     """Join adjacent pieces of one message."""
-    return [(uid, part) for uid, group in groupby(pieces, itemgetter(0)) for part in join(part for _, part in group)]
+    return [
+        (uid, part) for uid, group in groupby(pieces, itemgetter(0)) for part in join_deltas(part for _, part in group)
+    ]
 
 
-def _without_half(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+def _split_surrogate(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
     """Split off a lone high surrogate at the end, which waits for its other half."""
     uid, last = pieces[-1]
     if not isinstance(last, Text | Reasoning) or not "\ud800" <= last.text[-1:] <= "\udbff":

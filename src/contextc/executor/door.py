@@ -10,49 +10,49 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from contextc.draft import Options
+from contextc.draft import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, user
-from contextc.prompts import Surroundings
+from contextc.prompts import PromptContext
 from contextc.store.places import check_name
-from contextc.toolbox import FunctionTool, Toolable, as_tools
+from contextc.toolbox import FunctionTool, ToolLike, tools_by_name
 from contextc.tools import NativeTool, Tool
 
-Given: TypeAlias = str | Message | Sequence[str | Message] | None
-INPUT = ("user", "system")
+TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None
+INPUT_ROLES = ("user", "system")
 
 
 # ── arguments of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_messages(given: Given, agent: str) -> list[Message]:
+def input_messages(given: TurnInput, agent: str) -> list[Message]:
     """Return the input of a turn as messages."""
     if given is None:
         return []
     if isinstance(given, str | Message):
-        return [as_message(given, agent)]
+        return [input_message(given, agent)]
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
         raise InvalidInput(
-            f"input must be a string, a Message or a list of them, got {_kind(given)}",
+            f"input must be a string, a Message or a list of them, got {_type_name(given)}",
             fix="Pass a string, cc.user(…), or a list of these.",
         )
     if not given:
         raise InvalidInput(
             "input must not be an empty list", fix="Omit the input to answer what is queued or unanswered."
         )
-    return [as_message(each, agent) for each in given]
+    return [input_message(each, agent) for each in given]
 
 
-def as_message(given: object, agent: str) -> Message:
+def input_message(given: object, agent: str) -> Message:
     """Return one input of an agent as a message."""
     if isinstance(given, str):
         given = user(given)
     if not isinstance(given, Message):
         raise InvalidInput(
-            f"input must be a string or a Message, got {_kind(given)}", fix="Pass a string, or cc.user(…)."
+            f"input must be a string or a Message, got {_type_name(given)}", fix="Pass a string, or cc.user(…)."
         )
-    if given.role not in INPUT and not given.is_addressed_to(agent):
+    if given.role not in INPUT_ROLES and not given.is_addressed_to(agent):
         raise InvalidInput(
             'input: role must be "user" or "system"',
             got=given.role,
@@ -66,7 +66,7 @@ def as_message(given: object, agent: str) -> Message:
     return given
 
 
-def check_call(conversation: object, wait: object = 0) -> None:
+def check_turn_arguments(conversation: object, wait: object = 0) -> None:
     """Check a conversation's name and the wait time, and that an event loop is running."""
     check_name(conversation)
     if not is_number(wait) or not cast(float, wait) >= 0:
@@ -88,53 +88,54 @@ def check_after(after: object) -> None:
 # ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_names(made: Callable[..., object], options: Mapping[str, object]) -> None:
+def check_options(made: Callable[..., object], options: Mapping[str, object]) -> None:
     """Check that every option belongs to the executor or to its compiler."""
-    unknown = [name for name in options if name not in Options.__struct_fields__]
+    unknown = [name for name in options if name not in CompilerOptions.__struct_fields__]
     if unknown:
         parameters = inspect.signature(made).parameters.values()
         own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         raise InvalidSetting(
             f"AgentExecutor has no option {unknown[0]!r}",
-            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(Options.__struct_fields__)}.",
+            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(CompilerOptions.__struct_fields__)}.",
         )
 
 
-def parted_tools(given: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
+def split_tools(given: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
     """Split tools into those that run in this process, by name, and native tools that the provider runs."""
     if isinstance(given, NativeTool):
         return {}, [given]
     is_pair = isinstance(given, tuple) and isinstance(next(iter(cast(tuple[object, ...], given)), None), Tool)
     if given is None or is_pair or isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
-        return as_tools(cast(Toolable, given)), []
+        return tools_by_name(cast(ToolLike, given)), []
     listed = list(cast(Iterable[object], given))
     native = [each for each in listed if isinstance(each, NativeTool)]
-    return as_tools(cast(list[Toolable], [each for each in listed if not isinstance(each, NativeTool)])), native
+    return tools_by_name(cast(list[ToolLike], [each for each in listed if not isinstance(each, NativeTool)])), native
 
 
-def checked_limits(given: object) -> Limits:
+def validated_limits(given: object) -> Limits:
     if given is None:
         return Limits()
     if not isinstance(given, Limits):
         raise InvalidSetting(
-            f"limits must be a cc.Limits, got {_kind(given)}", fix="Pass cc.Limits(steps=…, seconds=…), or omit it."
+            f"limits must be a cc.Limits, got {_type_name(given)}",
+            fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
         )
     return given
 
 
-def check_endpoint(given: object) -> None:
+def check_client(given: object) -> None:
     if given is not None and not callable(getattr(given, "stream", None)):
         raise InvalidSetting(
-            f"endpoint must be a client with a `stream` method, got {_kind(given)}",
+            f"endpoint must be a client with a `stream` method, got {_type_name(given)}",
             fix="Pass cc.endpoint(provider), or omit it.",
         )
 
 
-def check_context(surroundings: object, run: object) -> None:
+def check_prompt_context(surroundings: object, run: object) -> None:
     """Check the prompt context of an agent's turns and the run that its messages belong to."""
-    if surroundings is not None and not isinstance(surroundings, Surroundings):
+    if surroundings is not None and not isinstance(surroundings, PromptContext):
         raise InvalidSetting(
-            f"surroundings must be a cc.Surroundings, got {_kind(surroundings)}",
+            f"surroundings must be a cc.Surroundings, got {_type_name(surroundings)}",
             fix="Pass cc.Surroundings(project=…), or omit it.",
         )
     if run is not None and (not isinstance(run, str) or not run):
@@ -147,7 +148,7 @@ def check_callback(name: str, given: object, *, takes: Sequence[str], sync: bool
         return
     call = f"{name}({', '.join(takes)})"
     if not callable(given):
-        raise InvalidSetting(f"{name} must be callable, got {_kind(given)}", fix=f"Pass a function {call}.")
+        raise InvalidSetting(f"{name} must be callable, got {_type_name(given)}", fix=f"Pass a function {call}.")
     try:
         inspect.signature(given).bind(*takes)
     except TypeError:
@@ -169,5 +170,5 @@ def is_number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return type(value).__name__

@@ -11,36 +11,36 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc.events import (
     AnyEvent,
-    Failure,
-    FailureKind,
-    InputTaken,
+    ErrorKind,
+    ErrorOccurred,
+    InputDequeued,
     TurnFinish,
     TurnStart,
 )
-from contextc.executor.threads import afterwards
-from contextc.executor.writing import Writing, now, result_event
+from contextc.executor.threads import defer
+from contextc.executor.writing import TurnWriter, now_ms, result_event
 from contextc.messages import AnyPart, Media, Message, Text, tool_result
-from contextc.pairing import open_calls
+from contextc.pairing import find_open_calls
 from contextc.store import branches, chain, leases, streams, turns
 from contextc.store.base import Transaction
-from contextc.store.branches import edge_of
-from contextc.store.places import branch_base, branch_end, head
-from contextc.store.turns import Queued, StepRecord, TurnRecord
+from contextc.store.branches import load_context_start
+from contextc.store.places import load_base_seq, load_branch_end, load_tip
+from contextc.store.turns import QueuedMessage, StepRecord, TurnRecord
 
-INTERRUPTED = (
+INTERRUPTED_RESULT = (
     "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
     "run again."
 )
-NOT_RUN = "Not run: the turn ended before ({why})."
-STOPPED, FAILED = "it was cancelled", "an error"
+NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
+CANCELLED_REASON, FAILED_REASON = "it was cancelled", "an error"
 
 
-LOOK_BACK, AT_ONCE = 1_024, 64
+MAX_SEARCHED_MESSAGES, SEARCH_BATCH = 1_024, 64
 """Number of messages that are searched for one addressed to the agent, and the size of one read."""
-INTERRUPTION = "it was interrupted"
+INTERRUPTED_REASON = "it was interrupted"
 
 
-class Unstarted(NamedTuple):
+class UnstartedCalls(NamedTuple):
     """The calls of the last reply that were never started, by index, with their reply, results and step."""
 
     reply: Message
@@ -51,7 +51,7 @@ class Unstarted(NamedTuple):
     """Number of calls that the turn had made before this reply."""
 
 
-class Ends(Writing):
+class TurnLifecycle(TurnWriter):
     """The transactions that open, steer and close a turn."""
 
     first_event = 0
@@ -68,25 +68,25 @@ class Ends(Writing):
             tx: Transaction,
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             number = self._checked(tx)
-            previous = turns.last_turn(tx, number, self.agent)
+            previous = turns.load_last_turn(tx, number, self.agent)
             states = self._read_states(tx, number)
-            waiting = turns.queued(tx, number, self.agent)
+            waiting = turns.load_queue(tx, number, self.agent)
             if resume and previous is not None and self._is_open(tx, previous):
                 turn = replace(previous, state="running", ended=0)
-                previous = turns.last_turn(tx, number, self.agent, before=turn.number)
+                previous = turns.load_last_turn(tx, number, self.agent, before=turn.number)
                 turns.save_turn(tx, number, turn)
-                told = turns.tell(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
+                told = turns.append_events(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
                 return turn, previous, [], told, states
             before: list[AnyEvent] = []
             if previous is not None and previous.state == "interrupted":  # not resumed: its open calls are answered
                 before = [
                     self._stamped(result_event(message, 0), previous, step=message.step or 0)
-                    for message in self._answers(tx, INTERRUPTION, previous)
+                    for message in self._answers(tx, INTERRUPTED_REASON, previous)
                 ]
-                before = turns.tell(tx, number, before)
+                before = turns.append_events(tx, number, before)
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
-                opened = chain.append(tx, self.conversation, entries)[-1].seq
+                opened = chain.append_messages(tx, self.conversation, entries)[-1].seq
             elif waiting:
                 opened, taken = self._taken(tx, waiting[:1])
             elif unanswered := self._unanswered(tx):
@@ -95,7 +95,7 @@ class Ends(Writing):
                 return None, previous, before, [], states
             turn = self._opened(tx, opened)
             events = [TurnStart(seq=turn.opened), *taken]
-            told = turns.tell(tx, number, [self._stamped(event, turn) for event in events])
+            told = turns.append_events(tx, number, [self._stamped(event, turn) for event in events])
             return turn, previous, before, told, states
 
         turn, self.previous, before, told, self.states = self.store.write(work)
@@ -103,7 +103,7 @@ class Ends(Writing):
             self.turn, self.first_event = turn, told[0].number
         self._hand_on([*before, *told])
 
-    def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
+    def close(self, finish: str, *, error: str = "", kind: ErrorKind = "internal", why: str = CANCELLED_REASON) -> bool:
         """End the turn: answer open calls, with `why` as the reason, and release the lease.
 
         Return True if queued input has opened the next turn. The lease is then kept.
@@ -111,21 +111,23 @@ class Ends(Writing):
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
             number = self.lease.root
-            done = turns.turns_at(tx, number, [self.turn.number]).get(self.turn.number) if tx.again else None
+            done = (
+                turns.load_turns_by_number(tx, number, [self.turn.number]).get(self.turn.number) if tx.again else None
+            )
             if done is not None and done.state == "finished":  # the previous attempt was committed
-                last, holder, _ = leases.standing(tx, self.conversation, self.agent)
+                last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                 kept = last == self.lease.number and holder
-                return done, turns.last_turn(tx, number, self.agent) if kept else None, []
+                return done, turns.load_last_turn(tx, number, self.agent) if kept else None, []
             self._checked(tx)
             events: list[AnyEvent] = []
-            for uid in streams.open_under(tx, self.conversation, self.agent, self.lease.number):
+            for uid in streams.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             for message in self._answers(tx, why, self.turn):
                 events.append(result_event(message, 0))
-            ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now())
+            ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
             turns.save_turn(tx, number, ended)
             if error:
-                events.append(Failure(kind=kind, error=error))
+                events.append(ErrorOccurred(kind=kind, error=error))
             events.append(
                 TurnFinish(
                     finish=finish,
@@ -136,15 +138,15 @@ class Ends(Writing):
                     error=error,
                 )
             )
-            told = turns.tell(tx, number, [self._stamped(event, ended) for event in events])
-            waiting = turns.queued(tx, number, self.agent) if finish not in ("cancelled", "error") else []
+            told = turns.append_events(tx, number, [self._stamped(event, ended) for event in events])
+            waiting = turns.load_queue(tx, number, self.agent) if finish not in ("cancelled", "error") else []
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 self.store.releases(tx, self.lease)
                 return ended, None, told
             opened, taken = self._taken(tx, waiting[:1])
             following = self._opened(tx, opened)
             begins = [self._stamped(event, following) for event in (TurnStart(seq=opened), *taken)]
-            return ended, following, [*told, *turns.tell(tx, number, begins)]
+            return ended, following, [*told, *turns.append_events(tx, number, begins)]
 
         ended, following, told = self.store.write(work, repeatable=True)
         if following is None:
@@ -153,24 +155,24 @@ class Ends(Writing):
         self.turn = following or ended
         self._hand_on(told)
         if not told:
-            afterwards(lambda: self._hub.look(self.conversation))
+            defer(lambda: self._hub.look(self.conversation))
         return following is not None
 
-    def unstarted(self) -> Unstarted | None:
+    def unstarted(self) -> UnstartedCalls | None:
         """Return the calls of the turn's last reply that were never started, or None."""
 
-        def work(tx: Transaction) -> Unstarted | None:
+        def work(tx: Transaction) -> UnstartedCalls | None:
             written = [
                 message
-                for message in chain.load(tx, self.conversation, after=max(0, self.turn.opened - 1))
+                for message in chain.load_messages(tx, self.conversation, after=max(0, self.turn.opened - 1))
                 if message.author == self.agent and message.turn == self.turn.number
             ]
-            waiting = open_calls(written)
+            waiting = find_open_calls(written)
             if not waiting:
                 return None
             reply = waiting[-1][0]
-            started = turns.started(tx, self.lease.root, self.turn.number, reply.seq)
-            steps = turns.steps(tx, self.lease.root, self.turn.number)
+            started = turns.find_started_calls(tx, self.lease.root, self.turn.number, reply.seq)
+            steps = turns.load_steps(tx, self.lease.root, self.turn.number)
             step = next((each for each in steps if each.seq == reply.seq), None)
             if started is None or step is None:
                 return None
@@ -178,7 +180,7 @@ class Ends(Writing):
             calls = [index for index, call in enumerate(reply.tool_calls) if any(call is each for each in open_now)]
             results = [message for message in written if message.role == "tool" and message.seq > reply.seq]
             before = sum([len(each.tool_calls) for each in written if each.seq < reply.seq and each.status == "sent"])
-            return Unstarted(reply, calls, results, step, before) if calls else None
+            return UnstartedCalls(reply, calls, results, step, before) if calls else None
 
         return self.store.read(work)
 
@@ -195,11 +197,11 @@ class Ends(Writing):
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
             number = self._checked(tx)
-            waiting = [each for each in turns.queued(tx, number, self.agent) if each.kind == "steer"]
-            before = head(tx, self.conversation).seq
+            waiting = [each for each in turns.load_queue(tx, number, self.agent) if each.kind == "steer"]
+            before = load_tip(tx, self.conversation).seq
             _, taken = self._taken(tx, waiting)
-            told = turns.tell(tx, number, [self._stamped(event) for event in taken])
-            return chain.load(tx, self.conversation, after=before), told
+            told = turns.append_events(tx, number, [self._stamped(event) for event in taken])
+            return chain.load_messages(tx, self.conversation, after=before), told
 
         messages, told = self.store.write(work)
         self._hand_on(told)
@@ -207,40 +209,40 @@ class Ends(Writing):
 
     def _is_steered(self) -> bool:
         """Return True if steering input is queued. Runs before every step, as a single statement if possible."""
-        asked = turns.STEERED, self.lease.root, self.agent
+        asked = turns.SELECT_STEERING, self.lease.root, self.agent
         rows = self.store.read_one(*asked)
         return bool(rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))
 
-    def _taken(self, tx: Transaction, waiting: Sequence[Queued]) -> tuple[int, list[AnyEvent]]:
+    def _taken(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
         """Move queued input into the conversation. Return the last seq, and the events."""
         events: list[AnyEvent] = []
         seq = 0
         for each in waiting:
-            if turns.withdraw(tx, each.number):
-                stored = chain.append(tx, self.conversation, [self._waited(tx, each.message)])[0]
+            if turns.dequeue(tx, each.number):
+                stored = chain.append_messages(tx, self.conversation, [self._waited(tx, each.message)])[0]
                 seq = stored.seq
-                events.append(InputTaken(queued=each.number, seq=seq, uid=stored.uid))
+                events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
 
     def _opened(self, tx: Transaction, seq: int) -> TurnRecord:
         """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
-        here = head(tx, self.conversation)
+        here = load_tip(tx, self.conversation)
         seq = seq or here.seq
-        opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0]
+        opening = chain.load_between(tx, here.branch, seq - 1, seq)[0]
         self.sender = None
         self._sent_by(opening)
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now())
-        return turns.open_turn(tx, self.lease.root, turn)
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+        return turns.insert_turn(tx, self.lease.root, turn)
 
     def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
         """Return True if a turn was interrupted and its opening message is on the current branch."""
-        return turn.state == "interrupted" and self._is_on(tx, turn, head(tx, self.conversation).branch)
+        return turn.state == "interrupted" and self._is_on(tx, turn, load_tip(tx, self.conversation).branch)
 
     def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
         """Return True if the message that opened a turn is on a branch."""
-        if branch_end(tx, branch)[0] < turn.opened:
+        if load_branch_end(tx, branch)[0] < turn.opened:
             return False
-        found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
+        found = chain.load_between(tx, branch, turn.opened - 1, turn.opened)
         if not found or found[0].uid != turn.opening:
             return False
         self._sent_by(found[0])
@@ -251,10 +253,12 @@ class Ends(Writing):
         if opening.role == "user" or opening.is_addressed_to(self.agent):
             self.sender = opening.author
 
-    def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
+    def _waited(self, tx: Transaction, message: Message) -> chain.PendingMessage:
         """Return queued input as an entry, renamed or with removed media replaced if necessary."""
-        parts = tuple([_gone(tx, part) or part for part in message.parts])
-        return branches.renamed(tx, head(tx, self.conversation).tree, self._entry(replace(message, parts=parts)))
+        parts = tuple([_removed_media_text(tx, part) or part for part in message.parts])
+        return branches.with_free_uid(
+            tx, load_tip(tx, self.conversation).tree, self._entry(replace(message, parts=parts))
+        )
 
     def _unanswered(self, tx: Transaction) -> int:
         """Return the seq of the message that this agent has not answered, 0 if there is none.
@@ -262,11 +266,11 @@ class Ends(Writing):
         That is the last message, unless it is a reply of this agent or of another one. Otherwise it is a message that
         another agent addressed to this one since this one's last reply.
         """
-        here = head(tx, self.conversation)
-        upto, first = here.seq, max(edge_of(tx, here.branch, here.seq), here.seq - LOOK_BACK)
+        here = load_tip(tx, self.conversation)
+        upto, first = here.seq, max(load_context_start(tx, here.branch, here.seq), here.seq - MAX_SEARCHED_MESSAGES)
         while upto > first:
-            after = max(first, upto - AT_ONCE)
-            for message in reversed(chain.messages_between(tx, here.branch, after, upto)):
+            after = max(first, upto - SEARCH_BATCH)
+            for message in reversed(chain.load_between(tx, here.branch, after, upto)):
                 said = message.role in ("assistant", "tool")
                 if said and message.author not in (None, self.agent):
                     if message.is_addressed_to(self.agent) and message.status == "sent":
@@ -282,28 +286,30 @@ class Ends(Writing):
         """Append error results for the open calls of a turn that is over, started or not, and return them."""
         if not turn.number:
             return []
-        here = head(tx, self.conversation)
+        here = load_tip(tx, self.conversation)
         start = turn.opened - 1
-        if here.branch != leases.check(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
-            start = min(start, branch_base(tx, here.branch))
-        written = chain.load(tx, self.conversation, after=max(0, min(start, here.seq)))
+        if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
+            start = min(start, load_base_seq(tx, here.branch))
+        written = chain.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
         results = [
             tool_result(
                 call.id,
                 call.name,
-                (INTERRUPTED if call.id in self.running else NOT_RUN).format(why=why),
+                (INTERRUPTED_RESULT if call.id in self.running else NOT_RUN_RESULT).format(why=why),
                 is_error=True,
                 author=self.agent,
                 turn=message.turn,
                 step=message.step,
             )
-            for message, call in open_calls(written)
+            for message, call in find_open_calls(written)
             if message.author == self.agent and message.turn == turn.number
         ]
-        return chain.append(tx, self.conversation, [self._entry(result) for result in results]) if results else []
+        return (
+            chain.append_messages(tx, self.conversation, [self._entry(result) for result in results]) if results else []
+        )
 
 
-def _gone(tx: Transaction, part: AnyPart) -> Text | None:
+def _removed_media_text(tx: Transaction, part: AnyPart) -> Text | None:
     """Return the placeholder for media that was removed from the store, None if the part is unchanged."""
     if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
         return None

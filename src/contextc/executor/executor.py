@@ -14,41 +14,41 @@ from typing import Any, Literal, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from contextc._json import JSONObject
-from contextc._threads import in_thread
+from contextc._threads import run_in_thread
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.compaction import Compaction
-from contextc.compiler.door import check_ask
-from contextc.compiler.prepared import Fragments
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, UnknownConversation, described
+from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.door import check_compile_arguments
+from contextc.compiler.prepared import PromptSource
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, UnknownConversation, describe_error
 from contextc.events import AnyEvent
-from contextc.events import Compaction as Compacted
+from contextc.events import CompactionFinished as Compacted
 from contextc.executor import door
-from contextc.executor.door import Given
+from contextc.executor.door import TurnInput
 from contextc.executor.handle import Turn
 from contextc.executor.limits import Limits
-from contextc.executor.preparing import SHORTENED
-from contextc.executor.summarizing import Summed, summary, with_summaries
-from contextc.executor.threads import durable
+from contextc.executor.preparing import PROVIDER_COMPACTION_STATE
+from contextc.executor.summarizing import ModelSummary, run_compaction, summarize_with_model
+from contextc.executor.threads import run_blocking
 from contextc.executor.tools import Approve
-from contextc.executor.watching import hub, watch
-from contextc.executor.writing import now
+from contextc.executor.watching import event_hub, watch
+from contextc.executor.writing import now_ms
 from contextc.ledger.standing import Channel
 from contextc.messages import Message
-from contextc.prompts import Surroundings
+from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
 from contextc.store import Store, turns
 from contextc.store.base import DEFAULT_AGENT
-from contextc.store.places import check_name, find_head, head
-from contextc.store.turns import Queued, QueueKind
-from contextc.toolbox import Toolable
+from contextc.store.places import check_name, find_tip, load_tip
+from contextc.store.turns import QueuedMessage, QueueKind
+from contextc.toolbox import ToolLike
 from contextc.toolbox.running import is_async
 from contextc.tools import NativeTool
-from contextc.triggers import Resources, Trigger, check_triggers, read_resources
+from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
 
 Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
-Prepare: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
-Proceed: TypeAlias = Callable[[Message, Sequence[Message]], bool]
+PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
+ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 
 
 class AgentExecutor:
@@ -72,33 +72,33 @@ class AgentExecutor:
         store: Store,
         provider: Provider | str,
         *,
-        tools: Iterable[Toolable | NativeTool] | Toolable | None = (),
+        tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
         triggers: Iterable[Trigger] | None = (),
         agent: str = DEFAULT_AGENT,
-        fragments: Fragments = (),
+        fragments: PromptSource = (),
         system_prompt: str | None = None,
         settings: JSONObject | None = None,
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
-        surroundings: Surroundings | None = None,
+        surroundings: PromptContext | None = None,
         run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
-        on_prepare_messages: Prepare | None = None,
-        should_continue: Proceed | None = None,
+        on_prepare_messages: PrepareMessages | None = None,
+        should_continue: ShouldContinue | None = None,
         endpoint: Endpoint | None = None,
-        resources: Callable[[], Resources] = read_resources,
+        resources: Callable[[], ResourceUsage] = read_resources,
         lease_seconds: float = 30,
         session_gap: float = 3600,
         **options: object,
     ) -> None:
-        door.check_names(AgentExecutor.__init__, options)
+        door.check_options(AgentExecutor.__init__, options)
         self.store, self.agent, self.budget, self.lease_seconds = store, agent, budget, lease_seconds
         self.compiler = MessageCompiler(store, provider, **options)
         self.provider = self.compiler.provider
-        check_ask(
+        check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
@@ -108,18 +108,20 @@ class AgentExecutor:
             rewind=None,
             dry_run=False,
         )
-        self.tools, native = door.parted_tools(tools)
+        self.tools, native = door.split_tools(tools)
         spoken = check_triggers(triggers if triggers is not None else ())
         self.speaking = [each for each in spoken if each.at != ("mid_step",)]
         self.hinting = [each for each in spoken if "mid_step" in each.at]
-        self.of_channel = frozenset([each.name for each in spoken if each.scope == "channel"]) | {SHORTENED}
-        self.limits = door.checked_limits(limits)
+        self.of_channel = frozenset([each.name for each in spoken if each.scope == "channel"]) | {
+            PROVIDER_COMPACTION_STATE
+        }
+        self.limits = door.validated_limits(limits)
         door.check_callback("approve", approve, takes=("call", "tool"))
         door.check_callback("on_prepare_messages", on_prepare_messages, takes=("request", "step"))
         door.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
         door.check_callback("resources", resources, takes=(), sync=True)
-        door.check_endpoint(endpoint)
-        door.check_context(surroundings, run)
+        door.check_client(endpoint)
+        door.check_prompt_context(surroundings, run)
         door.check_seconds("lease_seconds", lease_seconds)
         door.check_seconds("session_gap", session_gap)
         self.session_gap = session_gap
@@ -149,7 +151,9 @@ class AgentExecutor:
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, conversation: str, given: Given = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
+    async def run(
+        self, conversation: str, given: TurnInput = None, *, wait: float = 0
+    ) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
@@ -167,21 +171,21 @@ class AgentExecutor:
                 turn.cancel()
                 await turn.wait()
 
-    def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
+    def start(self, conversation: str, given: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
-        return self._turn(conversation, door.as_messages(given, self.agent), resume=False, wait=wait)
+        return self._turn(conversation, door.input_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
         return self._turn(conversation, [], resume=True, wait=wait)
 
     def _turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
-        door.check_call(conversation, wait)
+        door.check_turn_arguments(conversation, wait)
         turn = Turn(self, conversation, given, resume=resume, wait=wait)
         self._begun.add(turn)
         return turn
 
-    async def steer(self, conversation: str, given: str | Message) -> Queued:
+    async def steer(self, conversation: str, given: str | Message) -> QueuedMessage:
         """Queue a message for the running turn: the model sees it with its next step.
 
         If no turn is running, the message stays queued and opens the next turn. Raises `UnknownConversation` if the
@@ -189,7 +193,7 @@ class AgentExecutor:
         """
         return await self._queue(conversation, given, "steer")
 
-    async def follow_up(self, conversation: str, given: str | Message) -> Queued:
+    async def follow_up(self, conversation: str, given: str | Message) -> QueuedMessage:
         """Queue a message that opens the next turn when the running one has ended.
 
         If no turn is running, the message stays queued until `run` or `start` is called without input. The conversation
@@ -206,12 +210,12 @@ class AgentExecutor:
         door.check_after(after)
         return watch(self.store, conversation, after)
 
-    async def compact(self, conversation: str) -> Compaction | None:
+    async def compact(self, conversation: str) -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
         steps = self.compiler.compaction(conversation, budget=self.budget, **self.asked)
-        done, _ = await with_summaries(steps, self.summarize)
+        done, _ = await run_compaction(steps, self.summarize)
         if done is not None and not done.already:
-            await durable(self._tell_compacted, conversation, done)
+            await run_blocking(self._tell_compacted, conversation, done)
         return done
 
     def asking(self, approve: Approve | None) -> Self:
@@ -258,15 +262,15 @@ class AgentExecutor:
     def summarizes(self) -> bool:
         return self._summarize is not None
 
-    async def summarize(self, messages: Sequence[Message], previous: str | None) -> Summed:
+    async def summarize(self, messages: Sequence[Message], previous: str | None) -> ModelSummary:
         """Summarize messages with the configured function or with the model."""
         make = self._summarize
         if make is None or isinstance(make, str):
             if self.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
-                return Summed("")
-            return await summary(await self.open_endpoint(), self.provider, messages, previous)
-        made = make(messages, previous) if is_async(make) else await in_thread(make, messages, previous)
-        return Summed(await made if inspect.isawaitable(made) else made)
+                return ModelSummary("")
+            return await summarize_with_model(await self.open_endpoint(), self.provider, messages, previous)
+        made = make(messages, previous) if is_async(make) else await run_in_thread(make, messages, previous)
+        return ModelSummary(await made if inspect.isawaitable(made) else made)
 
     async def shown(self, compiled: Compiled, step: int) -> Compiled:
         """Return the request after `on_prepare_messages` was applied to it."""
@@ -289,27 +293,32 @@ class AgentExecutor:
             raise
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                f"on_prepare_messages: the returned request cannot be encoded as JSON: {described(error)}",
+                f"on_prepare_messages: the returned request cannot be encoded as JSON: {describe_error(error)}",
                 fix="Return only dicts, lists, strings, numbers, booleans and None.",
             ) from error
         return compiled
 
-    def _tell_compacted(self, conversation: str, done: Compaction) -> None:
+    def _tell_compacted(self, conversation: str, done: CompactionResult) -> None:
         event = Compacted(
-            time=now(), agent=self.agent, upto=done.upto, before=done.before, after=done.after, fallback=done.fallback
+            time=now_ms(),
+            agent=self.agent,
+            upto=done.upto,
+            before=done.before,
+            after=done.after,
+            fallback=done.fallback,
         )
-        self.store.write(lambda tx: turns.tell(tx, head(tx, conversation).conversation, [event]))
-        hub(self.store).look(conversation)
+        self.store.write(lambda tx: turns.append_events(tx, load_tip(tx, conversation).conversation, [event]))
+        event_hub(self.store).look(conversation)
 
-    async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
-        message = door.as_message(given, self.agent)
+    async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
+        message = door.input_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
 
-        def work() -> Queued:
-            if kind == "steer" and not begins and not self.store.read(lambda tx: find_head(tx, conversation, False)):
+        def work() -> QueuedMessage:
+            if kind == "steer" and not begins and not self.store.read(lambda tx: find_tip(tx, conversation, False)):
                 raise UnknownConversation(conversation)
             return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
 
-        queued = await durable(work)
-        hub(self.store).look(conversation)
+        queued = await run_blocking(work)
+        event_hub(self.store).look(conversation)
         return queued

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.limits import TurnResult
-from contextc.executor.record import Record
-from contextc.executor.threads import durable
-from contextc.executor.turn import Loop
-from contextc.executor.watching import Inbox, hub, watch_together
+from contextc.executor.record import TurnStore
+from contextc.executor.threads import run_blocking
+from contextc.executor.turn import TurnRunner
+from contextc.executor.watching import Inbox, event_hub, watch_batches
 from contextc.messages import Message
 from contextc.store.base import Lease
 
@@ -37,14 +37,14 @@ class Turn:
         self.results: list[TurnResult] = []
         self._asked_to_stop = False
         self._lease: Lease | None = None
-        self._record: Record | None = None
-        self._loop: Loop | None = None
+        self._record: TurnStore | None = None
+        self._loop: TurnRunner | None = None
         self._first = 0
         self._opened = asyncio.Event()
         self._followed = False
         self._inbox = Inbox()
         self._inboxes = [self._inbox]
-        hub(executor.store).join(conversation, self._inbox)
+        event_hub(executor.store).join(conversation, self._inbox)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turn of {conversation}")
         self._task.add_done_callback(self._over)
 
@@ -92,13 +92,13 @@ class Turn:
     async def together(
         self, *, after: int | None = None, pulse: float | None = None
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-        """Yield batches of events, from the start of the turn or after an event number, as `watch_together` does."""
+        """Yield batches of events, from the start of the turn or after an event number, as `watch_batches` does."""
         inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)
         if look:  # the inbox already has a reader, or it may have missed events
             inbox = Inbox()
             if not self._task.done():
                 self._inboxes.append(inbox)
-                hub(self.executor.store).join(self.conversation, inbox)
+                event_hub(self.executor.store).join(self.conversation, inbox)
         else:
             self._followed = True
         try:
@@ -106,7 +106,7 @@ class Turn:
             if self._first:
                 start = self._first - 1 if after is None else after
                 store = self.executor.store
-                found = watch_together(
+                found = watch_batches(
                     store, self.conversation, start, inbox=inbox, done=self._ended, look=look, pulse=pulse
                 )
                 async with aclosing(found):
@@ -115,7 +115,7 @@ class Turn:
         finally:
             if look and inbox in self._inboxes:
                 self._inboxes.remove(inbox)
-                hub(self.executor.store).leave(self.conversation, inbox)
+                event_hub(self.executor.store).leave(self.conversation, inbox)
 
     def _ended(self) -> bool:
         return self._task.done()
@@ -123,7 +123,7 @@ class Turn:
     def _over(self, _: "asyncio.Task[None]") -> None:
         self._opened.set()
         for inbox in self._inboxes:
-            hub(self.executor.store).leave(self.conversation, inbox)
+            event_hub(self.executor.store).leave(self.conversation, inbox)
             inbox.wake()
 
     async def _run(self) -> None:
@@ -150,12 +150,12 @@ class Turn:
         self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
-        loop = self._loop = Loop(self.executor, record, self.results)
+        loop = self._loop = TurnRunner(self.executor, record, self.results)
         await loop.run(stopped=stopped)
         if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
 
-    async def _recorded(self) -> Record:
+    async def _recorded(self) -> TurnStore:
         """Acquire the lease, waiting if necessary, then open the turn and return its record."""
         store, agent, ttl = self.executor.store, self.executor.agent, self.executor.lease_seconds
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -164,10 +164,10 @@ class Turn:
             with suppress(RuntimeError):  # the loop was closed: nothing to wake or to cancel
                 loop.call_soon_threadsafe(call)
 
-        def begin(patient: bool) -> Record:
+        def begin(patient: bool) -> TurnStore:
             lease = self._lease = store.acquire_now(self.conversation, agent, ttl=ttl, patient=patient)
             store.on_loss(lease, lambda: on_loop(lambda: self._lose(lease)))
-            self._record = Record(
+            self._record = TurnStore(
                 store,
                 self.conversation,
                 agent,
@@ -187,8 +187,8 @@ class Turn:
                 woken.clear()
                 try:
                     if not waiter.is_first:
-                        raise await durable(store.busy, self.conversation, agent)
-                    return await durable(begin, waiter.is_patient)
+                        raise await run_blocking(store.busy, self.conversation, agent)
+                    return await run_blocking(begin, waiter.is_patient)
                 except ConversationBusy as busy:
                     held_here = store.holds(self.conversation, agent, busy.number)
                     seconds = waiter.pause(busy, held_here=held_here)
@@ -214,7 +214,7 @@ class Turn:
 
     async def _let_go(self, lease: Lease) -> None:
         try:
-            await durable(self.executor.store.release, lease)
+            await run_blocking(self.executor.store.release, lease)
         except asyncio.CancelledError:  # the lease is released nevertheless
             if not self._asked_to_stop:
                 raise

@@ -80,7 +80,7 @@ class TurnResult(Struct, frozen=True, kw_only=True):
         return self.message.text if self.message is not None else ""
 
 
-def added(before: Usage, more: Usage | None) -> Usage:
+def add_usage(before: Usage, more: Usage | None) -> Usage:
     if more is None:
         return before
     return Usage(

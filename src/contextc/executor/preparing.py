@@ -11,28 +11,37 @@ from typing import Any, NamedTuple
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.compaction import Wanted
+from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ContextOverflow
-from contextc.events import Compaction
+from contextc.events import CompactionFinished
 from contextc.executor.limits import Limits
-from contextc.executor.progress import Progress
-from contextc.executor.record import Record
-from contextc.ledger.look import messages_at
+from contextc.executor.progress import TurnState
+from contextc.executor.record import TurnStore
+from contextc.ledger.look import load_messages_at
 from contextc.messages import Message
 from contextc.store.turns import TurnRecord
 from contextc.todos import Todo
-from contextc.triggers import Moment, Say, Shown, Trigger, Verdict, When, evaluate, restate
+from contextc.triggers import (
+    Evaluation,
+    Trigger,
+    TriggerContext,
+    TriggerMessage,
+    TriggerMessagesInRequest,
+    TriggerTime,
+    evaluate_triggers,
+    restate_warnings,
+)
 
 SUPERSEDED = "superseded"
-SHORTENED = "contextc.shortened"
+PROVIDER_COMPACTION_STATE = "contextc.shortened"
 """Name of the state with the last request after which a provider compacted its own session."""
-COMPACTED = "contextc.compacted"
+SUMMARY_STATE = "contextc.compacted"
 """Name of the state with the last summary for which `after_compaction` triggers ran."""
-ROUNDS = 3
+MAX_ROUNDS = 3
 """How many times a request that starts an epoch is evaluated again after trigger messages have changed it."""
 
 
-class Prepared(NamedTuple):
+class PreparedStep(NamedTuple):
     """A request to send, with the trigger states to store with it; or the finish reason in `stop`."""
 
     compiled: Compiled
@@ -42,22 +51,22 @@ class Prepared(NamedTuple):
     """True if messages would be left out and must be summarized first."""
 
 
-class Said(NamedTuple):
+class UsageMessages(NamedTuple):
     """The messages and new states of the triggers about context usage, for one request."""
 
-    says: list[tuple[Trigger, Say]]
+    says: list[tuple[Trigger, TriggerMessage]]
     states: dict[str, JSONObject]
-    verdicts: list[Verdict]
+    verdicts: list[Evaluation]
 
 
-class Preparation:
+class StepPreparer:
     """Prepares the steps of one turn."""
 
     def __init__(
         self,
         compiler: MessageCompiler,
-        record: Record,
-        progress: Progress,
+        record: TurnStore,
+        progress: TurnState,
         limits: Limits,
         triggers: list[Trigger],
         asked: dict[str, Any],  # keyword arguments of `compile`
@@ -70,27 +79,27 @@ class Preparation:
         self._gap, self._summarizes = gap, summarizes
         self._of_agent = [each for each in triggers if each.scope == "agent"]
         self._of_channel = [each for each in triggers if each.scope == "channel"]
-        self._due: list[When] = []
+        self._due: list[TriggerTime] = []
         """The `at` values of this step for which triggers about context usage are evaluated."""
         self._todos: list[Todo] | None = None
         """The todos as of the first trigger evaluation in this step."""
         self._shortened = False
         """True if the provider compacted its own session with the request before this step."""
 
-    def step(self, index: int) -> Prepared:
+    def step(self, index: int) -> PreparedStep:
         """Prepare the request of step `index`, counted from 1."""
         if index > 1:
             self.record.steer()
         self._due, self._todos, self._shortened = [], None, False
-        whens: list[When] = ["session_start"] if index == 1 and self._starts_session() else []
+        whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._asking([*whens, "before_step"], index)
 
-    def after_compaction(self, index: int, done: Compaction, states: dict[str, JSONObject]) -> Prepared:
+    def after_compaction(self, index: int, done: CompactionFinished, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
         self.record.tell(done)
         return self._asking(["after_compaction"], index, states)
 
-    def again(self, index: int, budget: int | None = None) -> Prepared:
+    def again(self, index: int, budget: int | None = None) -> PreparedStep:
         """Prepare the request again, optionally with a smaller budget that then applies to the rest of the turn.
 
         If the messages that must stay need more than that budget, this one request uses what they need.
@@ -103,10 +112,10 @@ class Preparation:
             if budget is None:
                 raise
             self.progress.budget = over.needed + over.system + over.tools + over.reserve + over.margin
-            prepared = Prepared(self.compile(), {})
+            prepared = PreparedStep(self.compile(), {})
             self.progress.budget = before
             return prepared
-        return self.settled(Prepared(compiled, {}), index)
+        return self.settled(PreparedStep(compiled, {}), index)
 
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
         """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
@@ -114,15 +123,15 @@ class Preparation:
         asked: dict[str, Any] = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
         return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
 
-    def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
+    def summed_up(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
         """Summarize old messages. Return None if there is nothing to summarize."""
         asked = {"budget": self.progress.budget, **self._asked}
         done = yield from self.compiler.compaction(self.record.conversation, **asked)
         if done is None or done.already:
             return None
-        return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
+        return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
-    def settled(self, prepared: Prepared, index: int, *, sums_up: bool = False) -> Prepared:
+    def settled(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
         """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
 
         These messages need tokens. If they start an epoch or trim more, the request is evaluated again. With `sums_up`
@@ -131,7 +140,7 @@ class Preparation:
         compiled, states, *_ = prepared
         if not self.triggers or not compiled.is_new:
             return prepared
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             starts = bool(compiled.draft.epoch)
             said = self._said(compiled, index, states)
             states |= said.states
@@ -143,17 +152,17 @@ class Preparation:
                 self.record.speak(said.says, states, step=index if index > 1 else None)
                 compiled, states = self.compile(), {}
             if stop is not None:
-                return Prepared(compiled, states, stop)
+                return PreparedStep(compiled, states, stop)
             if not said.says or not compiled.draft.epoch:
                 break
-            if sums_up and not starts and cuts(compiled):
-                return Prepared(compiled, states, sums_up=True)
-        return Prepared(compiled, states)
+            if sums_up and not starts and leaves_messages_out(compiled):
+                return PreparedStep(compiled, states, sums_up=True)
+        return PreparedStep(compiled, states)
 
-    def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+    def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
         """Return the messages about a request, with the figures that it has once they are included."""
         said = self._usage(compiled, index, before)
-        for _ in range(ROUNDS if said.says else 0):
+        for _ in range(MAX_ROUNDS if said.says else 0):
             exact = self._usage(self.compile(self.record.messages(said.says)), index, before)
             names, texts = ([(trigger.name, say.text) for trigger, say in each.says] for each in (said, exact))
             if [name for name, _ in names] != [name for name, _ in texts]:
@@ -163,13 +172,13 @@ class Preparation:
                 break
         return said
 
-    def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+    def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
         """Evaluate channel triggers for a request and, if it starts an epoch, repeat warnings that still hold."""
-        said = Said([], {}, [])
+        said = UsageMessages([], {}, [])
         shown = self._shown(compiled) if compiled.draft.epoch else None
         for when in self._due:
             moment = self._moment(when, compiled, index, after_cut=True)
-            verdict = evaluate(self._of_channel, moment, self.record.states | before | said.states, shown)
+            verdict = evaluate_triggers(self._of_channel, moment, self.record.states | before | said.states, shown)
             said.says.extend(verdict.says)
             said.states.update(verdict.states)
             said.verdicts.append(verdict)
@@ -177,32 +186,36 @@ class Preparation:
             return said
         moment = self._moment("before_step", compiled, index, after_cut=True)
         known = [*(shown or ()), *[(trigger.name, say.closes) for trigger, say in said.says]]
-        verdict = restate(self.triggers, moment, self.record.states | before | said.states, known)
+        verdict = restate_warnings(self.triggers, moment, self.record.states | before | said.states, known)
         said.says.extend(verdict.says)
         said.verdicts.append(verdict)
         return said
 
-    def _shown(self, compiled: Compiled) -> Shown:
+    def _shown(self, compiled: Compiled) -> TriggerMessagesInRequest:
         """Return the trigger messages in a request that starts an epoch."""
         places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
-        found = self.record.store.read(lambda tx: messages_at(tx, places)) if places else {}
+        found = self.record.store.read(lambda tx: load_messages_at(tx, places)) if places else {}
         metas = [found[where].meta or {} for where in places if where in found]
         return [(str(meta["trigger"]), meta.get("closes") is True) for meta in metas if "trigger" in meta]
 
-    def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
+    def _asking(
+        self, whens: list[TriggerTime], index: int, before: dict[str, JSONObject] | None = None
+    ) -> PreparedStep:
         compiled = self.compile()
         states = dict(before or {})
         for name, mark in self._compacted(compiled):
             if self.record.states.get(name) != mark:
                 states[name] = mark  # reported once, even if the request fails
                 whens = ["after_compaction", *[when for when in whens if when != "after_compaction"]]
-                self._shortened = self._shortened or name == SHORTENED
+                self._shortened = self._shortened or name == PROVIDER_COMPACTION_STATE
         if not self.record.stands(compiled.sight.at.branch):
-            return Prepared(compiled, states, SUPERSEDED)
+            return PreparedStep(compiled, states, SUPERSEDED)
         for when in whens:
             if not self._of_agent:
                 break
-            verdict = evaluate(self._of_agent, self._moment(when, compiled, index), self.record.states | states)
+            verdict = evaluate_triggers(
+                self._of_agent, self._moment(when, compiled, index), self.record.states | states
+            )
             self.record.report(verdict, step=index)
             states |= verdict.states
             if verdict.says:
@@ -210,25 +223,25 @@ class Preparation:
                 states = {}
                 compiled = self.compile()
             if verdict.stop is not None:
-                return Prepared(compiled, states, verdict.stop)
+                return PreparedStep(compiled, states, verdict.stop)
         self._due = [*whens, *[when for when in self._due if when not in whens]]
         if not compiled.is_new:
-            return Prepared(compiled, states, self.progress.finish or "stop")
-        if self._summarizes and before is None and cuts(compiled):
-            return Prepared(compiled, states, sums_up=True)
-        return self.settled(Prepared(compiled, states), index, sums_up=self._summarizes and before is None)
+            return PreparedStep(compiled, states, self.progress.finish or "stop")
+        if self._summarizes and before is None and leaves_messages_out(compiled):
+            return PreparedStep(compiled, states, sums_up=True)
+        return self.settled(PreparedStep(compiled, states), index, sums_up=self._summarizes and before is None)
 
     def _compacted(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
         """Return the compactions that precede this request: the provider's own, and a new summary."""
         standing, summary = compiled.sight.standing, compiled.draft.summary
         found: list[tuple[str, JSONObject]] = []
         if standing.shortened:
-            found.append((SHORTENED, {"request": standing.requests}))
+            found.append((PROVIDER_COMPACTION_STATE, {"request": standing.requests}))
         if compiled.draft.compacted and summary is not None:
-            found.append((COMPACTED, {"anchor": summary.anchor}))
+            found.append((SUMMARY_STATE, {"anchor": summary.anchor}))
         return found
 
-    def _moment(self, when: When, compiled: Compiled, index: int, *, after_cut: bool = False) -> Moment:
+    def _moment(self, when: TriggerTime, compiled: Compiled, index: int, *, after_cut: bool = False) -> TriggerContext:
         turn = self.record.turn
         if self._todos is None:
             self._todos = self.record.store.todos(self.record.conversation, turn.agent)
@@ -241,6 +254,6 @@ class Preparation:
         return before is None or self.record.turn.started - before.ended > self._gap * 1000
 
 
-def cuts(compiled: Compiled) -> bool:
+def leaves_messages_out(compiled: Compiled) -> bool:
     """Return True if messages were left out that a summary could cover."""
     return bool(compiled.budget.wanted and compiled.record.left)

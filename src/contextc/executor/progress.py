@@ -5,21 +5,21 @@ from functools import cache
 from time import monotonic, time
 
 from contextc.compiler import Compiled
-from contextc.executor.limits import Limits, added
+from contextc.executor.limits import Limits, add_usage
 from contextc.messages import Message, Usage
 from contextc.models import Model, cost
 from contextc.store import Store
 from contextc.store.turns import TurnRecord
 from contextc.todos import Todo
-from contextc.triggers import Moment, Resources, When
+from contextc.triggers import ResourceUsage, TriggerContext, TriggerTime
 
-LAST_STEPS = 16
+KEPT_STEPS = 16
 
 
-class Progress:
+class TurnState:
     """Usage, cost and last messages of one turn."""
 
-    def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], Resources]) -> None:
+    def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], ResourceUsage]) -> None:
         self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
         self.last: list[Message] = []
         self.reply: Message | None = None
@@ -40,7 +40,7 @@ class Progress:
     def spent(self, usage: Usage, model: Model) -> None:
         """Add the usage of a call that is not a step, such as a summary."""
         more = cost(model, usage)
-        self.usage = added(self.usage, usage)
+        self.usage = add_usage(self.usage, usage)
         self.cost = None if self.cost is None or more is None else self.cost + more
 
     def with_replies(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
@@ -48,7 +48,7 @@ class Progress:
         usage, spent = self.usage, self.cost
         for message in messages:
             more = cost(model, message.usage) if message.usage is not None else 0.0
-            usage, spent = added(usage, message.usage), None if spent is None or more is None else spent + more
+            usage, spent = add_usage(usage, message.usage), None if spent is None or more is None else spent + more
         return usage, spent
 
     def took(self, messages: Sequence[Message], model: Model) -> None:
@@ -60,8 +60,8 @@ class Progress:
     def take(self, messages: Sequence[Message]) -> None:
         self.last += messages
         replies = [index for index, message in enumerate(self.last) if message.role == "assistant"]
-        if len(replies) > LAST_STEPS:
-            del self.last[: replies[-LAST_STEPS]]
+        if len(replies) > KEPT_STEPS:
+            del self.last[: replies[-KEPT_STEPS]]
 
     @property
     def finish(self) -> str | None:
@@ -69,7 +69,7 @@ class Progress:
 
     def moment(
         self,
-        when: When,
+        when: TriggerTime,
         compiled: Compiled,
         turn: TurnRecord,
         limits: Limits,
@@ -79,7 +79,7 @@ class Progress:
         more: int = 0,
         results: Sequence[Message] = (),
         after_cut: bool = False,
-    ) -> Moment:
+    ) -> TriggerContext:
         """Return the context that triggers are evaluated with.
 
         `more` is the tokens added after compiling, `results` the tool results of the current step. With `after_cut` the
@@ -87,7 +87,7 @@ class Progress:
         """
         budget = compiled.budget
         used = (budget.used if after_cut else budget.wanted or budget.used) + more
-        return Moment(
+        return TriggerContext(
             when=when,
             conversation=compiled.channel.conversation,
             agent=turn.agent,

@@ -12,40 +12,42 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
-from contextc.compiler.committing import measured
+from contextc.compiler.committing import measured_input
 from contextc.events import (
     AnyEvent,
     StepFinish,
     StepStart,
-    SystemHint,
     SystemMessageCreated,
     ToolStart,
     TriggerFailed,
     UsageReport,
+    UserNoticeCreated,
 )
-from contextc.executor.ends import Ends
-from contextc.executor.limits import added
-from contextc.executor.writing import Piece, deltas, now, result_event
+from contextc.executor.ends import TurnLifecycle
+from contextc.executor.limits import add_usage
+from contextc.executor.writing import Piece, delta_events, now_ms, result_event
 from contextc.messages import (
-    Hint,
     Message,
     ToolCall,
     Usage,
+    UserNotice,
     system,
 )
 from contextc.messages import ToolResult as ResultPart
 from contextc.store import chain, streams, turns
 from contextc.store.base import Transaction
 from contextc.store.turns import StepRecord, TurnRecord
-from contextc.triggers import Say, Trigger, Verdict
+from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
 log = logging.getLogger("contextc.executor")
 
 
-class Record(Ends):
+class TurnStore(TurnLifecycle):
     """The stored record of one turn: its start and end, its steps, and its tool results."""
 
-    def speak(self, says: Sequence[tuple[Trigger, Say]], states: Mapping[str, JSONObject], *, step: int | None) -> None:
+    def speak(
+        self, says: Sequence[tuple[Trigger, TriggerMessage]], states: Mapping[str, JSONObject], *, step: int | None
+    ) -> None:
         """Store trigger messages and states. `step` is the step that the messages precede, if any.
 
         Text of kind `system` becomes a message for the model, a `hint` only an event for people.
@@ -55,20 +57,22 @@ class Record(Ends):
 
         def work(tx: Transaction) -> list[AnyEvent]:
             number = self._checked(tx)
-            stored = chain.append(tx, self.conversation, entries) if entries else []
+            stored = chain.append_messages(tx, self.conversation, entries) if entries else []
             self._save_states(tx, number, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
                 for message, (trigger, _) in zip(stored, spoken, strict=True)
             ]
-            events += [SystemHint(text=say.text, trigger=trigger.name) for trigger, say in says if say.kind == "hint"]
-            return turns.tell(tx, number, [self._stamped(event, step=step or 0) for event in events])
+            events += [
+                UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in says if say.kind == "hint"
+            ]
+            return turns.append_events(tx, number, [self._stamped(event, step=step or 0) for event in events])
 
         told = self.store.write(work)
         self.states |= states
         self._hand_on(told)
 
-    def messages(self, says: Sequence[tuple[Trigger, Say]], *, step: int | None = None) -> list[Message]:
+    def messages(self, says: Sequence[tuple[Trigger, TriggerMessage]], *, step: int | None = None) -> list[Message]:
         """Return the `system` texts of triggers as messages, without storing them."""
         return [
             system(
@@ -82,7 +86,7 @@ class Record(Ends):
             if say.kind == "system"
         ]
 
-    def report(self, verdict: Verdict, *, step: int) -> None:
+    def report(self, verdict: Evaluation, *, step: int) -> None:
         """Log failed triggers and store an event for each."""
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
@@ -97,7 +101,7 @@ class Record(Ends):
 
         def also(tx: Transaction) -> None:
             number = self.lease.root
-            if tx.again and tries and tries[-1][0] in turns.steps(tx, number, self.turn.number):
+            if tx.again and tries and tries[-1][0] in turns.load_steps(tx, number, self.turn.number):
                 return  # the previous attempt was committed
             self._save_states(tx, number, states)
             step = StepRecord(
@@ -107,9 +111,9 @@ class Record(Ends):
                 provider=compiled.provider.name,
                 model=compiled.provider.asks_for,
                 request=compiled.record.request,
-                started=now(),
+                started=now_ms(),
             )
-            step = turns.open_step(tx, number, step)
+            step = turns.insert_step(tx, number, step)
             event = StepStart(
                 provider=compiled.provider.name,
                 model=compiled.provider.asks_for,
@@ -121,7 +125,7 @@ class Record(Ends):
                 available=budget.room,
                 cut=bool(budget.wanted),
             )
-            tries.append((step, turns.tell(tx, number, [self._stamped(event, step=index)])))
+            tries.append((step, turns.append_events(tx, number, [self._stamped(event, step=index)])))
 
         def begun() -> None:
             self.step, told = tries[-1]
@@ -151,10 +155,10 @@ class Record(Ends):
         def also(tx: Transaction, stored: list[Message]) -> None:
             number = self.lease.root
             if stream:
-                streams.forget(tx, stream)
+                streams.delete_stream(tx, stream)
             reply = stored[-1]
             spent = total_usage(stored)
-            took = now() - begun.started
+            took = now_ms() - begun.started
             step = replace(
                 begun,
                 state="finished",
@@ -172,16 +176,16 @@ class Record(Ends):
                 cost=cost,
             )
             turns.save_turn(tx, number, turn)
-            events = deltas(rest if stream else _renamed(rest, stored))
+            events = delta_events(rest if stream else _with_stored_uids(rest, stored))
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
-                used = (measured(compiled, last) or compiled.budget.input) + last.output
+                used = (measured_input(compiled, last) or compiled.budget.input) + last.output
                 events.append(UsageReport(usage=spent, used=used, available=compiled.budget.room, cost=cost))
             events.append(
                 StepFinish(finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took)
             )
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
-            told = turns.tell(tx, number, [self._stamped(event, step=begun.index) for event in events])
+            told = turns.append_events(tx, number, [self._stamped(event, step=begun.index) for event in events])
             tries.append((step, turn, told))
 
         def ended() -> None:
@@ -196,10 +200,10 @@ class Record(Ends):
         def work(tx: Transaction) -> list[AnyEvent]:
             conversation = self._checked(tx)
             if number == 0:
-                streams.begin(tx, self.lease, beginning)
-            streams.journal(tx, beginning.uid, number, [part for _, part in pieces])
-            events = [self._stamped(event) for event in deltas(pieces)]
-            return turns.tell(tx, conversation, events)
+                streams.open_stream(tx, self.lease, beginning)
+            streams.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
+            events = [self._stamped(event) for event in delta_events(pieces)]
+            return turns.append_events(tx, conversation, events)
 
         self._hand_on(self.store.write(work))
 
@@ -215,8 +219,8 @@ class Record(Ends):
         def work(tx: Transaction) -> list[AnyEvent]:
             number = self._checked(tx)
             if stream:
-                streams.forget(tx, stream)
-            stored = chain.append(tx, self.conversation, entries) if entries else []
+                streams.delete_stream(tx, stream)
+            stored = chain.append_messages(tx, self.conversation, entries) if entries else []
             if self.step is not None:
                 usage = total_usage(partial)
                 failed = replace(
@@ -227,16 +231,16 @@ class Record(Ends):
                     seq=stored[0].seq if stored else 0,
                     uid=stored[0].uid if stored else "",
                     kept=kept,
-                    milliseconds=now() - self.step.started,
+                    milliseconds=now_ms() - self.step.started,
                 )
                 turns.save_step(tx, number, failed)
             turns.save_turn(tx, number, self.turn)
-            events = deltas(rest if stream else _renamed(rest, stored)) if stored else []
+            events = delta_events(rest if stream else _with_stored_uids(rest, stored)) if stored else []
             events += [
                 StepFinish(finish=message.status, uid=message.uid, seq=message.seq, usage=message.usage)
                 for message in stored[-1:]
             ]
-            return turns.tell(tx, number, [self._stamped(event) for event in events])
+            return turns.append_events(tx, number, [self._stamped(event) for event in events])
 
         self._hand_on(self.store.write(work))
 
@@ -244,21 +248,21 @@ class Record(Ends):
         self,
         result: ResultPart,
         milliseconds: int,
-        hints: Sequence[tuple[Trigger, Say]] = (),
+        hints: Sequence[tuple[Trigger, TriggerMessage]] = (),
         states: Mapping[str, JSONObject] | None = None,
     ) -> Message:
         """Store a tool result, with user notices of `mid_step` triggers and their states."""
-        parts = (result, *(Hint(say.text) for _, say in hints))
+        parts = (result, *(UserNotice(say.text) for _, say in hints))
         message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._index)
         entry = self._entry(message)
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
             number = self._checked(tx)
-            stored = chain.append(tx, self.conversation, [entry])[0]
+            stored = chain.append_messages(tx, self.conversation, [entry])[0]
             self._save_states(tx, number, states or {})
             events: list[AnyEvent] = [result_event(stored, milliseconds)]
-            events += [SystemHint(text=say.text, trigger=trigger.name) for trigger, say in hints]
-            return stored, turns.tell(tx, number, [self._stamped(event) for event in events])
+            events += [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]
+            return stored, turns.append_events(tx, number, [self._stamped(event) for event in events])
 
         stored, told = self.store.write(work)
         self.running.discard(result.call_id)
@@ -276,9 +280,9 @@ class Record(Ends):
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
             number = self._checked(tx)
-            stored = chain.append(tx, self.conversation, entries)
+            stored = chain.append_messages(tx, self.conversation, entries)
             events = [self._stamped(result_event(message, 0)) for message in stored]
-            return stored, turns.tell(tx, number, events)
+            return stored, turns.append_events(tx, number, events)
 
         stored, told = self.store.write(work)
         self._hand_on(told)
@@ -288,10 +292,10 @@ class Record(Ends):
 def total_usage(messages: Sequence[Message]) -> Usage | None:
     """Return the usage of a reply, which may be several messages; None if the provider reported none."""
     found = [message.usage for message in messages if message.usage is not None]
-    return found[0] if len(found) == 1 else reduce(added, found, Usage()) if found else None
+    return found[0] if len(found) == 1 else reduce(add_usage, found, Usage()) if found else None
 
 
-def _renamed(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:
+def _with_stored_uids(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:
     """Return pieces of replies that were never journaled, with the uids under which the replies were stored."""
     replies = [message.uid for message in stored if message.role == "assistant"]
     uids = list(dict.fromkeys(uid for uid, _ in pieces))

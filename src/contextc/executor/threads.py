@@ -12,16 +12,22 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack, cast
 
-from contextc._threads import Slots, as_exception, limit_from_environment, run_soon
+from contextc._threads import ConcurrencyLimit, as_exception, read_thread_limit, submit
 
 T = TypeVar("T")
-Given = TypeVarTuple("Given")
-THREADS = limit_from_environment("CONTEXTC_STORE_THREADS", 64)
-STORE, CALLBACKS, REQUESTS = Slots(THREADS), Slots(THREADS), Slots(THREADS)
+Arguments = TypeVarTuple("Given")
+MAX_THREADS = read_thread_limit("CONTEXTC_STORE_THREADS", 64)
+STORE_SLOTS, CALLBACK_SLOTS, REQUEST_SLOTS = (
+    ConcurrencyLimit(MAX_THREADS),
+    ConcurrencyLimit(MAX_THREADS),
+    ConcurrencyLimit(MAX_THREADS),
+)
 """Thread limits for store work, for work that also runs user code, and for requests of the web server."""
 
 
-async def durable(work: Callable[[Unpack[Given]], T], *given: *Given, slots: Slots = STORE) -> T:
+async def run_blocking(
+    work: Callable[[Unpack[Arguments]], T], *given: *Arguments, slots: ConcurrencyLimit = STORE_SLOTS
+) -> T:
     """Run blocking work on a thread. A cancellation that arrives meanwhile is raised when the work is done."""
     job = _Job(lambda: work(*given), slots)
     slots.take(job.start)
@@ -38,7 +44,7 @@ async def durable(work: Callable[[Unpack[Given]], T], *given: *Given, slots: Slo
     return cast(T, job.value)
 
 
-def stops(error: BaseException) -> bool:
+def ends_task(error: BaseException) -> bool:
     """Return True if an exception ends the current task or process, rather than being a failure of the called code.
 
     User code may raise CancelledError itself although its task was not cancelled.
@@ -49,7 +55,7 @@ def stops(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
-async def settled(future: "asyncio.Future[Any]") -> None:
+async def wait_until_done(future: "asyncio.Future[Any]") -> None:
     """Wait until a future is done, without raising its error. A cancellation meanwhile is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -63,19 +69,19 @@ async def settled(future: "asyncio.Future[Any]") -> None:
         raise cancelled
 
 
-def afterwards(work: Callable[[], None]) -> None:
-    """Run a short callback on the event loop after the `durable` work on this thread has ended.
+def defer(work: Callable[[], None]) -> None:
+    """Run a short callback on the event loop after the `run_blocking` work on this thread has ended.
 
-    This wakes the loop once per work, not once per callback. Outside of `durable` the callback runs immediately.
+    This wakes the loop once per work, not once per callback. Outside of `run_blocking` the callback runs immediately.
     """
-    job: _Job[Any] | None = getattr(_here, "job", None)
+    job: _Job[Any] | None = getattr(_current, "job", None)
     if job is None:
         work()
     else:
         job.afterwards.append(work)
 
 
-_here = threading.local()
+_current = threading.local()
 
 
 class _Job(Generic[T]):
@@ -83,7 +89,7 @@ class _Job(Generic[T]):
 
     __slots__ = ("_loop", "_slots", "_waiting", "_work", "afterwards", "done", "error", "value")
 
-    def __init__(self, work: Callable[[], T], slots: Slots) -> None:
+    def __init__(self, work: Callable[[], T], slots: ConcurrencyLimit) -> None:
         self._work, self._slots, self._loop = work, slots, asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] = self._loop.create_future()
         self.done = False
@@ -93,19 +99,19 @@ class _Job(Generic[T]):
 
     def start(self) -> None:
         try:
-            run_soon(self._run, self._deliver)
+            submit(self._run, self._deliver)
         except RuntimeError as error:  # no thread can be started
             self.error = error
             self._deliver()
 
     def _run(self) -> None:
-        _here.job = self
+        _current.job = self
         try:
             self.value = self._work()
         except BaseException as error:
             self.error = error
         finally:
-            _here.job = None
+            _current.job = None
 
     def _deliver(self) -> None:
         self._slots.give()

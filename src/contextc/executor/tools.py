@@ -15,59 +15,59 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from time import monotonic
 from typing import TypeAlias, cast
 
-from contextc._json import canonical
-from contextc._threads import in_thread
+from contextc._json import encode_canonical
+from contextc._threads import run_in_thread
 from contextc.compiler import MessageCompiler
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
-from contextc.executor.ends import NOT_RUN
+from contextc.executor.ends import NOT_RUN_RESULT
 from contextc.executor.limits import Limits
-from contextc.executor.record import Record
-from contextc.executor.threads import CALLBACKS, STORE, durable, settled
-from contextc.ledger.render import FETCH
+from contextc.executor.record import TurnStore
+from contextc.executor.threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, wait_until_done
+from contextc.ledger.render import FETCH_TOOL
 from contextc.messages import Message, ToolCall, ToolResult
-from contextc.toolbox import FunctionTool, ToolContext, tool, unknown_tool
+from contextc.toolbox import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools import Tool
-from contextc.triggers import Moment, Trigger, Verdict, evaluate
+from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
 
 log = logging.getLogger("contextc.executor")
-Answer: TypeAlias = bool | str | None
-Approve: TypeAlias = Callable[[ToolCall, FunctionTool], Answer | Awaitable[Answer]]
+ApprovalAnswer: TypeAlias = bool | str | None
+Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
 its provider supports that."""
 
-NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
-DECLINED = "Not run: the user declined."
-ALTERED = "Not run: the call was altered while it waited for approval."
+NO_APPROVER_RESULT = "Not run: this tool needs a person's approval, and nobody is there to give it."
+DECLINED_RESULT = "Not run: the user declined."
+ALTERED_RESULT = "Not run: the call was altered while it waited for approval."
 PROGRESS_SECONDS = 0.25
 
 
-class Questions(ABC):
+class PendingApprovals(ABC):
     """An `approve` callback that is answered by approval id. An approval is pending before its event is stored."""
 
     @abstractmethod
-    def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[Answer]]:
+    def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[ApprovalAnswer]]:
         """Keep an approval pending for the duration of the block. The awaitable resolves to the answer."""
 
-    async def __call__(self, call: ToolCall, tool: FunctionTool) -> Answer:
+    async def __call__(self, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
         with self.asked(secrets.token_urlsafe(16), call) as answered:
             return await answered
 
 
-class Tools:
+class ToolRunner:
     """Runs the tool calls of one reply."""
 
     def __init__(
         self,
         tools: Mapping[str, FunctionTool],
         compiler: MessageCompiler,
-        record: Record,
+        record: TurnStore,
         limits: Limits,
         *,
         step: int,
         approve: Approve | None,
         hints: Sequence[Trigger],
-        moment: Callable[[int, int, Sequence[Message]], Moment],
+        moment: Callable[[int, int, Sequence[Message]], TriggerContext],
         before: int | None = None,
     ) -> None:
         self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
@@ -118,8 +118,10 @@ class Tools:
             found |= dict(zip(group, stored, strict=True))
         rest = [index for index in range(allowed, len(calls)) if index in wanted]
         if rest:
-            refused = [_refused(calls[index], NOT_RUN.format(why="its limit of tool calls")) for index in rest]
-            found |= dict(zip(rest, await durable(self.record.refused, refused), strict=True))
+            refused = [
+                _error_result(calls[index], NOT_RUN_RESULT.format(why="its limit of tool calls")) for index in rest
+            ]
+            found |= dict(zip(rest, await run_blocking(self.record.refused, refused), strict=True))
         return [found[index] for index in sorted(found)]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -147,13 +149,13 @@ class Tools:
             began = monotonic()
             result = await self.answered(call)
             storing = asyncio.ensure_future(self._in_order(result, int((monotonic() - began) * 1000)))
-            await settled(storing)  # the result is stored even if the turn is cancelled meanwhile
+            await wait_until_done(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
 
     async def _in_order(self, result: ToolResult, took: int) -> Message:
         """Store results one after the other, on one thread, however many arrive at once."""
         async with self._storing:
-            return await durable(self._store, result, took, slots=CALLBACKS if self.hints else STORE)
+            return await run_blocking(self._store, result, took, slots=CALLBACK_SLOTS if self.hints else STORE_SLOTS)
 
     def _store(self, result: ToolResult, took: int) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
@@ -168,16 +170,18 @@ class Tools:
 
     async def answered(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
-        if tool is None and call.name == FETCH.name:
-            text = await durable(lambda: self.compiler.fetch(self.record.conversation, call, agent=self.record.agent))
+        if tool is None and call.name == FETCH_TOOL.name:
+            text = await run_blocking(
+                lambda: self.compiler.fetch(self.record.conversation, call, agent=self.record.agent)
+            )
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
-            return unknown_tool(call, self.tools)
+            return unknown_tool_result(call, self.tools)
         if self._asks(call):
             refusal = await self.refusal(call, tool)
             if refusal:
-                return _refused(call, refusal)
-            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))
+                return _error_result(call, refusal)
+            await run_blocking(self.record.tell, ToolStart(id=call.id, name=call.name))
         context = ToolContext(
             conversation=self.record.conversation,
             agent=self.record.agent,
@@ -205,12 +209,12 @@ class Tools:
         """
         self._hosted += 1
         if self._room is not None and self._hosted > self._room:
-            return _refused(call, NOT_RUN.format(why="its limit of tool calls"))
-        verdict = await durable(self._hints, self._before + self._hosted, slots=CALLBACKS)
+            return _error_result(call, NOT_RUN_RESULT.format(why="its limit of tool calls"))
+        verdict = await run_blocking(self._hints, self._before + self._hosted, slots=CALLBACK_SLOTS)
         if verdict.says or verdict.states:
-            await durable(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
+            await run_blocking(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
         if not self._asks(call):
-            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # raises if the lease is lost
+            await run_blocking(self.record.tell, ToolStart(id=call.id, name=call.name))  # raises if the lease is lost
         tool = self.tools.get(call.name)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._place if is_parallel else self._alone:
@@ -219,33 +223,35 @@ class Tools:
     async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
         """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
         if self.approve is None:
-            return NOBODY
+            return NO_APPROVER_RESULT
         self.asking.add(call.id)
-        shown, approval = _identity(call), secrets.token_urlsafe(16)
+        shown, approval = _canonical_call(call), secrets.token_urlsafe(16)
         event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
-        if isinstance(self.approve, Questions):
+        if isinstance(self.approve, PendingApprovals):
             with self.approve.asked(approval, call) as answered:
-                await durable(self.record.tell, event)
+                await run_blocking(self.record.tell, event)
                 answer = await answered
         else:
-            await durable(self.record.tell, event)
+            await run_blocking(self.record.tell, event)
             answer = await self._decided(self.approve, call, tool)
         self.asking.discard(call.id)
         if answer is True:
-            return "" if _identity(call) == shown else ALTERED
-        return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
+            return "" if _canonical_call(call) == shown else ALTERED_RESULT
+        return f"{DECLINED_RESULT[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED_RESULT
 
-    async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> Answer:
+    async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
         if inspect.iscoroutinefunction(approve):
             return await approve(call, tool)
-        answer = await in_thread(approve, call, tool)  # it may block until a person answers
+        answer = await run_in_thread(approve, call, tool)  # it may block until a person answers
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _hints(self, number: int) -> Verdict:
+    def _hints(self, number: int) -> Evaluation:
         """Evaluate the `mid_step` triggers, which create user notices."""
         if not self.hints:
-            return Verdict()
-        verdict = evaluate(self.hints, self._moment(self._more, number, tuple(self._results)), self.record.states)
+            return Evaluation()
+        verdict = evaluate_triggers(
+            self.hints, self._moment(self._more, number, tuple(self._results)), self.record.states
+        )
         self.record.report(verdict, step=self.step)
         return verdict
 
@@ -258,7 +264,7 @@ class Tools:
             text = self._progress.pop(call.id, "")
             if text and call.id in self._running:  # progress after the result is dropped
                 with suppress(LeaseLost):  # the turn has ended
-                    await durable(self.record.tell, ToolProgress(id=call.id, text=text))
+                    await run_blocking(self.record.tell, ToolProgress(id=call.id, text=text))
 
         def note(text: str) -> None:
             waits = call.id in self._progress
@@ -271,30 +277,30 @@ class Tools:
         return lambda text: cast(None, loop.call_soon_threadsafe(note, str(text)[:500]))
 
 
-class Hosting:
+class ToolHost:
     """Serves a provider that runs tools itself: runs our tools for it, and asks for approval of its own.
 
     The results are part of the provider's reply and are stored with it.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: ToolRunner) -> None:
         self._tools = tools
 
     async def approve(self, call: ToolCall) -> str:
-        return await self._tools.refusal(call, tool(Tool(name=call.name), _elsewhere, approval=True))
+        return await self._tools.refusal(call, tool(Tool(name=call.name), _provider_tool, approval=True))
 
     async def run(self, call: ToolCall) -> ToolResult:
         return await self._tools.hosted(call)
 
 
-def _identity(call: ToolCall) -> bytes:
+def _canonical_call(call: ToolCall) -> bytes:
     """Return the name and arguments of a call in canonical form, to detect a change during the approval."""
-    return canonical([call.name, call.arguments])
+    return encode_canonical([call.name, call.arguments])
 
 
-def _elsewhere() -> None:
+def _provider_tool() -> None:
     """Stand in for the function of a provider's own tool, which the provider runs."""
 
 
-def _refused(call: ToolCall, why: str) -> ToolResult:
+def _error_result(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)

@@ -14,50 +14,50 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, well_formed
+from contextc._json import JSONObject, fix_surrogates
 from contextc._threads import as_exception
 from contextc.compiler import Compiled
-from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, described
-from contextc.events import FailureKind, Retry, ToolStart
-from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
-from contextc.executor.ends import FAILED, STOPPED
+from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
+from contextc.events import ErrorKind, RetryScheduled, ToolStart
+from contextc.executor.calling import MAX_RETRIES, MAX_RETRY_SECONDS, ReplyStream, retry_delay
+from contextc.executor.ends import CANCELLED_REASON, FAILED_REASON
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
-from contextc.executor.preparing import Preparation, Prepared
-from contextc.executor.progress import Progress
-from contextc.executor.record import Record, total_usage
-from contextc.executor.summarizing import with_summaries
-from contextc.executor.threads import CALLBACKS, durable
-from contextc.executor.tools import Hosting, Tools
+from contextc.executor.preparing import PreparedStep, StepPreparer
+from contextc.executor.progress import TurnState
+from contextc.executor.record import TurnStore, total_usage
+from contextc.executor.summarizing import run_compaction
+from contextc.executor.threads import CALLBACK_SLOTS, run_blocking
+from contextc.executor.tools import ToolHost, ToolRunner
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
-from contextc.prompts import Surroundings
+from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint
-from contextc.store.streams import has_run, written
-from contextc.triggers import Moment
+from contextc.store.streams import drop_incomplete_call, may_have_run
+from contextc.triggers import TriggerContext
 
 if TYPE_CHECKING:
     from contextc.executor.executor import AgentExecutor
 
 log = logging.getLogger("contextc.executor")
-HARDER = 0.75
-CONTINUED = 2
+RETRY_BUDGET_SHARE = 0.75
+MAX_CONTINUATIONS = 2
 """How many replies in a row that reached the output limit are continued."""
 
 
-class Answered(NamedTuple):
+class ReceivedReply(NamedTuple):
     """A reply, with its request and the tools of its step."""
 
-    incoming: Incoming
+    incoming: ReplyStream
     messages: list[Message]
     compiled: Compiled
-    tools: Tools
+    tools: ToolRunner
 
 
-class Loop:
+class TurnRunner:
     """Runs turns under one lease, one after the other, until no input is queued."""
 
-    def __init__(self, executor: "AgentExecutor", record: Record, results: list[TurnResult]) -> None:
+    def __init__(self, executor: "AgentExecutor", record: TurnStore, results: list[TurnResult]) -> None:
         self.executor, self.record, self.results = executor, record, results
         self.cancelled = False
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
@@ -67,11 +67,11 @@ class Loop:
 
     def _begin(self) -> None:
         executor, asked = self.executor, self.executor.asked
-        context = asked["surroundings"] or Surroundings()
+        context = asked["surroundings"] or PromptContext()
         if context.responding_to is None and self.record.sender is not None:
             asked = {**asked, "surroundings": replace(context, responding_to=self.record.sender)}
-        self.progress = Progress(self.record.turn, executor.budget, executor.resources)
-        self.preparation = Preparation(
+        self.progress = TurnState(self.record.turn, executor.budget, executor.resources)
+        self.preparation = StepPreparer(
             executor.compiler,
             self.record,
             self.progress,
@@ -86,7 +86,7 @@ class Loop:
         """Run the turns and append the result of each to `results`. With `stopped`, end the first one immediately."""
         exits: BaseException | None = None
         while True:
-            finish, error, why = "error", None, FAILED
+            finish, error, why = "error", None, FAILED_REASON
             limit: asyncio.Timeout | None = None
             try:
                 if stopped:
@@ -98,7 +98,7 @@ class Loop:
                 if self.lost is not None:
                     finish, error = "error", self.lost
                 else:
-                    finish, why, self.cancelled = "cancelled", STOPPED, True
+                    finish, why, self.cancelled = "cancelled", CANCELLED_REASON, True
             except GeneratorExit:  # the event loop is closed: nothing can be awaited
                 raise
             except BaseException as failure:
@@ -119,7 +119,7 @@ class Loop:
             except Exception as failure:  # the result reports what is stored
                 result, follows = self._result("error", failure), False
                 if not isinstance(failure, LeaseLost):  # the next holder of the lease repairs the unfinished turn
-                    await durable(self._give_up)
+                    await run_blocking(self._give_up)
             self.results.append(result)
             if exits is not None:  # the end of the turn is stored: the process may exit
                 raise exits
@@ -145,9 +145,9 @@ class Loop:
 
     async def _closed(self, finish: str, error: Exception | None, why: str) -> bool:
         """Store the end of the turn. Return True if another turn follows."""
-        said = _said(error) if error is not None else ""
-        kind = _kind(error) if error is not None else "internal"
-        return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
+        said = _error_text(error) if error is not None else ""
+        kind = _failure_kind(error) if error is not None else "internal"
+        return await run_blocking(lambda: self.record.close(finish, error=said, kind=kind, why=why))
 
     def _give_up(self) -> None:
         with suppress(ContextcError):
@@ -172,14 +172,14 @@ class Loop:
         """Run steps until the turn is over. Return the finish reason."""
         endpoint = await self.executor.open_endpoint()
         if self.record.turn.steps:  # the turn was interrupted and is resumed
-            await durable(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
+            await run_blocking(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
             if (finish := await self._unstarted()) is not None:
                 return finish
         while True:
             if (limit := self._limit()) is not None:
                 return limit
             index = self.record.turn.steps + 1
-            prepared = await durable(self.preparation.step, index, slots=CALLBACKS)
+            prepared = await run_blocking(self.preparation.step, index, slots=CALLBACK_SLOTS)
             if prepared.sums_up:
                 prepared = await self._summed_up(prepared, index)
             if prepared.stop is not None:
@@ -194,7 +194,7 @@ class Loop:
 
         Return the finish reason, or None if the turn continues.
         """
-        left = await durable(self.record.unstarted)
+        left = await run_blocking(self.record.unstarted)
         if left is None:
             return None
         calls, record = left.reply.tool_calls, self.record
@@ -202,7 +202,7 @@ class Loop:
         tools = self._tools(None, left.step.index, before=left.before)
         starting = [call for call in tools.starting(calls) if any(call is calls[index] for index in left.calls)]
         if starting:
-            await durable(record.tell, *[ToolStart(id=call.id, name=call.name) for call in starting])
+            await run_blocking(record.tell, *[ToolStart(id=call.id, name=call.name) for call in starting])
         results = await tools.run(calls, left.calls)
         self.progress.take(results)
         return self._decided([*left.results, *results])
@@ -230,23 +230,23 @@ class Loop:
         if results:
             proceed = self.executor.should_continue
             return None if proceed is None or proceed(reply, results) else "stop"
-        if finish == "pause" or (finish == "length" and self.progress.continued <= CONTINUED):
+        if finish == "pause" or (finish == "length" and self.progress.continued <= MAX_CONTINUATIONS):
             return None
         return {"tool_calls": "stop", "cancelled": "other", "error": "other"}.get(finish, finish)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, prepared: Prepared, index: int, endpoint: Endpoint) -> Answered:
+    async def _answer(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:
         """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
         while True:
             compiled = await self.executor.shown(compiled, index)
-            incoming = Incoming(self.record, compiled, index, directory=self.executor.directory)
+            incoming = ReplyStream(self.record, compiled, index, directory=self.executor.directory)
             tools = self._tools(compiled, index)
             before = self.record.step
             try:
-                await durable(self._begun, compiled, index, states)
-                return Answered(incoming, await incoming.receive(endpoint, Hosting(tools)), compiled, tools)
+                await run_blocking(self._begun, compiled, index, states)
+                return ReceivedReply(incoming, await incoming.receive(endpoint, ToolHost(tools)), compiled, tools)
             except BaseException as error:
                 if self.record.step is before or isinstance(error, GeneratorExit):  # not started, or cannot be stored
                     raise
@@ -255,18 +255,20 @@ class Loop:
                     raise
                 if error.kind == "context" and not hardened:
                     hardened = True
-                    smaller = int(compiled.budget.input * HARDER)
+                    smaller = int(compiled.budget.input * RETRY_BUDGET_SHARE)
                     if compiled.session_id and compiled.provider.compacts_itself:  # its history cannot be trimmed
-                        await durable(self._given_up, compiled, "the session has become too long for the model")
-                        smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the provider's overhead
-                    prepared = await durable(self.preparation.again, index, smaller, slots=CALLBACKS)
+                        await run_blocking(self._given_up, compiled, "the session has become too long for the model")
+                        smaller = min(
+                            smaller, int(compiled.estimated * RETRY_BUDGET_SHARE)
+                        )  # the rest is the provider's overhead
+                    prepared = await run_blocking(self.preparation.again, index, smaller, slots=CALLBACK_SLOTS)
                 elif error.kind == "session" and compiled.session_id:
-                    await durable(self._given_up, compiled, "the provider no longer has the session")
-                    prepared = await durable(self.preparation.again, index, slots=CALLBACKS)
-                elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
+                    await run_blocking(self._given_up, compiled, "the provider no longer has the session")
+                    prepared = await run_blocking(self.preparation.again, index, slots=CALLBACK_SLOTS)
+                elif error.may_retry and tries < MAX_RETRIES and (error.retry_after or 0) <= MAX_RETRY_SECONDS:
                     await self._pause(error, tries)
                     tries += 1
-                    prepared = await durable(self.preparation.again, index, slots=CALLBACKS)
+                    prepared = await run_blocking(self.preparation.again, index, slots=CALLBACK_SLOTS)
                 else:
                     raise
                 compiled, states = prepared.compiled, states | prepared.states
@@ -275,7 +277,7 @@ class Loop:
         """Invalidate the session: the next request sends the whole context into a new one."""
         SessionManager(self.record.store).invalidate(compiled.channel, why)
 
-    def _tools(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> Tools:
+    def _tools(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> ToolRunner:
         """Return the tools of a step. A resumed step has no compiled request, so no `mid_step` triggers run for it."""
         executor = self.executor
 
@@ -284,11 +286,11 @@ class Loop:
             """Return the tokens of the reply whose tools run, counted once and not with each result."""
             return sum([executor.compiler.counter.message(message) for message in self.progress.last[-1:]])
 
-        def moment(more: int, number: int, results: Sequence[Message]) -> Moment:
+        def moment(more: int, number: int, results: Sequence[Message]) -> TriggerContext:
             assert compiled is not None, "mid_step triggers need the compiled request"
             return self._between(compiled, more + reply(), number, index, results)
 
-        return Tools(
+        return ToolRunner(
             executor.tools,
             executor.compiler,
             self.record,
@@ -305,15 +307,15 @@ class Loop:
         self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
         begun()
 
-    async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException, tools: Tools) -> None:
+    async def _failed(self, compiled: Compiled, incoming: ReplyStream, error: BaseException, tools: ToolRunner) -> None:
         """Store the part of the reply that arrived, with its status. The ledger does not change."""
         cancelled = isinstance(error, asyncio.CancelledError)
-        why = "cancelled" if cancelled else _said(error)
+        why = "cancelled" if cancelled else _error_text(error)
         partial: list[Message] = []
         if incoming.has_begun:
             with suppress(ProviderFailed):  # the journaled part is stored when the turn ends
                 partial = incoming.messages()
-                partial = _broken_off(partial, "cancelled" if cancelled else "error", why, compiled.provider)
+                partial = _mark_incomplete(partial, "cancelled" if cancelled else "error", why, compiled.provider)
         stream = incoming.stream if partial else ""
         if compiled.provider.runs_tools:
             calls = {call.id for message in partial for call in message.tool_calls}
@@ -329,15 +331,15 @@ class Loop:
         if partial:
             self.progress.took(partial, compiled.provider.model)
             self.record.turn = replace(self.record.turn, usage=self.progress.usage, cost=self.progress.cost)
-        await durable(work)
+        await run_blocking(work)
 
     async def _pause(self, error: ProviderFailed, tries: int) -> None:
-        seconds = pause_before(error, tries)
-        event = Retry(kind=error.kind, seconds=round(seconds, 3), attempt=tries + 1, error=str(error))
-        await durable(self.record.tell, event)
+        seconds = retry_delay(error, tries)
+        event = RetryScheduled(kind=error.kind, seconds=round(seconds, 3), attempt=tries + 1, error=str(error))
+        await run_blocking(self.record.tell, event)
         await asyncio.sleep(seconds)
 
-    async def _persisted(self, answered: Answered, index: int) -> list[Message]:
+    async def _persisted(self, answered: ReceivedReply, index: int) -> list[Message]:
         """Store the reply and the ledger, then run the reply's tools. Return the tool results."""
         executor, record, progress = self.executor, self.record, self.progress
         incoming, messages, compiled, tools = answered
@@ -371,7 +373,7 @@ class Loop:
             return stored
 
         try:
-            stored = await durable(work)
+            stored = await run_blocking(work)
         except Exception as error:  # such as a concurrent change of the conversation: store the reply nevertheless
             await self._failed(compiled, incoming, error, tools)
             raise
@@ -380,7 +382,9 @@ class Loop:
         progress.take(results)
         return results
 
-    def _between(self, compiled: Compiled, more: int, number: int, index: int, results: Sequence[Message]) -> Moment:
+    def _between(
+        self, compiled: Compiled, more: int, number: int, index: int, results: Sequence[Message]
+    ) -> TriggerContext:
         """Return the `mid_step` input of triggers after a tool result. `more` is the tokens added since compiling."""
         turn = replace(self.record.turn, tool_calls=number)
         todos = self.record.store.todos(self.record.conversation, turn.agent)
@@ -390,17 +394,17 @@ class Loop:
 
     # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
+    async def _summed_up(self, prepared: PreparedStep, index: int) -> PreparedStep:
         """Summarize the messages that would be left out, then compile again."""
-        done, spent = await with_summaries(self.preparation.summed_up(), self.executor.summarize)
+        done, spent = await run_compaction(self.preparation.summed_up(), self.executor.summarize)
         for usage in spent:
             self.progress.spent(usage, self.executor.provider.model)
         if done is None:
-            return await durable(self.preparation.settled, prepared, index, slots=CALLBACKS)
-        return await durable(self.preparation.after_compaction, index, done, prepared.states, slots=CALLBACKS)
+            return await run_blocking(self.preparation.settled, prepared, index, slots=CALLBACK_SLOTS)
+        return await run_blocking(self.preparation.after_compaction, index, done, prepared.states, slots=CALLBACK_SLOTS)
 
 
-def _broken_off(
+def _mark_incomplete(
     messages: list[Message], status: Literal["cancelled", "error"], why: str, provider: Provider
 ) -> list[Message]:
     """Return the messages of an interrupted reply, the last of them marked as incomplete.
@@ -410,18 +414,18 @@ def _broken_off(
     if not messages or messages[-1].role != "assistant":
         return messages
     *before, last = messages
-    parts = tuple(written(last.parts))
-    if provider.runs_tools and has_run("tool_calls", parts):
+    parts = tuple(drop_incomplete_call(last.parts))
+    if provider.runs_tools and may_have_run("tool_calls", parts):
         return [*before, replace(last, parts=parts, status="sent", error=None, finish="tool_calls")]
     return [*before, replace(last, status=status, error=why)]
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an exception as text that can be stored: invalid Unicode is replaced."""
-    return well_formed(described(error))
+    return fix_surrogates(describe_error(error))
 
 
-def _kind(error: Exception) -> FailureKind:
+def _failure_kind(error: Exception) -> ErrorKind:
     if isinstance(error, ProviderFailed):
         return error.kind
     return "context" if isinstance(error, ContextOverflow) else "internal"

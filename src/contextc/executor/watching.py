@@ -15,18 +15,18 @@ from weakref import WeakKeyDictionary, ref
 
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.store import Store
-from contextc.store.turns import last_events
+from contextc.store.turns import load_last_event_numbers
 
 log = logging.getLogger(__name__)
-INBOX = 2_000
-PAGE = 500
-LOOK_SECONDS = 0.25
-POLLER = "contextc-watch"
+MAX_INBOX_EVENTS = 2_000
+PAGE_EVENTS = 500
+POLL_SECONDS = 0.25
+POLLER_THREAD_NAME = "contextc-watch"
 
 
-class Hub:
+class EventHub:
     """The watchers of a store's conversations in this process."""
 
     def __init__(self, store: Store) -> None:
@@ -56,7 +56,7 @@ class Hub:
         with self._lock:
             self._watchers.setdefault(conversation, []).append(inbox)
             if self._poller is None or not self._poller.is_alive():  # a forked process has none
-                self._poller = threading.Thread(target=self._poll, name=POLLER, daemon=True)
+                self._poller = threading.Thread(target=self._poll, name=POLLER_THREAD_NAME, daemon=True)
                 self._poller.start()
 
     def leave(self, conversation: str, inbox: "Inbox") -> None:
@@ -70,7 +70,7 @@ class Hub:
     def _poll(self) -> None:
         """Poll for events of other processes while a conversation is watched."""
         while True:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             with self._lock:
                 watched = {name: tuple(each) for name, each in self._watchers.items()}
                 store = self._store()
@@ -78,7 +78,7 @@ class Hub:
                     self._poller = None
                     return
             try:
-                found = store.read(lambda tx, names=tuple(watched): last_events(tx, names))
+                found = store.read(lambda tx, names=tuple(watched): load_last_event_numbers(tx, names))
             except Exception as error:
                 if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
                     log.warning("polling for events of other processes failed", exc_info=error)
@@ -107,7 +107,7 @@ class Inbox:
     def put(self, events: Sequence[AnyEvent]) -> None:
         with self._lock:
             self._last = max(self._last, events[-1].number)
-            if len(self._events) + len(events) > INBOX:
+            if len(self._events) + len(events) > MAX_INBOX_EVENTS:
                 self._overflowed = True
             else:
                 self._events.extend(events)
@@ -140,7 +140,7 @@ class Inbox:
 
     def _ring(self) -> None:
         self._new = True
-        _answer(self._waiting, True)
+        _resolve(self._waiting, True)
 
     def take(self) -> tuple[list[AnyEvent], bool]:
         """Return the events, and True if more exist than the inbox holds."""
@@ -155,7 +155,7 @@ class Inbox:
         if self._new:
             return True
         self._waiting = waiting = self._loop.create_future()
-        timer = None if seconds is None else self._loop.call_later(seconds, _answer, waiting, False)
+        timer = None if seconds is None else self._loop.call_later(seconds, _resolve, waiting, False)
         try:
             return await waiting
         finally:
@@ -164,32 +164,32 @@ class Inbox:
             self._waiting = None
 
 
-def _answer(waiting: "asyncio.Future[bool] | None", answer: bool) -> None:
+def _resolve(waiting: "asyncio.Future[bool] | None", answer: bool) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(answer)
 
 
-_hubs: WeakKeyDictionary[Store, Hub] = WeakKeyDictionary()
+_hubs: WeakKeyDictionary[Store, EventHub] = WeakKeyDictionary()
 _hubs_lock = threading.Lock()
 
 
-def hub(store: Store) -> Hub:
+def event_hub(store: Store) -> EventHub:
     with _hubs_lock:
         found = _hubs.get(store)
         if found is None:
-            found = _hubs[store] = Hub(store)
+            found = _hubs[store] = EventHub(store)
         return found
 
 
 async def watch(store: Store, conversation: str, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
     """Yield every event after number `after`, in order and once, then new ones as they occur."""
-    async with aclosing(watch_together(store, conversation, after)) as found:
+    async with aclosing(watch_batches(store, conversation, after)) as found:
         async for events in found:
             for event in events:
                 yield event
 
 
-async def watch_together(
+async def watch_batches(
     store: Store,
     conversation: str,
     after: int = 0,
@@ -206,7 +206,7 @@ async def watch_together(
     """
     box = inbox or Inbox()
     if inbox is None:
-        hub(store).join(conversation, box)
+        event_hub(store).join(conversation, box)
     seen: int = after
     is_woken = False
     try:
@@ -215,8 +215,8 @@ async def watch_together(
             events, overflowed = box.take()
             fresh: Sequence[AnyEvent] = [event for event in events if event.number > seen]
             if look or overflowed or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]:
-                page: list[AnyEvent] = await durable(_page, store, conversation, seen)
-                look, fresh = len(page) == PAGE, page
+                page: list[AnyEvent] = await run_blocking(_load_page, store, conversation, seen)
+                look, fresh = len(page) == PAGE_EVENTS, page
             if fresh:
                 seen, is_woken = fresh[-1].number, False
                 yield fresh
@@ -231,11 +231,11 @@ async def watch_together(
             is_woken = True
     finally:
         if inbox is None:
-            hub(store).leave(conversation, box)
+            event_hub(store).leave(conversation, box)
 
 
-def _page(store: Store, conversation: str, after: int) -> list[AnyEvent]:
+def _load_page(store: Store, conversation: str, after: int) -> list[AnyEvent]:
     try:
-        return store.events(conversation, after=after, limit=PAGE)
+        return store.events(conversation, after=after, limit=PAGE_EVENTS)
     except UnknownConversation:
         return []

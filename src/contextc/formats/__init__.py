@@ -4,8 +4,8 @@ A format is imported when it is first used. The class of a format has the name o
 `bedrock`. The imports below are for type checkers; a folder that is not listed works as well.
 """
 
-from contextc.formats.base import Encoded, Formatter, Note, Request
-from contextc.formats.named import face, format_names, formatter
+from contextc.formats.base import ConversionNote, EncodedSegment, Formatter, Request
+from contextc.formats.named import find_formatter_class, format_names, formatter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ __all__ = [
     "BedrockFormatter",
     "ClaudeCodeFormatter",
     "CodexFormatter",
-    "Encoded",
+    "EncodedSegment",
     "Formatter",
     "GeminiFormatter",
     "MistralFormatter",
-    "Note",
+    "ConversionNote",
     "OllamaFormatter",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
@@ -43,6 +43,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if (found := face(name)) is not None:
+    if (found := find_formatter_class(name)) is not None:
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

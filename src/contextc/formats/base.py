@@ -16,42 +16,42 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
-from contextc.formats.checking import Finding, RuleBook, Sketch
-from contextc.formats.grouping import in_their_order, segments
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy, replayed
-from contextc.formats.settings import SettingsTable, named, renamed
-from contextc.formats.spelling import Speller
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, ToolCall, ToolResult, system
-from contextc.pairing import Paired, Repair, pair
+from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet
+from contextc.formats.grouping import merge_unordered_results, split_segments
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy, apply_policy
+from contextc.formats.settings import SettingsTable, rename_tools, tool_choice_settings
+from contextc.formats.spelling import NameCodec
+from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, ToolCall, ToolResult, system
+from contextc.pairing import PairedHistory, PairingRepair, pair_tool_calls
 from contextc.tools import NativeTool, Tool
 
-OPENING = "(The conversation begins with the assistant.)"
-ODD = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
+OPENING_TEXT = "(The conversation begins with the assistant.)"
+DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
 """Exceptions that a decoder raises where a request does not have the shape of its format."""
-NO_RULES = RuleBook(
+NO_RULES = RuleSet(
     "",
-    lambda body: Sketch(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
+    lambda body: ParsedRequest(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
     reshape=lambda value, path: value,
     message=lambda text: {"role": "user", "content": text},
     block=lambda text: {"type": "text", "text": text},
 )
 NO_SETTINGS = SettingsTable({"model": "model", "max_output_tokens": "max_tokens"})
-ANY_SPELLING = Speller("")
-Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
+ANY_NAMES = NameCodec("")
+NoteAction: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "own_extra"]
 
 
-class Note(Struct, frozen=True):
+class ConversionNote(Struct, frozen=True):
     """A change that was made because the format cannot express the original: the action, and its object."""
 
-    done: Done
+    done: NoteAction
     text: str
 
     def __str__(self) -> str:
         return f"{self.done}: {self.text}"
 
 
-class Encoded(Struct, frozen=True):
+class EncodedSegment(Struct, frozen=True):
     """A segment in a provider's shape, with notes on the changes made to encode it.
 
     `apart`: the first message is sent as it was read. It is not merged with a neighbour of the same role, and no
@@ -59,7 +59,7 @@ class Encoded(Struct, frozen=True):
     """
 
     messages: tuple[JSONObject, ...]
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ConversionNote, ...] = ()
     apart: bool = False
 
 
@@ -77,11 +77,11 @@ class Request(Struct, frozen=True, kw_only=True):
     source: tuple[str, str] | None = None
 
 
-class Written(NamedTuple):
+class EncodedRequest(NamedTuple):
     """A request in a provider's shape, with notes on the changes made to write it."""
 
     body: JSONObject
-    notes: tuple[Note, ...]
+    notes: tuple[ConversionNote, ...]
 
 
 class Formatter(ABC):
@@ -92,14 +92,14 @@ class Formatter(ABC):
     """
 
     name: ClassVar[str]
-    rules: ClassVar[RuleBook] = NO_RULES
+    rules: ClassVar[RuleSet] = NO_RULES
     settings: ClassVar[SettingsTable] = NO_SETTINGS
     messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
-    spelling: ClassVar[Speller] = ANY_SPELLING
+    spelling: ClassVar[NameCodec] = ANY_NAMES
     unique_ids: ClassVar[bool] = False
     user_first: ClassVar[bool] = False
-    """True if a conversation must begin with a user message. `join` then inserts `OPENING` where it does not."""
+    """True if a conversation must begin with a user message. `join` then inserts `OPENING_TEXT` where it does not."""
     system_leads: ClassVar[bool] = False
     """True if a system message may come first in the messages, although the system prompt has its own field."""
     carries: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -136,25 +136,25 @@ class Formatter(ABC):
     version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
-    reasoning: Policy = "native"
+    reasoning: ReasoningPolicy = "native"
 
     @property
     def place(self) -> str:
         """The name under which `extra` keeps the data of this format."""
         return self.provider
 
-    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> EncodedSegment:
         """Encode one segment, whose calls and results are paired. The result does not depend on other segments."""
-        return self._encode(self.spelling.write(replayed(segment, self.reasoning, self._unproved)), blobs)
+        return self._encode(self.spelling.write(apply_policy(segment, self.reasoning, self._unproved)), blobs)
 
     def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         """Return the parts that replace reasoning which its provider would otherwise expect."""
         return ()
 
     @abstractmethod
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment: ...
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         """Return the messages of a request, joined from encoded segments. The segments are not changed.
 
         `before` are the last messages already joined, back to a reply at least. They come first in the result. Some are
@@ -212,7 +212,7 @@ class Formatter(ABC):
         return self.decode_request({self.messages_key: [], "tools": definitions}).tools
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        return restored(ours, extra, self.place)
+        return merge_extra(ours, extra, self.place)
 
     def decode_request(self, body: JSONObject | list[JSONObject]) -> Request:
         """Return a request, or a bare list of messages, in contextc's types.
@@ -221,20 +221,25 @@ class Formatter(ABC):
         """
         try:
             request = self._decode_request({self.messages_key: body} if isinstance(body, list) else body)
-        except ODD as error:
+        except DECODE_ERRORS as error:
             problem = f"not a {self.name} request ({type(error).__name__}: {error})"
             raise InvalidRequest(problem, fix="Call `lint` to locate the error, or `fix` to repair it.") from error
         messages = request.messages
-        if self.user_first and len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
+        if (
+            self.user_first
+            and len(messages) > 1
+            and messages[0].text == OPENING_TEXT
+            and messages[1].role == "assistant"
+        ):
             messages = messages[1:]  # the opening that `join` inserted
         return replace(
             request,
-            messages=tuple(in_their_order([self.spelling.read(message) for message in messages])),
+            messages=tuple(merge_unordered_results([self.spelling.read(message) for message in messages])),
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
             source=(self.place, self.name),
         )
 
-    def around(self, message: JSONObject) -> Iterable[Finding]:
+    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
         """Return findings about a message's surroundings, in a JSON Lines file or an event stream, that decoding
         ignores.
         """
@@ -265,7 +270,7 @@ class Formatter(ABC):
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""
         return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
 
-    def reader(self) -> Reader:
+    def reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""
         raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
@@ -278,13 +283,13 @@ class Formatter(ABC):
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """Return the `messages` of a request, as the vendor's own SDK takes them."""
         self._check(history)
-        prompt = _said(system_prompt) if self.system_among_messages else None
+        prompt = _non_blank(system_prompt) if self.system_among_messages else None
         head = self.encode([system(prompt)]).messages if prompt else ()
         return [*head, *self.encode_history(history)]
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """Return the system prompt if the format has a separate field for it, or None if it is one of the messages."""
-        return None if self.system_among_messages else _said(system_prompt)
+        return None if self.system_among_messages else _non_blank(system_prompt)
 
     def _check(self, history: Sequence[Message]) -> None:
         strange = next((message for message in history if not isinstance(message, Message)), None)
@@ -295,47 +300,53 @@ class Formatter(ABC):
             )
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        return self.join([self.encode(segment, blobs=blobs) for segment in segments(self.paired(history).messages)])
+        return self.join(
+            [self.encode(segment, blobs=blobs) for segment in split_segments(self.paired(history).messages)]
+        )
 
-    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
+    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
         `taken` are the encoded ids of calls in earlier messages.
         """
-        return pair(history, unique_ids=self.unique_ids, spelled=self.spelling.id, taken=taken)
+        return pair_tool_calls(history, unique_ids=self.unique_ids, spelled=self.spelling.id, taken=taken)
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """Return the whole body of a request, ready to be sent."""
         return self.write(request, blobs=blobs).body
 
-    def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
+    def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> EncodedRequest:
         """Return the whole body of a request, with notes on what was changed to write it."""
         messages = self.held(request, blobs=blobs)
         if self.keeps_layout and request.source == (self.place, self.name):
-            written = self._write(request, Paired([*messages], []), blobs)
+            written = self._write(request, PairedHistory([*messages], []), blobs)
             if not self.rules.lint(written.body):
                 return written
         return self._write(request, self.paired(messages), blobs)
 
-    def _write(self, request: Request, paired: Paired, blobs: Mapping[str, bytes]) -> Written:
-        encoded = [self.encode(segment, blobs=blobs) for segment in segments(paired.messages)]
+    def _write(self, request: Request, paired: PairedHistory, blobs: Mapping[str, bytes]) -> EncodedRequest:
+        encoded = [self.encode(segment, blobs=blobs) for segment in split_segments(paired.messages)]
         notes = [note for segment in encoded for note in segment.notes]
         notes += [
-            Note("left out", f"the tool {describe_tool(tool)} of {tool.provider}")
+            ConversionNote("left out", f"the tool {describe_tool(tool)} of {tool.provider}")
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
         if not self.strict_tools and (strict := [tool.name for tool in request.tools if _is_strict(tool)]):
             which = f"the tool{'s' if len(strict) > 1 else ''} {', '.join(strict)}"
-            notes.append(Note("left out", f"`strict` of {which}, which {self.name} does not take"))
+            notes.append(ConversionNote("left out", f"`strict` of {which}, which {self.name} does not take"))
         has_calls = any(message.tool_calls or message.tool_results for message in paired.messages)
         if self.stand_in is not None and has_calls and not self.encode_tools(request.tools):
-            notes.append(Note("made up", f"a tool {self.stand_in.name}, because there are calls and no tools"))
-        if self.user_first and _is_opened(encoded):
-            notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
-        notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
+            notes.append(
+                ConversionNote("made up", f"a tool {self.stand_in.name}, because there are calls and no tools")
+            )
+        if self.user_first and _needs_opening(encoded):
+            notes.append(
+                ConversionNote("made up", "a line from the user, because the conversation begins with the assistant")
+            )
+        notes += [note for repair in paired.repairs if (note := note_for_repair(repair)) is not None]
         request = replace(request, settings=self.chosen(request))
-        return Written(self.assemble(request, self.join(encoded)), tuple(notes))
+        return EncodedRequest(self.assemble(request, self.join(encoded)), tuple(notes))
 
     def chosen(self, request: Request) -> JSONObject:
         """Return the settings, with tool names in them spelled as they are sent to the model."""
@@ -344,8 +355,10 @@ class Formatter(ABC):
             return request.settings
         told = {tool.name: names.spell(tool.name) for tool in request.tools if isinstance(tool, Tool)}
         changed = {name: spelled for name, spelled in told.items() if name != spelled}
-        places = self.settings.put(named("named", "-")).keys() if changed else ()
-        return {name: renamed(value, changed) if name in places else value for name, value in request.settings.items()}
+        places = self.settings.put(tool_choice_settings("named", "-")).keys() if changed else ()
+        return {
+            name: rename_tools(value, changed) if name in places else value for name, value in request.settings.items()
+        }
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Return the messages to pair. Results of calls in a session of the provider become native blocks, which
@@ -354,7 +367,7 @@ class Formatter(ABC):
         return request.messages
 
 
-def _said(prompt: str | None) -> str | None:
+def _non_blank(prompt: str | None) -> str | None:
     return prompt if prompt and not prompt.isspace() else None
 
 
@@ -362,31 +375,31 @@ def _is_strict(tool: Tool | NativeTool) -> TypeGuard[Tool]:
     return isinstance(tool, Tool) and tool.strict is True
 
 
-def _is_opened(encoded: Sequence[Encoded]) -> bool:
-    """Return True if `join` inserts `OPENING` before these segments."""
+def _needs_opening(encoded: Sequence[EncodedSegment]) -> bool:
+    """Return True if `join` inserts `OPENING_TEXT` before these segments."""
     first = next((segment for segment in encoded if segment.messages), None)
     return first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system")
 
 
-def noted(repair: Repair) -> Note | None:
+def note_for_repair(repair: PairingRepair) -> ConversionNote | None:
     """Return a note on a repair of pairing, or None if the model sees no difference."""
     match repair.kind:
         case "synthetic":
-            return Note("made up", f"a result for the call {repair.call_id}, which had none")
+            return ConversionNote("made up", f"a result for the call {repair.call_id}, which had none")
         case "orphan" | "duplicate":
-            return Note("left out", f"a result for {repair.call_id} that no call asked for")
+            return ConversionNote("left out", f"a result for {repair.call_id} that no call asked for")
         case "moved" | "renamed":
             return None
         case _:
             assert_never(repair.kind)
 
 
-def kept(extra: Extra | None, provider: str) -> JSONObject:
+def own_extra(extra: Extra | None, provider: str) -> JSONObject:
     """Return the data of this provider beyond contextc's types."""
     return extra.get(provider, {}) if extra else {}
 
 
-def remember(original: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
+def extra_of(original: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
     """Return the fields in which a provider's object differs from our encoding of it. None marks a field it lacks."""
     rest: JSONObject = {
         name: value for name, value in original.items() if value is not None and ours.get(name) != value
@@ -395,15 +408,15 @@ def remember(original: JSONObject, ours: JSONObject, provider: str) -> Extra | N
     return {provider: rest} if rest else None
 
 
-def restored(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """Return our encoding of an object with the provider's own data restored. This reverses `remember`."""
-    rest = kept(extra, provider)
+def merge_extra(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
+    """Return our encoding of an object with the provider's own data restored. This reverses `extra_of`."""
+    rest = own_extra(extra, provider)
     if not rest:
         return ours
     return {name: value for name, value in {**ours, **rest}.items() if rest.get(name, 0) is not None}
 
 
-def grow(holder: JSONObject, name: str, more: str) -> None:
+def append_text(holder: JSONObject, name: str, more: str) -> None:
     """Append to a text in place. A stream may have ten thousand pieces, and copying the text for each would be slow."""
     text = cast(str, holder.get(name) or "")
     holder[name] = None  # with one reference left, Python grows the string instead of copying it
@@ -439,7 +452,7 @@ def describe_media(media: Media) -> str:
     return f"[{media.kind}{name}: {media.mime_type}{size}{where}; not shown]"
 
 
-def describe_native(native: Native) -> str:
+def describe_native(native: ProviderBlock) -> str:
     """Return one line of text that replaces another provider's block. A refusal keeps its text."""
     data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
     if isinstance(data.get("refusal"), str) and data["refusal"].strip():
@@ -452,14 +465,14 @@ def describe_tool(tool: NativeTool) -> str:
     return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
 
 
-def error_unsaid(result: ToolResult) -> Note:
+def error_flag_note(result: ToolResult) -> ConversionNote:
     """Return a note for formats without an error flag: only the text of a result can state an error."""
-    return Note("left out", f"that the result of {result.name} is an error")
+    return ConversionNote("left out", f"that the result of {result.name} is an error")
 
 
-def arguments_wrapped(call: ToolCall) -> Note:
+def wrapped_arguments_note(call: ToolCall) -> ConversionNote:
     """Return a note for formats whose arguments must be objects, on a call with malformed arguments."""
-    return Note("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
+    return ConversionNote("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
 
 
 def is_foreign(reasoning: Reasoning, provider: str) -> bool:

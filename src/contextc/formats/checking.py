@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 
-Path: TypeAlias = tuple[str | int, ...]
-Kind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
-Fields: TypeAlias = Mapping[str, type | tuple[type, ...]]
+JSONPath: TypeAlias = tuple[str | int, ...]
+PartKind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
+FieldTypes: TypeAlias = Mapping[str, type | tuple[type, ...]]
 """Required fields of an object, and their types. A name that ends in `?` may be missing or null."""
 
-NAMES: dict[type, str] = {
+TYPE_NAMES: dict[type, str] = {
     str: "a string",
     dict: "an object",
     list: "a list",
@@ -44,38 +44,38 @@ class Violation(Struct, frozen=True):
     error: str = ""
 
 
-class Finding(NamedTuple):
+class RuleFinding(NamedTuple):
     """A violation found by a rule, with the values that the provider's error text is formatted with."""
 
-    path: Path
+    path: JSONPath
     message: str
     facts: dict[str, object]
 
 
-class Piece(Struct, frozen=True, kw_only=True):
+class RequestPart(Struct, frozen=True, kw_only=True):
     """A block, part or item of a request. `id` is the id of a call, or of the call that a result answers."""
 
-    kind: Kind
-    path: Path
+    kind: PartKind
+    path: JSONPath
     wire: JSONObject
     id: str = ""
     name: str = ""
     text: str = ""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class RequestMessage(Struct, frozen=True, kw_only=True):
     """A message of a request, with its parts that have a valid shape."""
 
     role: str
-    path: Path
+    path: JSONPath
     wire: JSONObject
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[RequestPart, ...] = ()
 
-    def of(self, kind: Kind) -> list[Piece]:
+    def of(self, kind: PartKind) -> list[RequestPart]:
         return [piece for piece in self.pieces if piece.kind == kind]
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class ModelFacts(Struct, frozen=True, kw_only=True):
     """Capabilities of the requested model, named as in `contextc.models`.
 
     An unknown model is assumed to accept everything.
@@ -90,29 +90,29 @@ class Facts(Struct, frozen=True, kw_only=True):
     efforts: tuple[str, ...] = ()
 
 
-NO_FACTS = Facts()
+UNKNOWN_MODEL = ModelFacts()
 
 
-def reasons(facts: Facts, effort: JSON) -> bool:
+def is_reasoning(facts: ModelFacts, effort: JSON) -> bool:
     """Return True if an OpenAI model is certain to reason, and therefore refuses sampling settings."""
     if facts.temperature or effort == "none":
         return False
     return effort is not None or bool(facts.efforts and "none" not in facts.efforts)
 
 
-class Sketch(Struct, frozen=True, kw_only=True):
+class ParsedRequest(Struct, frozen=True, kw_only=True):
     """A parsed request. `body` has the settings; it is empty if only messages were given."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[RequestMessage, ...]
     body: JSONObject
-    prompt: tuple[Piece, ...] = ()
-    tools: tuple[Piece, ...] = ()
-    misshapen: tuple[Finding, ...] = ()
-    facts: Facts = NO_FACTS
+    prompt: tuple[RequestPart, ...] = ()
+    tools: tuple[RequestPart, ...] = ()
+    misshapen: tuple[RuleFinding, ...] = ()
+    facts: ModelFacts = UNKNOWN_MODEL
 
 
-Check: TypeAlias = Callable[[Sketch], Iterable[Finding]]
-Mend: TypeAlias = Callable[[JSONObject], JSONObject]
+RuleCheck: TypeAlias = Callable[[ParsedRequest], Iterable[RuleFinding]]
+Fix: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
 class Rule(NamedTuple):
@@ -123,9 +123,9 @@ class Rule(NamedTuple):
     """
 
     code: str
-    check: Check
+    check: RuleCheck
     says: str
-    mend: Mend | None = None
+    mend: Fix | None = None
 
     @property
     def title(self) -> str:
@@ -151,7 +151,7 @@ class Rule(NamedTuple):
         return [" ".join(section.split()) for section in (what, why, example, repair)]
 
 
-class RuleBook:
+class RuleSet:
     """The rules of one format: the parser of its requests, and the checks.
 
     `reshape` takes a misshapen value and its path, and returns an equivalent value with a valid shape, or the same
@@ -163,29 +163,29 @@ class RuleBook:
     def __init__(
         self,
         prefix: str,
-        read: Callable[[JSON], Sketch],
+        read: Callable[[JSON], ParsedRequest],
         *,
-        reshape: Callable[[JSON, Path], JSON],
+        reshape: Callable[[JSON, JSONPath], JSON],
         message: Callable[[str], JSON],
         block: Callable[[str], JSON],
         key: str = "messages",
         house: str = "",
-        unknown: Check = lambda sketch: (),
+        unknown: RuleCheck = lambda sketch: (),
     ) -> None:
         self.prefix, self.read, self.reshape, self.key, self.house = prefix, read, reshape, key, house
         self.message, self.block, self.unknown = message, block, unknown
         self.rules: list[Rule] = []
 
-    def rule(self, number: int, says: str = "", *, mend: Mend | None = None) -> Callable[[Check], Check]:
+    def rule(self, number: int, says: str = "", *, mend: Fix | None = None) -> Callable[[RuleCheck], RuleCheck]:
         """Register a function as the rule with this number."""
 
-        def enter(check: Check) -> Check:
+        def enter(check: RuleCheck) -> RuleCheck:
             self.rules.append(Rule(f"{self.prefix}{number:03d}", check, says, mend))
             return check
 
         return enter
 
-    def as_text(self, value: JSON, path: Path) -> JSON:
+    def as_text(self, value: JSON, path: JSONPath) -> JSON:
         """Return a misshapen value as text, or None if it should be left out."""
         if path in ((), (self.key,)):
             return [] if path else {self.key: []}
@@ -199,38 +199,38 @@ class RuleBook:
     def named(self, code: str) -> Rule:
         return next(rule for rule in self.rules if rule.code == code)
 
-    def lint(self, body: JSON, facts: Facts = NO_FACTS) -> list[Violation]:
+    def lint(self, body: JSON, facts: ModelFacts = UNKNOWN_MODEL) -> list[Violation]:
         """Return the violations in a request, or in its list of messages, ordered by position."""
-        sketch = self.read(body) if facts is NO_FACTS else replace(self.read(body), facts=facts)
+        sketch = self.read(body) if facts is UNKNOWN_MODEL else replace(self.read(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
-            Violation(rule.code, spelled(finding.path), finding.message, self._said(rule, finding))
-            for finding, rule in sorted(found, key=lambda each: (_order(each[0].path), each[1].code))
+            Violation(rule.code, format_path(finding.path), finding.message, self._said(rule, finding))
+            for finding, rule in sorted(found, key=lambda each: (_sort_key(each[0].path), each[1].code))
         ]
 
-    def _said(self, rule: Rule, finding: Finding) -> str:
+    def _said(self, rule: Rule, finding: RuleFinding) -> str:
         path = finding.path if not finding.path or isinstance(finding.path[0], str) else (self.key, *finding.path)
-        return rule.says.format(**{"where": dotted(path), **finding.facts})
+        return rule.says.format(**{"where": format_dotted_path(path), **finding.facts})
 
 
-def at(path: Path, message: str, **facts: object) -> Finding:
-    return Finding(path, message, facts)
+def make_finding(path: JSONPath, message: str, **facts: object) -> RuleFinding:
+    return RuleFinding(path, message, facts)
 
 
-def spelled(path: Path) -> str:
+def format_path(path: JSONPath) -> str:
     """Return a path as text, such as `messages[2].content[0].id`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def dotted(path: Path) -> str:
+def format_dotted_path(path: JSONPath) -> str:
     """Return a path as several providers write it, such as `messages.2.content.0.id`."""
     return ".".join(map(str, path if not path or isinstance(path[0], str) else ("messages", *path)))
 
 
-def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
+def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
     """Return the first invalid field of an object and a message, or None if all fields are valid."""
     if not isinstance(value, dict):
-        return "", f"expected an object, got {_kind(value)}."
+        return "", f"expected an object, got {_type_name(value)}."
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
         plain = name.removesuffix("?")
@@ -241,23 +241,26 @@ def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
             continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
         if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):
-            return plain, f"`{plain}` must be {' or '.join(NAMES[kind] for kind in wanted)}, got {_kind(each)}."
+            return (
+                plain,
+                f"`{plain}` must be {' or '.join(TYPE_NAMES[kind] for kind in wanted)}, got {_type_name(each)}.",
+            )
     return None
 
 
-def known(fields: Fields, *more: str) -> frozenset[str]:
+def field_names(fields: FieldTypes, *more: str) -> frozenset[str]:
     """Return the names of these fields, and of `more`."""
     return frozenset([*(name.removesuffix("?") for name in fields), *more])
 
 
-def strangers(wire: JSON, names: Collection[str], path: Path) -> Iterator[Finding]:
+def unknown_field_findings(wire: JSON, names: Collection[str], path: JSONPath) -> Iterator[RuleFinding]:
     """Yield a finding for each field of an object that is not in `names`. Fields that are null are ignored."""
     for name, value in cast(JSONObject, wire).items() if isinstance(wire, dict) else ():
         if value is not None and name not in names:
-            yield at((*path, name), f"`{name}` is not a known field.", name=name)
+            yield make_finding((*path, name), f"`{name}` is not a known field.", name=name)
 
 
-def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:
+def remove_fields(body: JSONObject, findings: Iterable[RuleFinding]) -> JSONObject:
     """Return the body without the fields of these findings."""
     if not (found := list(findings)):
         return body
@@ -270,24 +273,24 @@ def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:
     return body
 
 
-class Pairs(NamedTuple):
+class PairingErrors(NamedTuple):
     """Calls and results that do not match, each with its turn."""
 
-    unanswered: list[tuple[Turn, Piece]]
-    orphans: list[tuple[Turn, Piece]]
-    doubled: list[tuple[Turn, Piece]]
+    unanswered: list[tuple[RequestMessage, RequestPart]]
+    orphans: list[tuple[RequestMessage, RequestPart]]
+    doubled: list[tuple[RequestMessage, RequestPart]]
 
 
-Ends: TypeAlias = Callable[[Sequence[Turn]], Sequence[int]]
+ResultRange: TypeAlias = Callable[[Sequence[RequestMessage]], Sequence[int]]
 """Maps each turn to the index after the last turn that may contain results of its calls."""
 
 
-def match(turns: Sequence[Turn], ends: Ends) -> Pairs:
+def match_results(turns: Sequence[RequestMessage], ends: ResultRange) -> PairingErrors:
     """Match calls with results. `ends` states how far after its call a result may come."""
-    unanswered: list[tuple[Turn, Piece]] = []
-    orphans: list[tuple[Turn, Piece]] = []
-    doubled: list[tuple[Turn, Piece]] = []
-    results: dict[str, deque[tuple[int, Piece]]] = {}
+    unanswered: list[tuple[RequestMessage, RequestPart]] = []
+    orphans: list[tuple[RequestMessage, RequestPart]] = []
+    doubled: list[tuple[RequestMessage, RequestPart]] = []
+    results: dict[str, deque[tuple[int, RequestPart]]] = {}
     for index, turn in enumerate(turns):
         for result in turn.of("result"):
             results.setdefault(result.id, deque()).append((index, result))
@@ -296,22 +299,24 @@ def match(turns: Sequence[Turn], ends: Ends) -> Pairs:
         for call in {call.id: call for call in turn.of("call")}.values():
             waiting = results.get(call.id, deque())
             while waiting and waiting[0][0] <= index:
-                orphans.append(_placed(turns, waiting.popleft()))
+                orphans.append(_message_and_result(turns, waiting.popleft()))
             if not waiting or waiting[0][0] >= last[index]:
                 unanswered.append((turn, call))
                 continue
             waiting.popleft()
             while waiting and waiting[0][0] < last[index]:
-                doubled.append(_placed(turns, waiting.popleft()))
-    orphans += [_placed(turns, each) for waiting in results.values() for each in waiting]
-    return Pairs(unanswered, orphans, doubled)
+                doubled.append(_message_and_result(turns, waiting.popleft()))
+    orphans += [_message_and_result(turns, each) for waiting in results.values() for each in waiting]
+    return PairingErrors(unanswered, orphans, doubled)
 
 
-def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Piece]:
+def _message_and_result(
+    turns: Sequence[RequestMessage], result: tuple[int, RequestPart]
+) -> tuple[RequestMessage, RequestPart]:
     return turns[result[0]], result[1]
 
 
-def side(turn: Turn) -> str:
+def side_of(turn: RequestMessage) -> str:
     """Return the side of a turn: "model", "system" or "user". A turn with calls is the model's, one with results is
     not.
     """
@@ -322,32 +327,32 @@ def side(turn: Turn) -> str:
     return {"assistant": "model", "model": "model", "system": "system"}.get(turn.role, "user")
 
 
-def joined(turns: Iterable[Turn]) -> list[Turn]:
+def merge_sides(turns: Iterable[RequestMessage]) -> list[RequestMessage]:
     """Return the turns with neighbours of one side merged, for providers that merge them before checking pairs.
 
     A result after other content of its side starts a new turn: that content separates it from its call.
     """
-    found: list[list[Turn]] = []
+    found: list[list[RequestMessage]] = []
     speaks, answers = "", False
     for turn in turns:
         result = bool(turn.of("result"))
-        if found and side(turn) == speaks and (answers or not result):
+        if found and side_of(turn) == speaks and (answers or not result):
             found[-1].append(turn)
         else:
             found.append([turn])
-        speaks, answers = side(turn), result or (answers and side(turn) == speaks)
+        speaks, answers = side_of(turn), result or (answers and side_of(turn) == speaks)
     return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces)) for group in found]
 
 
-def next_turn(turns: Sequence[Turn]) -> Sequence[int]:
+def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:
     """Require results in the message directly after their calls."""
     return range(2, len(turns) + 2)
 
 
-def run_while(among: Callable[[Turn], bool]) -> Ends:
+def results_while(among: Callable[[RequestMessage], bool]) -> ResultRange:
     """Require results in the messages directly after their calls for which `among` is true."""
 
-    def ends(turns: Sequence[Turn]) -> Sequence[int]:
+    def ends(turns: Sequence[RequestMessage]) -> Sequence[int]:
         found = [len(turns)] * len(turns)
         for index in range(len(turns) - 2, -1, -1):
             found[index] = found[index + 1] if among(turns[index + 1]) else index + 1
@@ -356,12 +361,12 @@ def run_while(among: Callable[[Turn], bool]) -> Ends:
     return ends
 
 
-def run_of(role: str) -> Ends:
+def results_in_role(role: str) -> ResultRange:
     """Require results in the messages of this role directly after their calls."""
-    return run_while(lambda turn: turn.role == role)
+    return results_while(lambda turn: turn.role == role)
 
 
-def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def find_duplicates(pieces: Iterable[RequestPart]) -> Iterator[RequestPart]:
     """Yield each part whose id an earlier part has."""
     seen: set[str] = set()
     for piece in pieces:
@@ -370,14 +375,14 @@ def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
         seen.add(piece.id)
 
 
-def not_matching(pattern: re.Pattern[str], pieces: Iterable[Piece]) -> Iterator[tuple[Piece, str]]:
+def find_id_mismatches(pattern: re.Pattern[str], pieces: Iterable[RequestPart]) -> Iterator[tuple[RequestPart, str]]:
     """Yield parts whose id does not match the provider's pattern, with the id."""
     return ((piece, piece.id) for piece in pieces if not pattern.fullmatch(piece.id))
 
 
-def _order(path: Path) -> tuple[tuple[int, int | str], ...]:
+def _sort_key(path: JSONPath) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, step) if isinstance(step, int) else (1, step) for step in path)
 
 
-def _kind(value: object) -> str:
-    return "null" if value is None else NAMES.get(type(value), type(value).__name__)
+def _type_name(value: object) -> str:
+    return "null" if value is None else TYPE_NAMES.get(type(value), type(value).__name__)

@@ -7,22 +7,22 @@ from msgspec.structs import replace
 
 from contextc.messages import Message
 
-APART = "apart"
+APART_KEY = "apart"
 """Key in the `extra` of a message: it was read next to a message of the same role, or as the first message."""
-NOWHERE = sys.maxsize
+OUT_OF_ORDER = sys.maxsize
 """Position of a result that is out of order. No other position is greater."""
 
 
-def in_their_order(messages: list[Message]) -> list[Message]:
+def merge_unordered_results(messages: list[Message]) -> list[Message]:
     """Return the messages of a request, with results that are out of call order merged into one message.
 
     Results in separate messages are sent in the order of their calls. Results of one message keep their own order.
-    Messages marked `APART` are not merged.
+    Messages marked `APART_KEY` are not merged.
     """
     groups: list[list[Message]] = []
     places: dict[str, list[int]] = {}  # call id -> indexes of calls in the last reply, the first one at the end
     asked = 0
-    size, place, known = 0, NOWHERE, False  # last group: number of parts, last position, all ids known
+    size, place, known = 0, OUT_OF_ORDER, False  # last group: number of parts, last position, all ids known
     for message in messages:
         if message.role != "tool":
             calls = message.tool_calls if message.role == "assistant" else ()
@@ -32,38 +32,38 @@ def in_their_order(messages: list[Message]) -> list[Message]:
             groups.append([message])
             continue
         ids = [result.call_id for result in message.tool_results]
-        found = [places[each].pop() if places.get(each) else NOWHERE for each in ids]
+        found = [places[each].pop() if places.get(each) else OUT_OF_ORDER for each in ids]
         all_asked = all(each in places for each in ids)
-        disordered = asked > 1 and known and all_asked and size < asked and _last_of(found, place) == NOWHERE
+        disordered = asked > 1 and known and all_asked and size < asked and _last_in_order(found, place) == OUT_OF_ORDER
         if disordered and not is_apart(message):
             groups[-1].append(message)
-            size, place = size + len(message.parts), NOWHERE
+            size, place = size + len(message.parts), OUT_OF_ORDER
         else:
             groups.append([message])
-            size, place, known = len(message.parts), _last_of(found, -1), all_asked
-    return [together(group) for group in groups]
+            size, place, known = len(message.parts), _last_in_order(found, -1), all_asked
+    return [merge_messages(group) for group in groups]
 
 
 def is_apart(message: Message) -> bool:
-    return message.extra is not None and any(said.get(APART) for said in message.extra.values())
+    return message.extra is not None and any(said.get(APART_KEY) for said in message.extra.values())
 
 
-def _last_of(places: list[int], before: int) -> int:
-    """Return the last of these positions if they ascend from `before`, else `NOWHERE`."""
+def _last_in_order(places: list[int], before: int) -> int:
+    """Return the last of these positions if they ascend from `before`, else `OUT_OF_ORDER`."""
     for place in places:
-        if place <= before or place == NOWHERE:
-            return NOWHERE
+        if place <= before or place == OUT_OF_ORDER:
+            return OUT_OF_ORDER
         before = place
     return before
 
 
-def together(group: Sequence[Message]) -> Message:
+def merge_messages(group: Sequence[Message]) -> Message:
     """Return the first of these messages with the parts of all of them."""
     first = group[0]
     return first if len(group) == 1 else replace(first, parts=tuple([part for each in group for part in each.parts]))
 
 
-def segments(history: Sequence[Message]) -> Iterator[list[Message]]:
+def split_segments(history: Sequence[Message]) -> Iterator[list[Message]]:
     """Split a paired history before each reply of the model."""
     segment: list[Message] = []
     for message in history:

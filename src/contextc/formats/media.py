@@ -8,18 +8,18 @@ from mimetypes import guess_type
 from contextc.messages import Media
 
 
-def guessed(url: str, default: str) -> str:
+def guess_media_type(url: str, default: str) -> str:
     """Return the media type that the file name in a URL suggests, or `default`."""
     return guess_type(url.partition("?")[0])[0] or default
 
 
-def packed(part: Media, blobs: Mapping[str, bytes]) -> str | None:
+def encode_base64(part: Media, blobs: Mapping[str, bytes]) -> str | None:
     """Return the bytes of a part as base64, or None if they are not available."""
     data = part.data if part.data is not None else blobs.get(part.blob or "")
     return base64.b64encode(data).decode() if data else None
 
 
-def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
+def decode_base64(text: str, *, urlsafe: bool = False) -> bytes | None:
     """Return the bytes of a base64 text, or None if it is invalid.
 
     `urlsafe` accepts both alphabets, with or without padding.
@@ -33,9 +33,9 @@ def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
         return None
 
 
-def data_url(part: Media, blobs: Mapping[str, bytes]) -> str | None:
+def to_data_url(part: Media, blobs: Mapping[str, bytes]) -> str | None:
     """Return the bytes of a part as a data URL, or None if they are not available."""
-    text = packed(part, blobs)
+    text = encode_base64(part, blobs)
     return f"data:{part.mime_type};base64,{text}" if text is not None else None
 
 
@@ -44,5 +44,5 @@ def from_data_url(url: str, name: str | None = None) -> Media | None:
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
-    mime_type, data = head.removeprefix("data:").removesuffix(";base64"), unpacked(text)
+    mime_type, data = head.removeprefix("data:").removesuffix(";base64"), decode_base64(text)
     return Media(mime_type=mime_type, data=data, name=name) if data is not None and "/" in mime_type else None

@@ -16,7 +16,7 @@ def format_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/rules.py")))
 
 
-def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
+def detect_tool_format(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
     """Return the format of a tool definition: the one it is recognized as, else the one in use."""
     if own.is_tool(definition):
         return own
@@ -29,21 +29,21 @@ def formatter(name: str) -> Formatter:
     if name not in format_names():
         raise InvalidSetting(
             f"Format {name!r} not found",
-            fix=f"{_meant(name)}Known formats: {', '.join(format_names())}.",
+            fix=f"{_suggestion(name)}Known formats: {', '.join(format_names())}.",
             case="format",
             detail=name,
         )
     return _class_in(name)()
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     written = name.lower().replace("-", "_").replace(".", "_")
     found = [each for each in format_names() if each.startswith(written)] if written else []
     found = found or get_close_matches(written, format_names(), n=1)
     return f"Did you mean {' or '.join(found)}? " if found else ""
 
 
-def face(name: str) -> type[Formatter] | None:
+def find_formatter_class(name: str) -> type[Formatter] | None:
     """Return the class of a format by its class name. `OpenAIFormatter` is the class of `openai_chat`."""
     short = name.removesuffix("Formatter").lower()
     if short == name.lower():

@@ -4,8 +4,8 @@ from contextc.errors import InvalidSetting
 from contextc.formats.checking import Rule
 from contextc.formats.named import format_names, formatter
 
-LONGEST = 1_200
-HEAD = """# Rules
+MAX_EXAMPLE_LENGTH = 1_200
+HEADER = """# Rules
 
 The rules that `contextc lint` checks for each provider, and the repairs that `contextc fix` makes. This page is built
 from the source code (`make rules`). Every example is tested: it breaks its own rule and no other, and no rule after
@@ -13,9 +13,9 @@ from the source code (`make rules`). Every example is tested: it breaks its own 
 """
 
 
-def rules_page() -> str:
+def render_rules() -> str:
     """Return the text of `docs/rules.md`."""
-    return "\n".join([HEAD, *(section(name) for name in format_names())])
+    return "\n".join([HEADER, *(render_format(name) for name in format_names())])
 
 
 def find_rule(code: str) -> Rule:
@@ -26,7 +26,7 @@ def find_rule(code: str) -> Rule:
     raise InvalidSetting("rule: unknown code", got=code, fix="Choose a code from the page of rules.")
 
 
-def rules_of(format: str | None = None, code: str = "") -> list[tuple[str, Rule]]:
+def list_rules(format: str | None = None, code: str = "") -> list[tuple[str, Rule]]:
     """Return the rules of one format, or of all, with the name of the format.
 
     `code` selects the rules whose code starts with it.
@@ -35,22 +35,22 @@ def rules_of(format: str | None = None, code: str = "") -> list[tuple[str, Rule]
     return [(name, rule) for name in names for rule in formatter(name).rules.rules if rule.code.startswith(code)]
 
 
-def section(name: str) -> str:
+def render_format(name: str) -> str:
     rules = formatter(name).rules.rules
     table = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.title} |" for rule in rules]
-    return "\n".join([f"## {name}", "", "| code | rule |", "|---|---|", *table, "", *map(entry, rules)])
+    return "\n".join([f"## {name}", "", "| code | rule |", "|---|---|", *table, "", *map(render_rule, rules)])
 
 
-def entry(rule: Rule) -> str:
+def render_rule(rule: Rule) -> str:
     """Return the section of one rule: title, reason, the provider's error, an example, the repair."""
     lines = [f"### {rule.code}", "", rule.title, *(["", rule.why] if rule.why else []), ""]
     if rule.says:
-        lines += [f"The provider: “{_plain(rule.says)}”", ""]
-    lines += ["```json", _shortened(rule.example), "```", "", f"Repair: {rule.repair}", ""]
+        lines += [f"The provider: “{_with_placeholders(rule.says)}”", ""]
+    lines += ["```json", _shorten(rule.example), "```", "", f"Repair: {rule.repair}", ""]
     return "\n".join(lines)
 
 
-def _plain(says: str) -> str:
+def _with_placeholders(says: str) -> str:
     """Return the provider's error text with its placeholders in angle brackets."""
     return says.format_map(_Places())
 
@@ -60,5 +60,9 @@ class _Places(dict[str, str]):
         return f"<{name}>"
 
 
-def _shortened(example: str) -> str:
-    return example if len(example) <= LONGEST else f"{example[: LONGEST // 2]} … {example[-LONGEST // 2 :]}"
+def _shorten(example: str) -> str:
+    return (
+        example
+        if len(example) <= MAX_EXAMPLE_LENGTH
+        else f"{example[: MAX_EXAMPLE_LENGTH // 2]} … {example[-MAX_EXAMPLE_LENGTH // 2 :]}"
+    )

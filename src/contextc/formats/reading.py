@@ -15,17 +15,17 @@ from typing import ClassVar, Protocol, TypeAlias, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.spelling import Speller
+from contextc.formats.spelling import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
 
 Delta: TypeAlias = Text | Reasoning | ToolCall | ToolResult
-NOTE = "contextc.note"
+NOTE_EVENT = "contextc.note"
 
 
-class Decodes(Protocol):
+class StreamDecoder(Protocol):
     """The methods of a formatter that a reader uses."""
 
-    spelling: ClassVar[Speller]
+    spelling: ClassVar[NameCodec]
     provider: str
 
     def decode_stream(self, events: Iterable[object]) -> Message: ...
@@ -33,10 +33,10 @@ class Decodes(Protocol):
     def decode_reply(self, reply: object) -> Message: ...
 
 
-class Reader(ABC):
+class StreamReader(ABC):
     """Reads one reply. A format defines the deltas of an event, and which events end the reply."""
 
-    def __init__(self, formatter: Decodes) -> None:
+    def __init__(self, formatter: StreamDecoder) -> None:
         self.formatter = formatter
         self.events: list[JSONObject] = []
         self.finished = False
@@ -61,7 +61,7 @@ class Reader(ABC):
 
     def read(self, event: JSONObject) -> list[Delta]:
         """Return the deltas of this event."""
-        if event.get("type") == NOTE:
+        if event.get("type") == NOTE_EVENT:
             self.notes.append(event["text"])
             return []
         self.events.append(event)
@@ -111,7 +111,7 @@ class Reader(ABC):
         return ids.read(call_id) if ids is not None else call_id
 
 
-class Growing:
+class ToolCallAccumulator:
     """Accumulates the arguments of a streamed call. A piece is returned once the call's id and name are known."""
 
     def __init__(self) -> None:
@@ -132,9 +132,9 @@ class Growing:
         yield tool_call(call_id, name, piece)
 
 
-def note(text: str) -> JSONObject:
+def note_event(text: str) -> JSONObject:
     """Return an event, inserted among the provider's own, that carries a note for the manifest."""
-    return {"type": NOTE, "text": text}
+    return {"type": NOTE_EVENT, "text": text}
 
 
 def is_error(event: JSONObject) -> bool:

@@ -13,21 +13,21 @@ from msgspec.structs import asdict
 
 from contextc._json import JSON, JSONObject
 
-Place: TypeAlias = str
+SettingPath: TypeAlias = str
 """The path of a setting: `max_tokens`, or `generationConfig.maxOutputTokens`."""
 
 
-Mode: TypeAlias = Literal["auto", "none", "required", "named"]
+ToolChoiceMode: TypeAlias = Literal["auto", "none", "required", "tool_choice_settings"]
 
 
 class ToolChoice(Struct, frozen=True):
     """The tools a model may or must call: any, none, at least one, or the one with this name."""
 
-    mode: Mode
+    mode: ToolChoiceMode
     name: str = ""
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class OutputFormat(Struct, frozen=True, kw_only=True):
     """The form of an answer: JSON, with an optional schema."""
 
     schema: JSONObject | None = None
@@ -35,7 +35,7 @@ class Output(Struct, frozen=True, kw_only=True):
     strict: bool | None = None
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that more than one provider has. None means not set."""
 
     model: str | None = None
@@ -57,28 +57,28 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verbosity: str | None = None
     effort: str | None = None
     tool_choice: ToolChoice | None = None
-    output: Output | None = None
+    output: OutputFormat | None = None
 
 
-def named(mode: Mode, name: str) -> Settings:
+def tool_choice_settings(mode: ToolChoiceMode, name: str) -> RequestSettings:
     """Return settings that contain only a tool choice."""
-    return Settings(tool_choice=ToolChoice(mode, name))
+    return RequestSettings(tool_choice=ToolChoice(mode, name))
 
 
-def renamed(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
+def rename_tools(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
     """Return a tool choice with other tool names, wherever it contains one."""
     if isinstance(choice, dict):
-        return {name: renamed(value, names, name) for name, value in cast(JSONObject, choice).items()}
+        return {name: rename_tools(value, names, name) for name, value in cast(JSONObject, choice).items()}
     if isinstance(choice, list):
-        return [renamed(each, names, key) for each in cast(list[JSON], choice)]
-    return names.get(choice, choice) if isinstance(choice, str) and key in NAMED else choice
+        return [rename_tools(each, names, key) for each in cast(list[JSON], choice)]
+    return names.get(choice, choice) if isinstance(choice, str) and key in TOOL_NAME_KEYS else choice
 
 
-NAMED = ("name", "toolName", "allowedFunctionNames", "allowed_function_names")
+TOOL_NAME_KEYS = ("name", "toolName", "allowedFunctionNames", "allowed_function_names")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
-KNOWN = {
+COMMON_VALUES = {
     "effort": EFFORTS,
     "service_tier": ("auto", "default", "flex", "priority"),
     "verbosity": ("low", "medium", "high"),
@@ -86,7 +86,7 @@ KNOWN = {
 """Settings with a fixed set of values, and the values that more than one provider accepts."""
 
 
-def nearest(effort: str | None, known: Sequence[str]) -> str | None:
+def nearest_effort(effort: str | None, known: Sequence[str]) -> str | None:
     """Return the value in `known` closest to the requested effort, or None if there is no effort."""
     if effort is None or effort in known or effort not in EFFORTS:
         return effort if effort in known else None
@@ -94,17 +94,17 @@ def nearest(effort: str | None, known: Sequence[str]) -> str | None:
     return min(known, key=lambda each: abs(EFFORTS.index(each) - asked))
 
 
-def inner(value: object) -> JSONObject:
+def object_or_empty(value: object) -> JSONObject:
     """Return the value if it is an object, else an empty object."""
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
-class Read(NamedTuple):
-    settings: Settings
-    unread: list[Place]
+class SettingsRead(NamedTuple):
+    settings: RequestSettings
+    unread: list[SettingPath]
 
 
-class Wrote(NamedTuple):
+class SettingsWritten(NamedTuple):
     body: JSONObject
     unwritten: list[str]
 
@@ -115,34 +115,34 @@ class SettingsTable(NamedTuple):
     `also` maps other paths to settings, such as former names.
     """
 
-    places: Mapping[str, Place]
+    places: Mapping[str, SettingPath]
     take: Callable[[JSONObject], dict[str, object]] = lambda rest: {}
-    put: Callable[[Settings], JSONObject] = lambda settings: {}
-    also: Mapping[Place, str] = {}
+    put: Callable[[RequestSettings], JSONObject] = lambda settings: {}
+    also: Mapping[SettingPath, str] = {}
     shaped: tuple[str, ...] = ()
     """The settings that `put` writes."""
 
-    def read(self, settings: JSONObject) -> Read:
+    def read(self, settings: JSONObject) -> SettingsRead:
         """Return the common settings of a request, and the paths of those that only its provider has."""
         rest = deepcopy(settings)
         found: dict[str, Any] = self.take(rest)  # types are checked below
         for place, field in [*((place, field) for field, place in self.places.items()), *self.also.items()]:
-            if (value := _take(rest, place)) is not None:
+            if (value := _pop_path(rest, place)) is not None:
                 found.setdefault(field, value)
-        unread = list(_left(rest))
-        for field, known in KNOWN.items():
+        unread = list(_remaining_paths(rest))
+        for field, known in COMMON_VALUES.items():
             if field in found and found[field] not in known:  # a value that only this provider has
                 del found[field]
                 unread.append(field)
         for field, value in list(found.items()):
-            if isinstance(value, float) and value.is_integer() and field in TYPES[int]:
+            if isinstance(value, float) and value.is_integer() and field in SETTING_TYPES[int]:
                 found[field] = int(value)  # 40.0, as some libraries write it
             elif not _has_type(field, value):
                 del found[field]
                 unread.append(field)
-        return Read(Settings(**found), unread)
+        return SettingsRead(RequestSettings(**found), unread)
 
-    def write(self, settings: Settings) -> Wrote:
+    def write(self, settings: RequestSettings) -> SettingsWritten:
         """Return the settings in this format, and the names of those it cannot express."""
         body = self.put(settings)
         unwritten: list[str] = []
@@ -152,11 +152,11 @@ class SettingsTable(NamedTuple):
             if (place := self.places.get(field)) is None:
                 unwritten.append(field)
             else:
-                _put(body, place, value)
-        return Wrote(body, unwritten)
+                _set_path(body, place, value)
+        return SettingsWritten(body, unwritten)
 
 
-TYPES: dict[type | tuple[type, ...], tuple[str, ...]] = {
+SETTING_TYPES: dict[type | tuple[type, ...], tuple[str, ...]] = {
     str: ("model", "user", "service_tier", "cache_key", "verbosity", "effort"),
     int: ("max_output_tokens", "top_k", "seed"),
     (int, float): ("temperature", "top_p", "frequency_penalty", "presence_penalty"),
@@ -164,26 +164,26 @@ TYPES: dict[type | tuple[type, ...], tuple[str, ...]] = {
     list: ("stop",),
     dict: ("metadata",),
     ToolChoice: ("tool_choice",),
-    Output: ("output",),
+    OutputFormat: ("output",),
 }
-TYPE_OF = {field: kind for kind, fields in TYPES.items() for field in fields}
+FIELD_TYPE = {field: kind for kind, fields in SETTING_TYPES.items() for field in fields}
 
 
 def _has_type(field: str, value: object) -> bool:
-    """Return True if a setting has the type that `Settings` declares."""
-    if isinstance(value, bool) and field not in TYPES[bool]:
+    """Return True if a setting has the type that `RequestSettings` declares."""
+    if isinstance(value, bool) and field not in SETTING_TYPES[bool]:
         return False
-    if not isinstance(value, TYPE_OF[field]):
+    if not isinstance(value, FIELD_TYPE[field]):
         return False
     if isinstance(value, ToolChoice):
         return isinstance(cast(object, value.name), str)
-    if isinstance(value, Output):
+    if isinstance(value, OutputFormat):
         sound = isinstance(cast(object, value.name), str) and isinstance(cast(object, value.strict), bool | None)
         return sound and isinstance(cast(object, value.schema), dict | None)
     return field != "stop" or all(isinstance(each, str) for each in cast(list[object], value))
 
 
-def _take(body: JSONObject, place: Place) -> JSON:
+def _pop_path(body: JSONObject, place: SettingPath) -> JSON:
     *outer, last = place.split(".")
     for name in outer:
         inner: JSON = body.get(name)
@@ -193,24 +193,24 @@ def _take(body: JSONObject, place: Place) -> JSON:
     return body.pop(last, None)
 
 
-def is_set(body: JSONObject, place: Place) -> bool:
+def is_set(body: JSONObject, place: SettingPath) -> bool:
     """Return True if a setting has a value."""
     *outer, last = place.split(".")
     for name in outer:
-        body = inner(body.get(name))
+        body = object_or_empty(body.get(name))
     return body.get(last) is not None
 
 
-def _put(body: JSONObject, place: Place, value: JSON) -> None:
+def _set_path(body: JSONObject, place: SettingPath, value: JSON) -> None:
     *outer, last = place.split(".")
     for name in outer:
         body = body.setdefault(name, {})
     body[last] = value
 
 
-def _left(body: JSONObject, before: str = "") -> Iterator[Place]:
+def _remaining_paths(body: JSONObject, before: str = "") -> Iterator[SettingPath]:
     for name, value in body.items():
         if isinstance(value, dict) and value and not before:
-            yield from _left(cast(JSONObject, value), f"{name}.")
+            yield from _remaining_paths(cast(JSONObject, value), f"{name}.")
         elif value is not None and value not in ({}, []):
             yield before + name

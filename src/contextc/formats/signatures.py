@@ -4,40 +4,40 @@ Only the outermost fields are parsed. That detects a signature that was truncate
 changed byte.
 """
 
-from contextc.formats.media import unpacked
+from contextc.formats.media import decode_base64
 
-SHORTEST = 64
+MIN_LENGTH = 64
 """Shorter values are placeholders for a signature, in tests and replays."""
 
 
-def is_sound(signature: object) -> bool:
+def is_valid_signature(signature: object) -> bool:
     """Return True if this may be a signature of Anthropic."""
     if not isinstance(signature, str) or not signature.strip():
         return False
-    if len(signature) < SHORTEST:
+    if len(signature) < MIN_LENGTH:
         return True
-    data = unpacked(signature)
-    return data is not None and is_message(data)
+    data = decode_base64(signature)
+    return data is not None and is_protobuf_message(data)
 
 
-def is_message(data: bytes) -> bool:
+def is_protobuf_message(data: bytes) -> bool:
     """Return True if the bytes are a sequence of complete fields."""
     place = 0
     while place < len(data):
-        tag, place = _number(data, place)
+        tag, place = _read_varint(data, place)
         if tag >> 3 == 0:
             return False
         if tag & 7 == 0:
-            _, place = _number(data, place)
+            _, place = _read_varint(data, place)
         elif tag & 7 == 2:
-            length, place = _number(data, place)
+            length, place = _read_varint(data, place)
             place += length
         else:
             place += {1: 8, 5: 4}.get(tag & 7, len(data) + 1)
     return place == len(data)
 
 
-def _number(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while place < len(data):
         byte = data[place]

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools import NativeTool, Tool
 
-MOST_REMEMBERED = 65_536
+CACHE_SIZE = 65_536
 ESCAPE = re.compile(r"_x([0-9A-F]{2,6})_")
-Half: TypeAlias = ToolCall | ToolResult
+CallOrResult: TypeAlias = ToolCall | ToolResult
 
 
-class Spelling:
+class IdentifierCodec:
     """The allowed form of an id or a name: `letters`, `first` and `longest` for encoding, `taken` for acceptance.
 
     The two differ if a provider accepts more than it documents: an id of its own is sent back unchanged.
@@ -44,7 +44,7 @@ class Spelling:
         """Return the result of `writes`, and cache it if it is True."""
         if not self.writes(text):
             return False
-        if len(self.plain) >= MOST_REMEMBERED:
+        if len(self.plain) >= CACHE_SIZE:
             self.plain.clear()
         self.plain.add(text)
         return True
@@ -53,7 +53,7 @@ class Spelling:
         """Return the text before encoding. A text that encoding cannot produce is returned unchanged."""
         if "_x" not in text:
             return text
-        original = ESCAPE.sub(_letter, text)
+        original = ESCAPE.sub(_unescape, text)
         return original if original != text and self._respell(original) == text else text
 
     def takes(self, text: str) -> bool:
@@ -65,7 +65,7 @@ class Spelling:
 
     def _doubly(self, found: re.Match[str]) -> str:
         """Escape a text that looks like an escaped character but is none."""
-        return found[0] if self._letter.fullmatch(_letter(found)) else "_x5F_" + found[0][1:]
+        return found[0] if self._letter.fullmatch(_unescape(found)) else "_x5F_" + found[0][1:]
 
     def _spelled_anew(self, text: str) -> str:
         escaped = ESCAPE.sub(self._doubly, text)
@@ -77,20 +77,20 @@ class Spelling:
         return f"{stem}_{digest}" if stem and self._sound.fullmatch(stem) else f"x_{digest}"
 
 
-ANYTHING = Spelling("\\s\\S", 1 << 20)
+ANY_TEXT = IdentifierCodec("\\s\\S", 1 << 20)
 
 
-def _letter(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     number = int(found[1], 16)
     return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else found[0]
 
 
-class Speller(NamedTuple):
+class NameCodec(NamedTuple):
     """The encoding of call ids and tool names in a format. `format` is the name under which a call keeps its own id."""
 
     format: str
-    ids: Spelling | None = None
-    names: Spelling | None = None
+    ids: IdentifierCodec | None = None
+    names: IdentifierCodec | None = None
 
     def id(self, text: str) -> str:
         """Return the encoded id of a call."""
@@ -103,16 +103,16 @@ class Speller(NamedTuple):
             return segment
         own = {call.id for message in segment for call in message.tool_calls if self.own in (call.extra or ())}
 
-        def spelled(part: Half) -> Half:
+        def spelled(part: CallOrResult) -> CallOrResult:
             call_id = part.id if isinstance(part, ToolCall) else part.call_id
             part = part if names is None else _with_name(part, names.spell(part.name))
             return part if ids is None or call_id in own else _with_id(part, ids.spell(call_id))
 
-        return [_with_halves(message, spelled) for message in segment]
+        return [_with_changed_parts(message, spelled) for message in segment]
 
     def _is_sound(self, segment: Sequence[Message]) -> bool:
         """Return True if nothing in the segment needs encoding, which is the usual case."""
-        ids, names = self.ids or ANYTHING, self.names or ANYTHING
+        ids, names = self.ids or ANY_TEXT, self.names or ANY_TEXT
         known_ids, known_names = ids.plain, names.plain
         for message in segment:
             for part in message.parts:
@@ -137,7 +137,7 @@ class Speller(NamedTuple):
 
     def read(self, message: Message) -> Message:
         """Return the message with ids and names decoded."""
-        return _with_halves(message, self._read_half)
+        return _with_changed_parts(message, self._read_half)
 
     def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
         if isinstance(tool, NativeTool) or self.names is None or (name := self.names.read(tool.name)) == tool.name:
@@ -149,14 +149,14 @@ class Speller(NamedTuple):
         if self.names is None:
             return reply
         names = {self.names.spell(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
-        return _with_halves(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
+        return _with_changed_parts(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
 
     @property
     def own(self) -> str:
         """The key in a call's `extra` that marks its id as the provider's own, not one of our encoding."""
         return f"{self.format} id"
 
-    def _read_half(self, part: Half) -> Half:
+    def _read_half(self, part: CallOrResult) -> CallOrResult:
         if self.names is not None:
             part = _with_name(part, self.names.read(part.name))
         call_id = part.id if isinstance(part, ToolCall) else part.call_id
@@ -167,7 +167,7 @@ class Speller(NamedTuple):
         return replace(part, extra={**(part.extra or {}), self.own: {}}) if self.ids.takes(call_id) else part
 
 
-def _with_halves(message: Message, change: Callable[[Half], Half]) -> Message:
+def _with_changed_parts(message: Message, change: Callable[[CallOrResult], CallOrResult]) -> Message:
     """Return the message with its calls and results changed, or the same message if nothing changes."""
     parts = [change(part) if isinstance(part, ToolCall | ToolResult) else part for part in message.parts]
     if all(now is before for now, before in zip(parts, message.parts, strict=True)):
@@ -175,11 +175,11 @@ def _with_halves(message: Message, change: Callable[[Half], Half]) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _with_name(part: Half, name: str) -> Half:
+def _with_name(part: CallOrResult, name: str) -> CallOrResult:
     return part if name == part.name else replace(part, name=name)
 
 
-def _with_id(part: Half, call_id: str) -> Half:
+def _with_id(part: CallOrResult, call_id: str) -> CallOrResult:
     if isinstance(part, ToolCall):
         return part if call_id == part.id else replace(part, id=call_id)
     return part if call_id == part.call_id else replace(part, call_id=call_id)

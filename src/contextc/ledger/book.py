@@ -10,21 +10,21 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
-from contextc.ledger.items import Row
+from contextc.ledger.items import LedgerRow
 from contextc.ledger.standing import (
     Channel,
-    Sealed,
-    Standing,
-    Stretch,
+    ChannelState,
+    RowRange,
+    StoredRow,
     row_to_json,
     rows_from_json,
-    standing_from_json,
-    standing_to_json,
+    state_from_json,
+    state_to_json,
 )
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK, UNANSWERED, place
-from contextc.store.reading import read_all, read_as
+from contextc.store.places import FIRST_UNANSWERED, SEQ_MASK, make_place
+from contextc.store.reading import decode_row, decode_rows
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -42,18 +42,18 @@ class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number under which a failed request can be inspected; 0 if it cannot."""
 
 
-_encode = Encoder().encode
-_decode = Decoder(OpenAttempt).decode
-_skip = Decoder(Raw).decode
-SHOWN = "A ledger row"
+_encode_attempt = Encoder().encode
+_decode_attempt = Decoder(OpenAttempt).decode
+_check_json = Decoder(Raw).decode
+ROW_LABEL = "A ledger row"
 
-FIND = (
+FIND_CHANNEL = (
     "SELECT number, version, state, attempt FROM channel"
     " WHERE conversation = ? AND agent = ? AND provider = ? AND model = ? AND directory = ?"
 )
 
 
-class Found(NamedTuple):
+class ChannelRow(NamedTuple):
     """A channel's number and version, its encoded state, and its encoded attempt."""
 
     number: int
@@ -62,80 +62,84 @@ class Found(NamedTuple):
     attempt: bytes | None
 
 
-def find(tx: Transaction, channel: Channel, *, lock: bool = False) -> Found | None:
+def find_channel(tx: Transaction, channel: Channel, *, lock: bool = False) -> ChannelRow | None:
     """Return a channel. With `lock`, no other writer changes its row before this transaction ends."""
-    row = tx.row(FIND + tx.dialect.lock if lock else FIND, *channel)
-    return Found(*row) if row else None
+    row = tx.row(FIND_CHANNEL + tx.dialect.lock if lock else FIND_CHANNEL, *channel)
+    return ChannelRow(*row) if row else None
 
 
-def stood(tx: Transaction, channel: Channel) -> Standing | None:
+def load_state(tx: Transaction, channel: Channel) -> ChannelState | None:
     """Return the state of a channel; None if the channel does not exist."""
-    found = find(tx, channel)
-    return standing_of(channel.conversation, found.state) if found else None
+    found = find_channel(tx, channel)
+    return decode_state(channel.conversation, found.state) if found else None
 
 
-def standing_of(conversation: str, state: bytes) -> Standing:
+def decode_state(conversation: str, state: bytes) -> ChannelState:
     """Decode the state of a channel. Raises `StoreCorrupt`."""
-    return read_as(standing_from_json, state, f"The state of a channel of {conversation!r}")
+    return decode_row(state_from_json, state, f"The state of a channel of {conversation!r}")
 
 
-def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
+def load_rows(tx: Transaction, layout: Iterable[RowRange]) -> list[StoredRow]:
     """Return the rows of an epoch, in order."""
-    return [Sealed(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
+    return [StoredRow(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
 
 
-def load_items(tx: Transaction, layout: Iterable[Stretch]) -> list[tuple[int, Row, int]]:
+def load_row_items(tx: Transaction, layout: Iterable[RowRange]) -> list[tuple[int, LedgerRow, int]]:
     """Return the rows of an epoch without their wire form: place, row, and number of wire bytes."""
     return _rows(tx, layout, "length(wire)")
 
 
 def _rows(
-    tx: Transaction, layout: Iterable[Stretch], what: str
-) -> list[tuple[int, Row, Any]]:  # Any: the type of the column
+    tx: Transaction, layout: Iterable[RowRange], what: str
+) -> list[tuple[int, LedgerRow, Any]]:  # Any: the type of the column
     rows = [
         row
         for channel, first, last in layout
         for row in tx.rows(
             f"SELECT place, items, {what} FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(channel, first),
-            place(channel, last),
+            make_place(channel, first),
+            make_place(channel, last),
         )
     ]
     # decoding all rows at once takes half the time
-    decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
+    decoded = decode_row(
+        lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], ROW_LABEL
+    )
     return [(where, row, found) for (where, _, found), row in zip(rows, decoded, strict=True)]
 
 
-def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[Row, bytes]]) -> None:
+def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[LedgerRow, bytes]]) -> None:
     if len(rows) == 1:
         row, wire = rows[0]
         sql = "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)"
-        tx.run(sql, place(channel, first), row_to_json(row), wire)
+        tx.run(sql, make_place(channel, first), row_to_json(row), wire)
     elif rows:
         tx.run_many(
             "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)",
-            [(place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)],
+            [(make_place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)],
         )
 
 
-def create(tx: Transaction, channel: Channel, standing: Standing) -> int:
+def create_channel(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
     """Create a channel at version 1 and return its number; 0 if another writer created it first."""
     row = tx.row(
         "INSERT INTO channel (conversation, agent, provider, model, directory, version, state)"
         " VALUES (?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING number",
         *channel,
-        standing_to_json(standing),
+        state_to_json(standing),
     )
     return row[0] if row else 0
 
 
-def advance(tx: Transaction, number: int, version: int, standing: Standing, *, left: OpenAttempt | None = None) -> bool:
+def update_state(
+    tx: Transaction, number: int, version: int, standing: ChannelState, *, left: OpenAttempt | None = None
+) -> bool:
     """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
     return (
         tx.run(
             "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
-            standing_to_json(standing),
-            None if left is None else _encode(left),
+            state_to_json(standing),
+            None if left is None else _encode_attempt(left),
             number,
             version,
         )
@@ -143,95 +147,99 @@ def advance(tx: Transaction, number: int, version: int, standing: Standing, *, l
     )
 
 
-def keep_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
+def save_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
     tx.run("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
 
 
-def head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
+def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
     row = tx.row("SELECT body FROM head WHERE channel = ? AND hash = ?", channel, name)
     return bytes(row[0]) if row else None
 
 
-def keep_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
+def save_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
     """Store a whole request that differs from its rows."""
-    tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", place(channel, request), body)
+    tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), body)
 
 
-def replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
-    row = tx.row("SELECT body FROM replaced WHERE place = ?", place(channel, request))
+def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
+    row = tx.row("SELECT body FROM replaced WHERE place = ?", make_place(channel, request))
     return bytes(row[0]) if row else None
 
 
-def keep_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
-    tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", place(channel, number), body)
+def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
+    tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
 
 
-def manifests(tx: Transaction, channel: int, upto: int = UNANSWERED, *, last: int | None = None) -> list[bytes]:
+def load_manifests(
+    tx: Transaction, channel: int, upto: int = FIRST_UNANSWERED, *, last: int | None = None
+) -> list[bytes]:
     """Return the manifests of a channel up to a request, newest first; the last few of them, or all."""
     rows = tx.rows(
         "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
         + (f" LIMIT {last}" if last is not None else ""),
-        place(channel, 0),
-        place(channel, upto),
+        make_place(channel, 0),
+        make_place(channel, upto),
     )
-    return read_all(_checked, [body for (body,) in rows], "The manifest of a request")
+    return decode_rows(_checked_body, [body for (body,) in rows], "The manifest of a request")
 
 
-def unanswered(tx: Transaction, channel: int, number: int | None = None) -> tuple[int, bytes] | None:
+def load_unanswered(tx: Transaction, channel: int, number: int | None = None) -> tuple[int, bytes] | None:
     """Return an unanswered request by its number; by default the last stored one, with its number."""
-    low, high = (UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
+    low, high = (FIRST_UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
     row = tx.row(
         "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
-        place(channel, low),
-        place(channel, high),
+        make_place(channel, low),
+        make_place(channel, high),
     )
-    return (row[0] & SEQ_MASK, _checked(row[1])) if row else None
+    return (row[0] & SEQ_MASK, _checked_body(row[1])) if row else None
 
 
 def next_unanswered_row(tx: Transaction, channel: int) -> int:
     """Return the next free row number for unanswered requests."""
-    low, high = place(channel, UNANSWERED + 1), place(channel, SEQ_MASK)
+    low, high = make_place(channel, FIRST_UNANSWERED + 1), make_place(channel, SEQ_MASK)
     row = tx.row("SELECT max(place) FROM shown WHERE place BETWEEN ? AND ?", low, high)
-    return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else UNANSWERED + 1
+    return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else FIRST_UNANSWERED + 1
 
 
-def _checked(body: bytes) -> bytes:
+def _checked_body(body: bytes) -> bytes:
     """Return the body if it is valid JSON. The caller decodes it."""
-    _skip(body)
+    _check_json(body)
     return bytes(body)
 
 
-def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
+def save_attempt(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
     """Store the attempt of a channel."""
-    tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode(attempt), number)
+    tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
 
 
-def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt, seen: OpenAttempt | None) -> bool:
+def save_attempt_if_unchanged(
+    store: Store, number: int, version: int, attempt: OpenAttempt, seen: OpenAttempt | None
+) -> bool:
     """Store the attempt with one statement, if the channel is at `version` and has no other attempt than `seen`.
 
     Returns False if that is not the case.
     """
     sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
-    before = b"" if seen is None else _encode(seen)
-    return bool(number) and store.write_one(sql, _encode(attempt), number, version, before)
+    before = b"" if seen is None else _encode_attempt(seen)
+    return bool(number) and store.write_one(sql, _encode_attempt(attempt), number, version, before)
 
 
-def fail(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
+def save_failure(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
     """Record why a request failed, and the number under which it was stored.
 
     It is unknown how much of it a session received, so the attempt stays open.
     """
     row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
-    attempt = attempt_of(row[0]) if row else None
+    attempt = decode_attempt(row[0]) if row else None
     if attempt is not None and attempt.token == token:
-        begin(tx, number, replace(attempt, error=error, kept=kept))
+        save_attempt(tx, number, replace(attempt, error=error, kept=kept))
 
 
-def attempt_of(stored: bytes | None) -> OpenAttempt | None:
-    return None if stored is None else read_as(_decode, stored, "The open attempt of a channel")
+def decode_attempt(stored: bytes | None) -> OpenAttempt | None:
+    return None if stored is None else decode_row(_decode_attempt, stored, "The open attempt of a channel")
 
 
-def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Standing, OpenAttempt | None]]:
+def load_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, ChannelState, OpenAttempt | None]]:
     """Return number, name, state and attempt of all channels of a conversation."""
     rows = tx.rows(
         "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
@@ -239,6 +247,6 @@ def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Sta
         conversation,
     )
     return [
-        (number, Channel(conversation, *name), standing_of(conversation, state), attempt_of(attempt))
+        (number, Channel(conversation, *name), decode_state(conversation, state), decode_attempt(attempt))
         for number, *name, state, attempt in rows
     ]

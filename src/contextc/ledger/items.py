@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from contextc.messages import Role
 
-Kind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
+ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
 """A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
 one; a summary; a notice about what was left out; a result that arrived after a placeholder had been sent.
 """
@@ -28,7 +28,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     place: int = 0
     role: Role = "user"
     tokens: int = 0
-    kind: Kind = "message"
+    kind: ItemKind = "message"
     opens: bool = False
     """True if a person speaks and a turn begins."""
     prefix: str = ""
@@ -61,27 +61,27 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """Hash of the fragment's text; empty if the fragment is withdrawn."""
 
 
-class Copy(NamedTuple):
+class FragmentCopy(NamedTuple):
     """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the number of tokens before it."""
 
     hash: str
     at: int
 
 
-def latest_copies(items: Iterable[Item]) -> dict[str, Copy]:
+def find_latest_copies(items: Iterable[Item]) -> dict[str, FragmentCopy]:
     """Return the latest copy of each dynamic fragment among the items of an epoch, without withdrawn ones."""
-    found: dict[str, Copy] = {}
+    found: dict[str, FragmentCopy] = {}
     at = 0
     for item in items:
         if item.fragment and item.hash:
-            found[item.fragment] = Copy(item.hash, at)
+            found[item.fragment] = FragmentCopy(item.hash, at)
         elif item.fragment:
             found.pop(item.fragment, None)
         at += item.tokens
     return found
 
 
-class Row(Struct, frozen=True, omit_defaults=True, gc=False):
+class LedgerRow(Struct, frozen=True, omit_defaults=True, gc=False):
     """A segment of the ledger: its items, and facts about its wire form.
 
     `drop` is the number of preceding wire messages that it replaced. `ids` are the ids of its calls as they were sent;

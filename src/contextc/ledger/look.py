@@ -1,7 +1,7 @@
 """Load a channel: what was sent on it, and which messages are new.
 
 If only appends happened, this takes three short queries, regardless of the length of the history. The next step of a
-channel that this handle has just written takes one (`look_on`). After an edit, a rewind, a clear or a redaction, the
+channel that this handle has just written takes one (`load_next`). After an edit, a rewind, a clear or a redaction, the
 sent items are compared with the current branch, and those that are no longer on it are removed.
 """
 
@@ -13,40 +13,40 @@ from msgspec.structs import astuple, replace
 
 from contextc._json import encode
 from contextc.ledger import book
-from contextc.ledger.items import Item, latest_copies
+from contextc.ledger.items import Item, find_latest_copies
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Channel, Standing
-from contextc.ledger.warm import Shown, Warm
-from contextc.messages import Message, from_json
+from contextc.ledger.standing import Channel, ChannelState
+from contextc.ledger.warm import ChannelCache, ChannelCacheEntry
+from contextc.messages import Message, decode_message
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.branches import edge_of
-from contextc.store.pins import pinned
-from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place, stretches
-from contextc.store.reading import UNREADABLE, as_id, read_messages
+from contextc.store.branches import load_context_start
+from contextc.store.pins import load_pinned_places
+from contextc.store.places import SEQ_BITS, SEQ_MASK, BranchTip, load_lineage, load_tip, make_place, split_by_branch
+from contextc.store.reading import DECODE_ERRORS, decode_message_rows, to_id
 
-BLOCK = 512
-SOME = 32
+BLOCK_SIZE = 512
+REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
 BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
-LEADING = 8
+MAX_LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
     " WHERE h.number = ? AND h.version = ? AND h.attempt IS NULL AND c.number = ? AND c.branch = ? AND c.revision = ?"
-    f" AND m.place > ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK}"
+    f" AND m.place > ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
 )
 """Messages after a place, on condition that channel and conversation are unchanged."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     """A channel as loaded from the store: its state, what was sent, and what is new."""
 
-    at: Head
+    at: BranchTip
     channel: int
     """The channel's number; 0 if it has no row yet."""
     version: int
-    shown: Shown
-    standing: Standing
+    shown: ChannelCacheEntry
+    standing: ChannelState
     """State of the channel on the current branch."""
     log: tuple[tuple[int, Message], ...]
     unread: int
@@ -72,9 +72,9 @@ class Sight(Struct, frozen=True, kw_only=True):
         return bool(self.shown.used) or any(message.tool_calls for _, message in self.log)
 
 
-def look(
+def load_snapshot(
     tx: Transaction,
-    warm: Warm,
+    warm: ChannelCache,
     channel: Channel,
     *,
     room: int,
@@ -82,44 +82,44 @@ def look(
     enough: Callable[[Sequence[tuple[int, Message]]], bool],
     upto: int | None = None,
     since: Summary | None = None,
-) -> Sight:
+) -> ChannelSnapshot:
     """Load a channel. `room` is the window in tokens; `enough` reports whether messages, read backwards, fill it.
 
     `runs` identifies the caller's runs. `upto` loads the conversation as if it ended there. `since` is a summary whose
     messages are not read, so the cost depends on what came after it.
     """
-    at = head(tx, channel.conversation)
+    at = load_tip(tx, channel.conversation)
     if upto is not None and upto < at.seq:
         at = replace(at, seq=upto)
-    number, version, shown, inherited, attempt = _shown(tx, warm, channel, at)
+    number, version, shown, inherited, attempt = _load_cached(tx, warm, channel, at)
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or upto is not None:
-        standing, kept, why = _on_this_line(tx, shown, at, room)
+        standing, kept, why = _on_this_branch(tx, shown, at, room)
         if inherited and kept is not None:
             why = "forked"
     first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
     log, unread = _log(tx, at, first, enough)
-    if since is not None and _is_torn(log):  # a call is before the summary, its result after it
+    if since is not None and _has_orphan_result(log):  # a call is before the summary, its result after it
         since, (log, unread) = None, _log(tx, at, standing.seen, enough)
     if since is not None and not unread and first > standing.seen:
         standing, unread = replace(standing, humans=since.humans), first
     current = runs.partition("|")[0]
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
-    late = messages_at(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
+    late = load_messages_at(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
     lead = _lead(tx, at, standing, shown, log, unread)
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
-    pins = frozenset(pinned(tx, at)) if may_have_overlays(at) else frozenset[int]()
+    pins = frozenset(load_pinned_places(tx, at)) if may_have_summaries(at) else frozenset[int]()
     opening: tuple[int, Message] | None = None
     if unread:
         if since is not None and since.opening is not None and unread == first:
-            opening = next(iter(messages_at(tx, (since.opening,)).items()), None) if since.opening else None
+            opening = next(iter(load_messages_at(tx, (since.opening,)).items()), None) if since.opening else None
         else:
             opening = _opening(tx, at, channel.agent, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
-    return Sight(
+    return ChannelSnapshot(
         at=at,
         channel=number,
         version=version,
@@ -140,7 +140,7 @@ def look(
     )
 
 
-def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
+def load_next(store: Store, warm: ChannelCache, channel: Channel) -> ChannelSnapshot | None:
     """Load the next step of a channel with one statement, if this handle stored its last request and only appends
     followed.
 
@@ -150,16 +150,16 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
     number, _, branch, revision, seq, *_ = astuple(since.at)
-    first, last = place(branch, seq), place(branch, SEQ_MASK)
+    first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
     rows = store.read_one(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
-    if not rows or len(rows) == BLOCK or rows[-1][0] - first != len(rows):
+    if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows):
         return None
     try:
-        new = [(where, from_json(body)) for where, _, body in rows]
-    except UNREADABLE:  # the full load raises an error that names the message
+        new = [(where, decode_message(body)) for where, _, body in rows]
+    except DECODE_ERRORS:  # the full load raises an error that names the message
         return None
-    return Sight(
-        at=Head(number, since.at.tree, branch, revision, seq + len(rows), as_id(rows[-1][1])),
+    return ChannelSnapshot(
+        at=BranchTip(number, since.at.tree, branch, revision, seq + len(rows), to_id(rows[-1][1])),
         channel=shown.number,
         version=shown.version,
         shown=shown,
@@ -175,39 +175,45 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
     )
 
 
-def may_have_overlays(at: Head) -> bool:
+def may_have_summaries(at: BranchTip) -> bool:
     """Return False if only appends ever happened. A fork begins at revision 0 and inherits from its parent."""
     return bool(at.revision) or at.branch != at.tree
 
 
-def _shown(
-    tx: Transaction, warm: Warm, channel: Channel, at: Head
-) -> tuple[int, int, Shown, bool, book.OpenAttempt | None]:
+def _load_cached(
+    tx: Transaction, warm: ChannelCache, channel: Channel, at: BranchTip
+) -> tuple[int, int, ChannelCacheEntry, bool, book.OpenAttempt | None]:
     """Return number, version, cache entry, whether the entry was inherited by a fork, and the open attempt."""
-    found = book.find(tx, channel)
-    attempt = book.attempt_of(found.attempt) if found else None
+    found = book.find_channel(tx, channel)
+    attempt = book.decode_attempt(found.attempt) if found else None
     if found is not None:
         number, version, state, _ = found
         if (shown := warm.get(channel, number, version)) is not None:
             return number, version, shown, False, attempt
-        standing = book.standing_of(channel.conversation, state)
+        standing = book.decode_state(channel.conversation, state)
         if standing.requests:
             rows = book.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
                 rows, standing = [], _without_rows(standing)  # its parent conversation was deleted
-            shown = Shown.of(number, version, standing, rows)
+            shown = ChannelCacheEntry.of(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
         number, version = 0, 0
     parent = _parent(tx, channel, at)
     if parent is None:
-        return number, version, Shown(number, version, Standing()), False, attempt
+        return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
-    return number, version, Shown.of(number, version, standing, book.load_rows(tx, parent.layout)), True, attempt
+    return (
+        number,
+        version,
+        ChannelCacheEntry.of(number, version, standing, book.load_rows(tx, parent.layout)),
+        True,
+        attempt,
+    )
 
 
-def _without_rows(standing: Standing) -> Standing:
+def _without_rows(standing: ChannelState) -> ChannelState:
     """Return the state of a channel whose ledger is gone: everything is sent again, in a new session."""
     lost = "the conversation it was forked from was deleted"
     return replace(
@@ -224,26 +230,28 @@ def _without_rows(standing: Standing) -> Standing:
     )
 
 
-def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
+def _parent(tx: Transaction, channel: Channel, at: BranchTip) -> ChannelState | None:
     """Return the state of the same channel in the conversation from which this one was forked."""
-    for branch, _ in lineage(tx, at.branch)[1:]:
+    for branch, _ in load_lineage(tx, at.branch)[1:]:
         row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
         if row is None or row[0] is None or row[0] == channel.conversation:
             continue
-        standing = book.stood(tx, channel._replace(conversation=row[0]))
+        standing = book.load_state(tx, channel._replace(conversation=row[0]))
         if standing is not None and standing.requests:
             return standing
     return None
 
 
-def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[Standing, tuple[Item, ...] | None, str]:
+def _on_this_branch(
+    tx: Transaction, shown: ChannelCacheEntry, at: BranchTip, room: int
+) -> tuple[ChannelState, tuple[Item, ...] | None, str]:
     """Return the state and the items, restricted to the current branch; None for the items if all of them are on it.
 
     If something was trimmed for lack of room, and there is room now, the log is read again from its edge.
     """
     standing = shown.standing
-    edge = edge_of(tx, at.branch, at.seq)
-    line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)}
+    edge = load_context_start(tx, at.branch, at.seq)
+    line = {branch: (first, last) for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)}
     here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
 
     def stands(item: Item) -> bool:
@@ -253,7 +261,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
 
     common = 0
     if standing.branch:
-        old = stretches(lineage(tx, standing.branch), 0, SEQ_MASK)
+        old = split_by_branch(load_lineage(tx, standing.branch), 0, SEQ_MASK)
         common = max((min(last, line[branch][1]) for branch, _, last in old if branch in line), default=0)
     standing = replace(
         standing,
@@ -265,11 +273,11 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     )
     sealed = shown.sealed
     items = [item for each in sealed for item in each.row.items]
-    kept = _on_line(items, stands)
-    standing = replace(standing, fragments=latest_copies(kept))
+    kept = _on_branch(items, stands)
+    standing = replace(standing, fragments=find_latest_copies(kept))
     blanked = any(each.row.gone for each in sealed)
     if standing.session is not None and not blanked:  # the session's last reply is in no row yet
-        said = messages_at(tx, [item.place for item in standing.produced])
+        said = load_messages_at(tx, [item.place for item in standing.produced])
         blanked = any(message.redacted for message in said.values())
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
     if not gone and not blanked:
@@ -289,12 +297,12 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     return standing, tuple(kept), why
 
 
-def _unanswered(tx: Transaction, shown: Shown, kept: Sequence[Item]) -> dict[str, int]:
+def _unanswered(tx: Transaction, shown: ChannelCacheEntry, kept: Sequence[Item]) -> dict[str, int]:
     """Return calls that remain while results sent with them do not, each with the place of its message."""
     stands = {id(item) for item in kept}
     rows = [each.row.items for each in shown.sealed if each.row.ids]
     torn = [items for items in rows if any(item.role == "tool" and id(item) not in stands for item in items)]
-    found = messages_at(tx, [item.place for items in torn for item in items if id(item) in stands and item.place])
+    found = load_messages_at(tx, [item.place for items in torn for item in items if id(item) in stands and item.place])
     calls = {call.id: where for where, message in found.items() for call in message.tool_calls}
     for message in found.values():
         for result in message.tool_results:
@@ -304,19 +312,21 @@ def _unanswered(tx: Transaction, shown: Shown, kept: Sequence[Item]) -> dict[str
 
 def _lead(
     tx: Transaction,
-    at: Head,
-    standing: Standing,
-    shown: Shown,
+    at: BranchTip,
+    standing: ChannelState,
+    shown: ChannelCacheEntry,
     log: tuple[tuple[int, Message], ...],
     unread: int,
 ) -> dict[int, Message]:
     """Return the system messages at the start of the conversation, or right after a context edge, by place."""
     if standing.lead is not None:
         if len(shown.lead) != len(standing.lead):
-            shown.lead = messages_at(tx, standing.lead)
+            shown.lead = load_messages_at(tx, standing.lead)
         return shown.lead
-    edge = edge_of(tx, at.branch, at.seq)
-    first = _between(tx, at, edge, min(at.seq, edge + LEADING)) if unread or standing.seen > edge else log[:LEADING]
+    edge = load_context_start(tx, at.branch, at.seq)
+    first = (
+        _between(tx, at, edge, min(at.seq, edge + MAX_LEADING)) if unread or standing.seen > edge else log[:MAX_LEADING]
+    )
     return {
         where: message
         for where, message in takewhile(lambda each: each[1].role == "system" and each[1].audience is None, first)
@@ -324,7 +334,7 @@ def _lead(
     }
 
 
-def _on_line(items: Iterable[Item], stands: Callable[[Item], bool]) -> list[Item]:
+def _on_branch(items: Iterable[Item], stands: Callable[[Item], bool]) -> list[Item]:
     """Return the items that remain. Inserted text is removed together with the message that it followed."""
     kept: list[Item] = []
     before = True
@@ -342,18 +352,18 @@ def _within(line: dict[int, tuple[int, int]], where: int) -> bool:
 
 
 def _log(
-    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[tuple[int, Message]]], bool]
+    tx: Transaction, at: BranchTip, seen: int, enough: Callable[[Sequence[tuple[int, Message]]], bool]
 ) -> tuple[tuple[tuple[int, Message], ...], int]:
     """Return the messages after `seen`, with their places, and the seq up to which they were not read.
 
     Messages are not read if those after them fill the window; the seq is 0 if all were read.
     """
-    if at.seq - seen <= BLOCK:
+    if at.seq - seen <= BLOCK_SIZE:
         return tuple(_between(tx, at, seen, at.seq)), 0
     blocks: list[list[tuple[int, Message]]] = []
     last = at.seq
     while last > seen:
-        first = max(seen, last - BLOCK)
+        first = max(seen, last - BLOCK_SIZE)
         blocks.append(_between(tx, at, first, last))
         last = first
         if enough(blocks[-1]):
@@ -361,7 +371,7 @@ def _log(
     return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
 
 
-def _is_torn(log: Iterable[tuple[int, Message]]) -> bool:
+def _has_orphan_result(log: Iterable[tuple[int, Message]]) -> bool:
     """Return True if there is a result whose call does not precede it."""
     calls: set[str] = set()
     for _, message in log:
@@ -376,12 +386,12 @@ def _needed(
 ) -> list[tuple[int, Message]]:
     """Return the unread messages that must be sent nevertheless: pinned messages, and the one that opened the turn."""
     wanted = [where for where in pins if seen < where & SEQ_MASK <= unread]
-    found = messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
+    found = load_messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
     return sorted(found.items(), key=lambda each: each[0] & SEQ_MASK)
 
 
 def _opening(
-    tx: Transaction, at: Head, agent: str, standing: Standing, unread: int, log: Sequence[tuple[int, Message]]
+    tx: Transaction, at: BranchTip, agent: str, standing: ChannelState, unread: int, log: Sequence[tuple[int, Message]]
 ) -> tuple[int, Message] | None:
     """Return the message that opened the current turn; None if it was read, or sent before."""
 
@@ -391,21 +401,21 @@ def _opening(
     final = next((index for index, (_, message) in enumerate(log) if is_final(message)), len(log))
     if any([message.role == "user" for _, message in log[final:]]):
         return None
-    before, ended = [*stretches(lineage(tx, at.branch), standing.seen, unread)], False
+    before, ended = [*split_by_branch(load_lineage(tx, at.branch), standing.seen, unread)], False
     for branch, first, last in reversed(before):
         if (end := _last_reply(tx, agent, branch, first, last, is_final)) is not None:
-            before, ended = [*stretches(lineage(tx, at.branch), end, unread)], True
+            before, ended = [*split_by_branch(load_lineage(tx, at.branch), end, unread)], True
             break
     for branch, first, last in before if ended or standing.answered else ():
         row = tx.row(
             "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
             " ORDER BY place LIMIT 1",
-            place(branch, first),
-            place(branch, last),
+            make_place(branch, first),
+            make_place(branch, last),
             *_role_bounds("user"),
         )
         if row is not None:
-            return read_messages(tx, [row])[0]
+            return decode_message_rows(tx, [row])[0]
     return None
 
 
@@ -421,13 +431,13 @@ def _last_reply(
     sql = (  # the first comparison excludes most rows: all other roles sort after "assistant"
         "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
         f" AND NOT (body >= ? AND body < ?) AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0)"
-        f" ORDER BY place DESC LIMIT {SOME}"
+        f" ORDER BY place DESC LIMIT {REPLIES_PER_BATCH}"
     )
     while first <= last:
         rows = tx.rows(
             sql,
-            place(branch, first),
-            place(branch, last),
+            make_place(branch, first),
+            make_place(branch, last),
             *reversed(_role_bounds("assistant")),
             BEGINS_WITH_CALL,
             BEGINS_WITH_CALL + b"\xff",
@@ -435,10 +445,10 @@ def _last_reply(
             AUTHOR,
             AUTHOR + encode(agent),
         )
-        for where, message in read_messages(tx, rows):
+        for where, message in decode_message_rows(tx, rows):
             if is_final(message):
                 return where & SEQ_MASK
-        if len(rows) < SOME:
+        if len(rows) < REPLIES_PER_BATCH:
             return None
         last = (rows[-1][0] & SEQ_MASK) - 1
     return None
@@ -449,33 +459,33 @@ def _role_bounds(role: str) -> tuple[bytes, bytes]:
     return b'{"role":"%b"' % role.encode(), b'{"role":"%b#' % role.encode()
 
 
-def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int, Message]]:
+def _between(tx: Transaction, at: BranchTip, after: int, upto: int) -> list[tuple[int, Message]]:
     if upto <= after:
         return []
     rows = tx.rows(
         "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
-        place(at.branch, after + 1),
-        place(at.branch, upto),
+        make_place(at.branch, after + 1),
+        make_place(at.branch, upto),
     )
     if len(rows) < upto - after:  # the range begins on a parent branch
         rows = [
             row
-            for branch, first, last in stretches(lineage(tx, at.branch), after, upto)
+            for branch, first, last in split_by_branch(load_lineage(tx, at.branch), after, upto)
             for row in tx.rows(
                 "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
-                place(branch, first),
-                place(branch, last),
+                make_place(branch, first),
+                make_place(branch, last),
             )
         ]
-    return read_messages(tx, rows)
+    return decode_message_rows(tx, rows)
 
 
-def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
+def load_messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
     """Return messages by place."""
     wanted, found = list(places), dict[int, Message]()
-    for start in range(0, len(wanted), BLOCK):
-        some = wanted[start : start + BLOCK]
+    for start in range(0, len(wanted), BLOCK_SIZE):
+        some = wanted[start : start + BLOCK_SIZE]
         marks = ", ".join("?" * len(some))
         rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
-        found |= dict(read_messages(tx, rows))
+        found |= dict(decode_message_rows(tx, rows))
     return found

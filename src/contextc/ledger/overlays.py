@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from contextc.store.base import Transaction
-from contextc.store.places import Head, lineage, place, stretches
-from contextc.store.reading import read_as
+from contextc.store.places import BranchTip, load_lineage, make_place, split_by_branch
+from contextc.store.reading import decode_row
 
 
 class Summary(NamedTuple):
@@ -27,7 +27,7 @@ class Summary(NamedTuple):
     """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
 
 
-class Overlay(Struct, frozen=True, kw_only=True):
+class StoredSummary(Struct, frozen=True, kw_only=True):
     """The stored form of a summary, with what the next one needs from the messages before it."""
 
     text: str
@@ -37,35 +37,35 @@ class Overlay(Struct, frozen=True, kw_only=True):
     opening: int | None = None
 
 
-_encode = Encoder().encode
-_decode = Decoder(Overlay).decode
+_encode_summary = Encoder().encode
+_decode_summary = Decoder(StoredSummary).decode
 
 
-def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -> Summary | None:
+def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
     """Return the newest summary whose anchor is on the current branch."""
-    for branch, first, last in reversed([*stretches(lineage(tx, at.branch), 0, at.seq)]):
+    for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]):
         row = tx.row(
             "SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ? AND anchor BETWEEN ? AND ?"
             " ORDER BY anchor DESC LIMIT 1",
             at.tree,
             agent,
-            place(branch, first),
-            place(branch, last),
+            make_place(branch, first),
+            make_place(branch, last),
         )
         if row is not None:
-            stored = read_as(_decode, row[1], "A summary")
+            stored = decode_row(_decode_summary, row[1], "A summary")
             return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
     return None
 
 
-def keep(tx: Transaction, at: Head, agent: str, anchor: int, overlay: Overlay) -> bool:
+def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
     """Store a summary. Returns False if there is one at that anchor already."""
     made = tx.run(
         "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,
         agent,
         anchor,
-        _encode(overlay),
+        _encode_summary(overlay),
     )
     if made:
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", at.tree)

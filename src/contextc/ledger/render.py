@@ -5,15 +5,15 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from contextc.formats.base import describe_media
-from contextc.formats.reasoning import Policy, has_thoughts, replayed_for_all
+from contextc.formats.reasoning import ReasoningPolicy, apply_policy_to_message, contains_reasoning
 from contextc.ledger.items import Item
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolResult
-from contextc.messages.parts import Hint
-from contextc.prompts.escape import escape
+from contextc.messages.parts import UserNotice
+from contextc.prompts.escape import escape_markers
 from contextc.tools import Tool
 
-REMOVED = "[This message was removed.]"
-FETCH = Tool(
+REMOVED_TEXT = "[This message was removed.]"
+FETCH_TOOL = Tool(
     name="fetch_result",
     description=(
         "Reads a tool result that was left out of the conversation, or shortened, to save room. The line that stands "
@@ -31,24 +31,24 @@ FETCH = Tool(
 )
 
 
-def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
+def render_item(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
     """Return the message for an item: its text, or its stored message in the item's role and form."""
     if message is None or item.kind != "message":
         return Message(role=item.role, parts=(Text(item.text),))
     if message.redacted:
-        return replace(message, role=item.role, parts=(Text(REMOVED),) if item.role != "tool" else ())
+        return replace(message, role=item.role, parts=(Text(REMOVED_TEXT),) if item.role != "tool" else ())
     if (
         item.role == message.role
         and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed or item.only)
         and not item.inline
-        and (message.role != "user" or is_harmless(message))
+        and (message.role != "user" or needs_no_escaping(message))
     ):
         return message
     parts = message.parts
     if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix marks another agent
         parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
     if item.inline or item.bare:
-        message = replayed_for_all(replace(message, parts=parts), "inline" if item.inline else "drop")
+        message = apply_policy_to_message(replace(message, parts=parts), "inline" if item.inline else "drop")
         parts = message.parts
     if item.decayed or item.limit:
         results = 0
@@ -56,15 +56,15 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
         for part in parts:
             if type(part) is ToolResult:
                 results += 1
-                part = _shorter(part, item, _name(message.seq, results), fetchable)
+                part = _shorten_result(part, item, _result_id(message.seq, results), fetchable)
             shorter.append(part)
         parts = tuple(shorter)
     if item.only:
-        parts = answering(parts, item.only)
+        parts = select_results(parts, item.only)
     if item.blind:
         parts = tuple([_described(part) for part in parts])
     if message.role == "user" or (item.role == "user" and message.role == "assistant"):
-        parts = tuple([replace(part, text=escape(part.text)) if type(part) is Text else part for part in parts])
+        parts = tuple([replace(part, text=escape_markers(part.text)) if type(part) is Text else part for part in parts])
     if item.failed:
         why = message.error or ("it was cancelled" if message.status == "cancelled" else "an error")
         parts = (*parts, Text(f"\n[This message broke off: {why}]"))
@@ -73,9 +73,9 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
     return replace(message, role=item.role, parts=parts)
 
 
-def is_harmless(message: Message) -> bool:
+def needs_no_escaping(message: Message) -> bool:
     """Return True if no text of a message needs escaping."""
-    return all([type(part) is not Text or escape(part.text) == part.text for part in message.parts])
+    return all([type(part) is not Text or escape_markers(part.text) == part.text for part in message.parts])
 
 
 def _prefixed(parts: tuple[AnyPart, ...], prefix: str) -> tuple[AnyPart, ...]:
@@ -94,10 +94,10 @@ def _described(part: AnyPart) -> AnyPart:
     return part
 
 
-def _shorter(result: ToolResult, item: Item, name: str, fetchable: bool) -> ToolResult:
+def _shorten_result(result: ToolResult, item: Item, name: str, fetchable: bool) -> ToolResult:
     text = result.text
     if item.decayed:
-        how = f' Call {FETCH.name} with id "{name}" to read it.' if fetchable else ""
+        how = f' Call {FETCH_TOOL.name} with id "{name}" to read it.' if fetchable else ""
         line = (
             f"[The result of {result.name}, {len(text):,} characters{_media(result)}, was left out to save room.{how}]"
         )
@@ -106,7 +106,7 @@ def _shorter(result: ToolResult, item: Item, name: str, fetchable: bool) -> Tool
         return result
     head, tail = item.limit * 3 // 4, item.limit // 4
     gone = len(text) - head - tail
-    how = f' Call {FETCH.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
+    how = f' Call {FETCH_TOOL.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
     short = f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}"
     if type(result.content) is str:
         return replace(result, content=short)
@@ -118,26 +118,26 @@ def _media(result: ToolResult) -> str:
     return f" and {len(shown)} {shown[0]}{'s' if len(shown) > 1 else ''}" if shown else ""
 
 
-def _name(seq: int, number: int) -> str:
+def _result_id(seq: int, number: int) -> str:
     """Return the id of a result for `fetch_result`: the message's seq, and the number of the result in it."""
     return f"r{seq}" if number == 1 else f"r{seq}.{number}"
 
 
-def replaying(item: Item, message: Message, policy: Policy) -> Item:
+def apply_reasoning_policy(item: Item, message: Message, policy: ReasoningPolicy) -> Item:
     """Return the item with the reasoning policy applied."""
-    if policy == "native" or item.role != "assistant" or not has_thoughts(message):
+    if policy == "native" or item.role != "assistant" or not contains_reasoning(message):
         return item
     return replace(item, inline=policy == "inline", bare=policy == "drop", signed=False)
 
 
-def answering(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
+def select_results(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
     """Return the parts, restricted to results for these call ids."""
     return tuple([part for part in parts if type(part) is not ToolResult or part.call_id in ids])
 
 
-def shown_parts(message: Message) -> bool:
+def has_model_content(message: Message) -> bool:
     """Return True if a message has any part for a model. User notices alone do not count."""
-    return any(type(part) is not Hint and not (type(part) is Text and not part.text) for part in message.parts)
+    return any(type(part) is not UserNotice and not (type(part) is Text and not part.text) for part in message.parts)
 
 
 def has_media(message: Message) -> bool:
@@ -153,7 +153,7 @@ def has_media(message: Message) -> bool:
     return False
 
 
-def has_reasoning(message: Message, provider: str) -> bool:
+def has_signed_reasoning(message: Message, provider: str) -> bool:
     """Return True if a message has reasoning that this provider signed and expects back unchanged."""
     for part in message.parts:
         if type(part) is Reasoning and part.provider == provider and (part.signature or part.data):

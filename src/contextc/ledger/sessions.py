@@ -45,7 +45,7 @@ class SessionManager:
                     unanswered=attempt is not None,
                     error=attempt.error if attempt else "",
                 )
-                for _, channel, standing, attempt in book.channels(tx, conversation)
+                for _, channel, standing, attempt in book.load_channels(tx, conversation)
             ]
 
         return self.store.read(work)
@@ -73,14 +73,14 @@ class SessionManager:
             )
 
         def work(tx: Transaction) -> bool:
-            found = book.find(tx, channel)
-            standing = book.stood(tx, channel)
+            found = book.find_channel(tx, channel)
+            standing = book.load_state(tx, channel)
             if found is None or standing is None:
                 raise InvalidInput(
                     f"Conversation {channel.conversation!r}: channel {channel} not found",
                     fix="Pass the `channel` of an entry that `sessions` returns.",
                 )
-            return book.advance(tx, found[0], found[1], replace(standing, session=None, lost=why))
+            return book.update_state(tx, found[0], found[1], replace(standing, session=None, lost=why))
 
         while not self.store.write(work):  # a request was committed in between
             pass

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from contextc.ledger.items import Copy, Item, Row
+from contextc.ledger.items import FragmentCopy, Item, LedgerRow
 
 
 class Channel(NamedTuple):
@@ -22,7 +22,7 @@ class Channel(NamedTuple):
         return f"{self.agent} on {self.provider}:{self.model}{where}"
 
 
-class Stretch(NamedTuple):
+class RowRange(NamedTuple):
     """A range of rows of one channel. A fork begins with ranges of its parent's rows."""
 
     channel: int
@@ -30,7 +30,7 @@ class Stretch(NamedTuple):
     last: int
 
 
-class Head(Struct, frozen=True, omit_defaults=True):
+class HeadHashes(Struct, frozen=True, omit_defaults=True):
     """Hashes of what precedes the messages. A change of one of them changes the prefix."""
 
     static: str = ""
@@ -39,7 +39,7 @@ class Head(Struct, frozen=True, omit_defaults=True):
     encoder: str = ""
 
 
-class Session(Struct, frozen=True, omit_defaults=True):
+class ProviderSession(Struct, frozen=True, omit_defaults=True):
     """A provider's own memory of the conversation. `cursor` is the provider's position after everything sent, if it has
     one.
     """
@@ -48,13 +48,13 @@ class Session(Struct, frozen=True, omit_defaults=True):
     cursor: str = ""
 
 
-class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of a channel. It is written whole with every commit, so its size does not depend on the history."""
 
     requests: int = 0
     rows: int = 0
     epoch: int = 0
-    layout: tuple[Stretch, ...] = ()
+    layout: tuple[RowRange, ...] = ()
     tokens: int = 0
     """Tokens of all rows of the epoch, by our count."""
     branch: int = 0
@@ -75,7 +75,7 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Runs of this agent that have begun and not ended."""
     produced: tuple[Item, ...] = ()
     """The model's last reply. It is part of the next request; a session has it already."""
-    head: Head = Head()
+    head: HeadHashes = HeadHashes()
     tools: tuple[str, ...] = ()
     """Names of the tools in the order they were sent, because another order is another prefix."""
     chain: str = ""
@@ -86,7 +86,7 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Tokens of the system prompt and the tools, by our count."""
     dynamic: str = ""
     """Set by older versions, which sent all dynamic fragments as one block, if this epoch contains such a block."""
-    fragments: dict[str, Copy] = {}
+    fragments: dict[str, FragmentCopy] = {}
     """The latest copy of each dynamic fragment in this epoch, by its id."""
     answered: bool = True
     """True if the last turn has ended."""
@@ -100,7 +100,7 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if something between the context edge and the first item is left out for lack of room."""
     summary: int = 0
     """The place up to which a summary replaces the messages."""
-    session: Session | None = None
+    session: ProviderSession | None = None
     lost: str = ""
     """The reason why there is no session any more."""
     input: int = 0
@@ -115,24 +115,24 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if the session shortened its own history with the last request, so old content may be missing."""
 
 
-class Sealed(Struct, frozen=True, gc=False):
+class StoredRow(Struct, frozen=True, gc=False):
     """A stored row with its wire messages, as bytes joined by commas. `place` is channel * 2^32 + number."""
 
     place: int
-    row: Row
+    row: LedgerRow
     chunk: bytes
 
 
-standing_to_json = msgspec.json.Encoder().encode
-standing_from_json = msgspec.json.Decoder(Standing).decode
+state_to_json = msgspec.json.Encoder().encode
+state_from_json = msgspec.json.Decoder(ChannelState).decode
 row_to_json = msgspec.json.Encoder().encode
-rows_from_json = msgspec.json.Decoder(list[Row]).decode
+rows_from_json = msgspec.json.Decoder(list[LedgerRow]).decode
 
 
-def with_rows(layout: tuple[Stretch, ...], channel: int, first: int, last: int) -> tuple[Stretch, ...]:
+def extend_layout(layout: tuple[RowRange, ...], channel: int, first: int, last: int) -> tuple[RowRange, ...]:
     """Return the layout extended by rows of a channel."""
     if last < first:
         return layout
     if layout and layout[-1].channel == channel and layout[-1].last == first - 1:
-        return (*layout[:-1], Stretch(channel, layout[-1].first, last))
-    return (*layout, Stretch(channel, first, last))
+        return (*layout[:-1], RowRange(channel, layout[-1].first, last))
+    return (*layout, RowRange(channel, first, last))

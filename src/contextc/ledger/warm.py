@@ -1,6 +1,6 @@
 """In-memory cache of sealed rows by channel, so that the cost of a step depends on what is new only.
 
-`Shown` is a channel at one version. Later versions of the same channel share its lists, which only grow; `count` is the
+`ChannelCacheEntry` is a channel at one version. Later versions of the same channel share its lists, which only grow; `count` is the
 length that belongs to this version. The cache of a store holds the most recently used channels up to a number of bytes.
 Others are read again from the ledger.
 """
@@ -16,17 +16,17 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Channel, Sealed, Standing
+from contextc.ledger.standing import Channel, ChannelState, StoredRow
 from contextc.messages import Message
 from contextc.store import Store
-from contextc.store.places import Head
+from contextc.store.places import BranchTip
 
-BYTES_KEPT = 64_000_000
+MAX_BYTES = 64_000_000
 ROW_BYTES = 400  # estimated memory of a row besides its wire form
-AT_ONCE = 24  # maximum number of rows that are not yet joined into the front chunk
+MAX_UNJOINED_ROWS = 24  # maximum number of rows that are not yet joined into the front chunk
 
 
-class _Flat:
+class _DecodedMessages:
     """The wire messages of sealed rows as plain data, decoded on demand. `ends` has the end of each row."""
 
     __slots__ = ("ends", "lock", "messages")
@@ -36,55 +36,55 @@ class _Flat:
         self.ends: list[int] = []
         self.lock = threading.Lock()
 
-    def upto(self, sealed: list[Sealed], count: int) -> list[JSONObject]:
+    def upto(self, sealed: list[StoredRow], count: int) -> list[JSONObject]:
         if len(self.ends) < count:
             with self.lock:
                 while len(self.ends) < count:
-                    self.messages += listed(sealed[len(self.ends)].chunk)
+                    self.messages += split_chunk(sealed[len(self.ends)].chunk)
                     self.ends.append(len(self.messages))
         return self.messages[: self.ends[count - 1]] if count else []
 
 
-class _First(Sequence[Sealed]):
+class _RowPrefix(Sequence[StoredRow]):
     """The first rows of a growing list, without a copy: most steps read the last row only."""
 
     __slots__ = ("_count", "_rows")
 
-    def __init__(self, rows: list[Sealed], count: int) -> None:
+    def __init__(self, rows: list[StoredRow], count: int) -> None:
         self._rows, self._count = rows, count
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Sealed]:
+    def __iter__(self) -> Iterator[StoredRow]:
         return islice(self._rows, self._count)
 
-    def __reversed__(self) -> Iterator[Sealed]:
+    def __reversed__(self) -> Iterator[StoredRow]:
         return map(self._rows.__getitem__, range(self._count - 1, -1, -1))
 
     @overload
-    def __getitem__(self, index: int) -> Sealed: ...
+    def __getitem__(self, index: int) -> StoredRow: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Sealed]: ...
+    def __getitem__(self, index: slice) -> list[StoredRow]: ...
 
-    def __getitem__(self, index: int | slice) -> Sealed | list[Sealed]:
+    def __getitem__(self, index: int | slice) -> StoredRow | list[StoredRow]:
         return self._rows[range(self._count)[index]] if isinstance(index, int) else self._rows[: self._count][index]
 
 
-class Since(NamedTuple):
+class CommitTail(NamedTuple):
     """The tail of the conversation after the last commit: its tip, the last reply, pins and summary.
 
     All of it stays valid while the conversation's revision is unchanged.
     """
 
-    at: Head
+    at: BranchTip
     said: tuple[tuple[int, Message], ...]
     pins: frozenset[int]
     summary: Summary | None
 
 
-class Shown:
+class ChannelCacheEntry:
     """The rows of a channel's epoch at one version. `since` is None if the tail must be read from the store."""
 
     __slots__ = (
@@ -102,29 +102,34 @@ class Shown:
         "version",
     )
 
-    def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
+    def __init__(self, number: int, version: int, standing: ChannelState, sealed: Sequence[StoredRow] = ()) -> None:
         self.number, self.version, self.standing = number, version, standing
         self.lead: dict[int, Message] = {}
-        self.since: Since | None = None
+        self.since: CommitTail | None = None
         self._sealed = list(sealed)
         self._chunks = [each.chunk for each in sealed]
         self._front: tuple[int, bytes] = (0, b"")
-        self._flat = _Flat()
+        self._flat = _DecodedMessages()
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
         self.size = sum(map(len, self._chunks)) + ROW_BYTES * self.count
 
     @classmethod
     def of(
-        cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed], before: Sequence[Sealed] = ()
-    ) -> "Shown":
+        cls,
+        number: int,
+        version: int,
+        standing: ChannelState,
+        rows: Sequence[StoredRow],
+        before: Sequence[StoredRow] = (),
+    ) -> "ChannelCacheEntry":
         """Create an entry from rows. `before` are rows whose replacements are already applied."""
         if not any([each.row.drop for each in rows]):
             return cls(number, version, standing, [*before, *rows])
         sealed = list(before)
         for each in rows:
             if each.row.drop:
-                take_back(sealed, each.row.drop)
+                remove_last_messages(sealed, each.row.drop)
             sealed.append(each)
         return cls(number, version, standing, sealed)
 
@@ -134,14 +139,14 @@ class Shown:
         return 4 * self.size
 
     @property
-    def sealed(self) -> Sequence[Sealed]:
-        return _First(self._sealed, self.count)
+    def sealed(self) -> Sequence[StoredRow]:
+        return _RowPrefix(self._sealed, self.count)
 
-    def next(self, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
+    def next(self, version: int, standing: ChannelState, rows: Sequence[StoredRow]) -> "ChannelCacheEntry":
         """Return the channel one commit later. It shares the existing rows, or copies them if a row replaces some."""
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
-            return Shown.of(self.number, version, standing, rows, self.sealed)
-        later = Shown.__new__(Shown)
+            return ChannelCacheEntry.of(self.number, version, standing, rows, self.sealed)
+        later = ChannelCacheEntry.__new__(ChannelCacheEntry)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
         later._front, later.since = self._front, None
@@ -157,7 +162,7 @@ class Shown:
     def chunks(self) -> list[bytes]:
         """Return the wire messages of these rows in few chunks. The last row is a separate chunk."""
         rows, front = self._front
-        if self.count - rows > AT_ONCE:
+        if self.count - rows > MAX_UNJOINED_ROWS:
             rows = self.count - 1
             front = b",".join([chunk for chunk in self._chunks[:rows] if chunk])
             self._front = (rows, front)
@@ -168,43 +173,43 @@ class Shown:
         return self._flat.upto(self._sealed, self.count)
 
 
-def listed(chunk: bytes) -> list[JSONObject]:
+def split_chunk(chunk: bytes) -> list[JSONObject]:
     return decode(b"[%b]" % chunk) if chunk else []
 
 
-def joined(messages: Sequence[JSONObject]) -> bytes:
+def join_messages(messages: Sequence[JSONObject]) -> bytes:
     return encode(messages)[1:-1]
 
 
-def take_back(sealed: list[Sealed], drop: int) -> None:
+def remove_last_messages(sealed: list[StoredRow], drop: int) -> None:
     """Remove wire messages at the end, which the next row replaces."""
     for index in range(len(sealed) - 1, -1, -1):
-        inside = listed(sealed[index].chunk)
+        inside = split_chunk(sealed[index].chunk)
         rest = inside[: max(0, len(inside) - drop)]
         drop -= len(inside) - len(rest)
-        sealed[index] = replace(sealed[index], chunk=joined(rest), row=replace(sealed[index].row, held=True))
+        sealed[index] = replace(sealed[index], chunk=join_messages(rest), row=replace(sealed[index].row, held=True))
         if not drop:
             return
 
 
-class Warm:
+class ChannelCache:
     """The most recently used channels of one store."""
 
-    def __init__(self, limit: int = BYTES_KEPT) -> None:
+    def __init__(self, limit: int = MAX_BYTES) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Channel, Shown] = OrderedDict()
+        self._kept: OrderedDict[Channel, ChannelCacheEntry] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, channel: Channel, number: int, version: int) -> Shown | None:
+    def get(self, channel: Channel, number: int, version: int) -> ChannelCacheEntry | None:
         found = self._kept.get(channel)
         return found if found is not None and found.number == number and found.version == version else None
 
-    def last(self, channel: Channel) -> Shown | None:
+    def last(self, channel: Channel) -> ChannelCacheEntry | None:
         """Return the channel as this handle last used it. Other writers may have changed it since."""
         return self._kept.get(channel)
 
-    def put(self, channel: Channel, shown: Shown) -> None:
+    def put(self, channel: Channel, shown: ChannelCacheEntry) -> None:
         with self._lock:
             if (before := self._kept.pop(channel, None)) is not None:
                 self._size -= before.weight
@@ -221,12 +226,12 @@ class Warm:
             self._size = 0
 
 
-_STORES: WeakKeyDictionary[Store, Warm] = WeakKeyDictionary()
+_STORES: WeakKeyDictionary[Store, ChannelCache] = WeakKeyDictionary()
 
 
-def warm(store: Store) -> Warm:
+def get_channel_cache(store: Store) -> ChannelCache:
     """Return the cache of a store."""
     found = _STORES.get(store)
     if found is None:
-        found = _STORES[store] = Warm()
+        found = _STORES[store] = ChannelCache()
     return found

@@ -16,17 +16,17 @@ from contextc.compiler import Compiled, MessageCompiler
 from contextc.draft import Budget
 from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
-from contextc.formats.named import tool_formatter
+from contextc.formats.named import detect_tool_format
 from contextc.manager.own_format import HistoryFormatter, PlainFormatter
-from contextc.manager.reading import Calls, content_field, read, read_call
-from contextc.manifest import Manifest, Record
+from contextc.manager.reading import CallIndex, find_content_field, parse_call, parse_dict
+from contextc.manifest import Manifest, RequestRecord
 from contextc.messages import (
     Content,
     Message,
     ToolCall,
     assistant,
-    chain_id,
-    content_of,
+    canonical_content,
+    make_chain_id,
     tool_result,
     user,
 )
@@ -37,8 +37,8 @@ from contextc.tools import NativeTool, Tool
 
 log = logging.getLogger("contextc.manager")
 
-ENDLESS = 1 << 40
-Call = ToolCall | Mapping[str, Any]
+UNLIMITED_WINDOW = 1 << 40
+CallLike = ToolCall | Mapping[str, Any]
 """A tool call as `ToolCall`, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
 
 
@@ -70,7 +70,7 @@ class MessageManager:
             )
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
-        self._calls = Calls()
+        self._calls = CallIndex()
         self._calls_at: str = ""
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
@@ -112,7 +112,7 @@ class MessageManager:
             raise InvalidMessage("message must be a Message or a dict, got str", fix='Use add_user_message("…").')
         plain = as_json(message)
         form = self._form if self._form is self._formatter else None
-        found = read(plain, form, self._known_calls(), self._held)
+        found = parse_dict(plain, form, self._known_calls(), self._held)
         if found.form is form and found.waits:
             self._held.append(plain)
             return found.messages[-1]
@@ -126,7 +126,7 @@ class MessageManager:
             if error.field != "parts":
                 raise
             raise InvalidMessage(
-                error.problem, field=content_field(plain), fix=error.fix
+                error.problem, field=find_content_field(plain), fix=error.fix
             ) from error  # `parts` is our name for it
 
     def _add_read(self, messages: Sequence[Message]) -> Message:
@@ -141,13 +141,13 @@ class MessageManager:
         return self.add_message(user(content))
 
     def add_assistant_message(
-        self, content: Content | None = None, tool_calls: Sequence[Call] | None = None
+        self, content: Content | None = None, tool_calls: Sequence[CallLike] | None = None
     ) -> Message:
         return self.add_message(
             assistant(
                 content,
                 tool_calls=[
-                    each if isinstance(each, ToolCall) else read_call(as_json(each)) for each in tool_calls or ()
+                    each if isinstance(each, ToolCall) else parse_call(as_json(each)) for each in tool_calls or ()
                 ],
             )
         )
@@ -197,7 +197,9 @@ class MessageManager:
         try:
             return self._compiled().manifest
         except UnknownConversation:
-            record = Record(request=0, mode="full", epoch=0, rows=0, head="", chain="", budget=Budget(window=ENDLESS))
+            record = RequestRecord(
+                request=0, mode="full", epoch=0, rows=0, head="", chain="", budget=Budget(window=UNLIMITED_WINDOW)
+            )
             return Manifest(self._made_compiler().channel(self._conversation), record, tuple)
 
     def _compiled(self) -> Compiled:
@@ -208,7 +210,7 @@ class MessageManager:
 
     def _made_compiler(self) -> MessageCompiler:
         if self._compiler is None or self._compiler.provider.formatter is not self._form:
-            self._compiler = MessageCompiler(self._store, _spoken(self._form, self._model), fetch=False)
+            self._compiler = MessageCompiler(self._store, _provider_for(self._form, self._model), fetch=False)
         return self._compiler
 
     @property
@@ -238,7 +240,7 @@ class MessageManager:
         """Return True if a stored message directly follows those whose calls are known."""
         if not self._calls_at:
             return message.seq == 1
-        return chain_id(bytes.fromhex(self._calls_at), content_of(message)).hex() == message.id
+        return make_chain_id(bytes.fromhex(self._calls_at), canonical_content(message)).hex() == message.id
 
     def _store_held(self) -> None:
         """Store items that were held back for an item that did not come."""
@@ -260,14 +262,14 @@ class MessageManager:
             return [self._store.append(self._conversation, messages[0])]
         return self._store.extend(self._conversation, messages)
 
-    def _known_calls(self) -> Calls:
+    def _known_calls(self) -> CallIndex:
         """Return the calls of the history. Read them again if another writer changed it."""
         try:
             stands = self._store.conversation(self._conversation)
         except UnknownConversation:
             return self._calls
         if stands.tip != self._calls_at:
-            self._calls = Calls(self._store.load(self._conversation, after=stands.edge))
+            self._calls = CallIndex(self._store.load(self._conversation, after=stands.edge))
             self._calls_at = stands.tip
         return self._calls
 
@@ -287,7 +289,9 @@ class MessageManager:
         """
         form = self._full("write tools")
         self._tools = tuple(
-            tool if isinstance(tool, Tool | NativeTool) else tool_formatter(tool, form).decode_tools([dict(tool)])[0]
+            tool
+            if isinstance(tool, Tool | NativeTool)
+            else detect_tool_format(tool, form).decode_tools([dict(tool)])[0]
             for tool in tools
         )
         return form.encode_tools(self._tools)
@@ -297,7 +301,7 @@ class MessageManager:
         self._store_held()
         if gone := self.messages:
             self._store.reset(self._conversation)
-            self._sent, self._calls, self._calls_at = None, Calls(), ""
+            self._sent, self._calls, self._calls_at = None, CallIndex(), ""
         log.info("reset the history: %d messages", len(gone))
 
     @property
@@ -311,8 +315,12 @@ class MessageManager:
         return [*self._store.load(self._conversation, after=edge), *held]
 
 
-def _spoken(formatter: Formatter, model_name: str | None) -> Provider:
+def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
     """Return a provider with only a formatter, and an unlimited window if no model is named."""
-    known = model(model_name) if model_name else Model(name="", house="", window=ENDLESS, output=0, tokenizer="unknown")
+    known = (
+        model(model_name)
+        if model_name
+        else Model(name="", house="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
+    )
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidReply
-from contextc.formats.base import Encoded, Formatter, Request
-from contextc.formats.spelling import Speller
+from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.spelling import NameCodec
 from contextc.messages import AnyPart, Media, Message, ToolResult
 from contextc.tools import Tool
 
@@ -35,12 +35,12 @@ class PlainFormatter(Formatter):
     """Encodes messages as JSON, one for one."""
 
     name: ClassVar[str] = "contextc"
-    spelling: ClassVar[Speller] = Speller("contextc")
+    spelling: ClassVar[NameCodec] = NameCodec("contextc")
     provider = "contextc"
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
-        whole = [replace(each, parts=tuple([_filled(part, blobs) for part in each.parts])) for each in segment]
-        return Encoded(tuple([msgspec.to_builtins(message) for message in whole]))
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
+        whole = [replace(each, parts=tuple([_with_media(part, blobs) for part in each.parts])) for each in segment]
+        return EncodedSegment(tuple([msgspec.to_builtins(message) for message in whole]))
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         prompt = {} if request.system is None else {"system": msgspec.to_builtins(request.system)}
@@ -52,8 +52,8 @@ class PlainFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         fields = ("messages", "system", "tools")
         return Request(
-            messages=tuple([read_message(each) for each in body.get("messages", ())]),
-            system=read_message(body["system"]) if body.get("system") else None,
+            messages=tuple([decode_message(each) for each in body.get("messages", ())]),
+            system=decode_message(body["system"]) if body.get("system") else None,
             tools=tuple([msgspec.convert(each, Tool) for each in body.get("tools", ())]),
             settings={name: value for name, value in body.items() if name not in fields},
         )
@@ -62,7 +62,7 @@ class PlainFormatter(Formatter):
         return reply.get("role") == "assistant" and isinstance(reply.get("parts"), list | tuple)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return read_message(reply)
+        return decode_message(reply)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         given = list(events)
@@ -71,14 +71,14 @@ class PlainFormatter(Formatter):
         return given[0]
 
 
-def read_message(wire: JSONObject) -> Message:
+def decode_message(wire: JSONObject) -> Message:
     return msgspec.convert(wire, Message)
 
 
-def _filled(part: AnyPart, blobs: Mapping[str, bytes]) -> AnyPart:
+def _with_media(part: AnyPart, blobs: Mapping[str, bytes]) -> AnyPart:
     """Return the part with the bytes of its media, if the store has them."""
     if isinstance(part, Media) and part.blob is not None and part.blob in blobs:
         return replace(part, data=blobs[part.blob], blob=None)
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
-        return replace(part, content=tuple([_filled(each, blobs) for each in part.content]))
+        return replace(part, content=tuple([_with_media(each, blobs) for each in part.content]))
     return part

@@ -11,32 +11,32 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, check, encode
+from contextc._json import JSON, JSONObject, encode, find_json_problem
 from contextc.errors import InvalidMessage
 from contextc.formats.base import Formatter
-from contextc.formats.checking import Finding, spelled
+from contextc.formats.checking import RuleFinding, format_path
 from contextc.formats.named import formatter as named_formatter
-from contextc.formats.openai_chat.sketch import CAMEL
+from contextc.formats.openai_chat.sketch import CAMEL_CASE_NAMES
 from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
-from contextc.pairing import open_calls
+from contextc.pairing import find_open_calls
 
 CHAT = "openai_chat"
-NAMED = re.compile(
+FIELD_IN_MESSAGE = re.compile(
     r"(?:nothing here is called |(?:the |unknown |unexpected |no )?field |there is no |unknown )?`(\w+)`"
 )
 """Matches the name of the invalid field in the message of a finding."""
-REPLY = {"usage", "stop_reason", "choices", "candidates", "output"}
+REPLY_FIELDS = {"usage", "stop_reason", "choices", "candidates", "output"}
 """Fields of whole replies."""
-UNKNOWN = ("", "unknown")
+MISSING_VALUES = ("", "unknown")
 """Values that decoders write for a missing id or name."""
 
 
-class Calls:
+class CallIndex:
     """The calls of a history: their names by id, and those without a result."""
 
     def __init__(self, history: Sequence[Message] = ()) -> None:
         self.names = {call.id: call.name for message in history for call in message.tool_calls}
-        self.open = [call for _, call in open_calls(history)]
+        self.open = [call for _, call in find_open_calls(history)]
 
     def add(self, message: Message) -> None:
         for result in message.tool_results:
@@ -45,15 +45,15 @@ class Calls:
         self.open += message.tool_calls
 
 
-class _Misfit(NamedTuple):
+class _Mismatch(NamedTuple):
     """The reason why a dict does not match a format. `nearly` is True if only unknown fields are wrong."""
 
     form: Formatter
-    finding: Finding
+    finding: RuleFinding
     nearly: bool
 
 
-class Read(NamedTuple):
+class ParsedDict(NamedTuple):
     """The messages of a dict, and its format."""
 
     messages: list[Message]
@@ -70,33 +70,35 @@ class Read(NamedTuple):
         )
 
 
-def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequence[JSONObject] = ()) -> Read:
+def parse_dict(
+    given: JSONObject, form: Formatter | None, calls: CallIndex, before: Sequence[JSONObject] = ()
+) -> ParsedDict:
     """Return the messages of one dict, with ids and names from `calls` if the dict omits them.
 
     `form` is the provider's format; None if only OpenAI's chat is supported. `before` are held-back dicts in that
     format, which are read together with this one.
     """
-    if problem := check(given, ""):
+    if problem := find_json_problem(given, ""):
         raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))
     wire = _without_camel(given)
-    misfits: list[_Misfit] = []
+    misfits: list[_Mismatch] = []
     for each in _shapes(form):
         shaped = _as_chat(wire) if each.name == CHAT else wire
         sketch = each.rules.read([shaped])
         if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch), *each.around(shaped)]), None):
-            misfits.append(_Misfit(each, finding, not sketch.misshapen))
+            misfits.append(_Mismatch(each, finding, not sketch.misshapen))
             continue
         request = each.decode_request([*(before if each is form else ()), shaped])
         messages = [*([request.system] if request.system is not None else []), *request.messages]
         if not messages:
-            raise InvalidMessage("the message is empty", field=content_field(given), fix="Add content.")
-        return Read(list(_completed(messages, shaped, each, calls)), each)
-    raise _refused(given, misfits)
+            raise InvalidMessage("the message is empty", field=find_content_field(given), fix="Add content.")
+        return ParsedDict(list(_fill_in(messages, shaped, each, calls)), each)
+    raise _mismatch_error(given, misfits)
 
 
-def read_call(given: JSONObject) -> ToolCall:
+def parse_call(given: JSONObject) -> ToolCall:
     """Convert a call in the shape of OpenAI's chat, or with `name` and `arguments` beside its `id`."""
-    ((message,), _) = read({"role": "assistant", "tool_calls": [given]}, None, Calls())
+    ((message,), _) = parse_dict({"role": "assistant", "tool_calls": [given]}, None, CallIndex())
     (call,) = message.tool_calls
     return call
 
@@ -111,10 +113,14 @@ def _shapes(form: Formatter | None) -> list[Formatter]:
 
 
 def _without_camel(given: JSONObject) -> JSONObject:
-    for camel, name in CAMEL.items():
+    for camel, name in CAMEL_CASE_NAMES.items():
         if given.get(camel) is not None and given.get(name) is not None:
             raise InvalidMessage(f"`{camel}` and `{name}` are the same field", field=camel, fix="Pass one of them.")
-    wire = {CAMEL.get(name, name): value for name, value in given.items() if name not in CAMEL or value is not None}
+    wire = {
+        CAMEL_CASE_NAMES.get(name, name): value
+        for name, value in given.items()
+        if name not in CAMEL_CASE_NAMES or value is not None
+    }
     return wire if wire.keys() != given.keys() else given
 
 
@@ -159,27 +165,27 @@ def _as_chat_call(call: JSON) -> JSON:
     return wire
 
 
-def _refused(given: JSONObject, misfits: list[_Misfit]) -> InvalidMessage:
+def _mismatch_error(given: JSONObject, misfits: list[_Mismatch]) -> InvalidMessage:
     """Return the error for the shape that matches best: only unknown fields are wrong, else the deepest error."""
     finding = max(misfits, key=lambda each: (each.nearly, len(each.finding.path))).finding
     path = finding.path[1:]
-    if (named := NAMED.match(finding.message)) and path[-1:] != (named[1],):
+    if (named := FIELD_IN_MESSAGE.match(finding.message)) and path[-1:] != (named[1],):
         path = (*path, named[1])
-    meant = {name: camel for camel, name in CAMEL.items() if camel in given}
-    field = spelled(tuple(meant.get(str(step), step) for step in path))
+    meant = {name: camel for camel, name in CAMEL_CASE_NAMES.items() if camel in given}
+    field = format_path(tuple(meant.get(str(step), step) for step in path))
     names = " or ".join(dict.fromkeys(each.form.name for each in misfits))
-    reply = " Add a whole reply with add_reply." if REPLY & given.keys() else ""
+    reply = " Add a whole reply with add_reply." if REPLY_FIELDS & given.keys() else ""
     return InvalidMessage(
         f"{finding.message} Use the message format of {names}.{reply}",
         field=field or ("role" if "role" in given else "message"),
     )
 
 
-def content_field(given: JSONObject) -> str:
+def find_content_field(given: JSONObject) -> str:
     return next((name for name in ("content", "parts", "message", "text") if name in given), "message")
 
 
-def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, calls: Calls) -> Iterator[Message]:
+def _fill_in(messages: Sequence[Message], wire: JSONObject, form: Formatter, calls: CallIndex) -> Iterator[Message]:
     """Yield the messages with missing ids and names filled in from the calls that have no result."""
     written = set(_texts(wire))
     names: ChainMap[str, str] = ChainMap({}, calls.names)
@@ -189,14 +195,14 @@ def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, c
     def completed(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolCall):
             if part.id not in written and form.spelling.id(part.id) not in written and part.id in names:
-                renamed[part.id] = _free(part.id, names)
+                renamed[part.id] = _unused_id(part.id, names)
                 part = replace(part, id=renamed[part.id])
             names[part.id] = part.name
             waiting.append(part)
         elif isinstance(part, ToolResult):
             part = _answer(part, written, form, waiting, renamed)
             waiting[:] = [call for call in waiting if call.id != part.call_id]
-            if part.name in UNKNOWN and part.call_id in names:
+            if part.name in MISSING_VALUES and part.call_id in names:
                 part = replace(part, name=names[part.call_id])
         return part
 
@@ -212,7 +218,7 @@ def _answer(
     if call_id in written or call_id in renamed.values():
         alike = [call.id for call in waiting if call.id == call_id or form.spelling.id(call.id) == call_id]
         return replace(result, call_id=alike[0]) if alike else result
-    fits = [call for call in waiting if result.name in (*UNKNOWN, call.name)]
+    fits = [call for call in waiting if result.name in (*MISSING_VALUES, call.name)]
     if not fits:
         raise InvalidMessage(
             f"the result of {result.name or 'a tool'} has no call id, and no open call has that name",
@@ -222,7 +228,7 @@ def _answer(
     return replace(result, call_id=fits[0].id, name=fits[0].name)
 
 
-def _free(call_id: str, names: ChainMap[str, str]) -> str:
+def _unused_id(call_id: str, names: ChainMap[str, str]) -> str:
     """Return an unused id based on one that a decoder created: `call_1` becomes `call_7`."""
     stem, _, digits = call_id.rpartition("_")
     stem = stem if digits.isdigit() else call_id

@@ -19,20 +19,30 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import blob_name, check, well_formed_json
+from contextc._json import find_json_problem, fix_surrogates_in_json, hash_blob
 from contextc.errors import InvalidMessage
-from contextc.messages.message import Message, content_of, from_json, to_json
-from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.message import Message, canonical_content, decode_message, encode_message
+from contextc.messages.parts import (
+    AnyPart,
+    Media,
+    Part,
+    ProviderBlock,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserNotice,
+)
 
 MAX_BYTES = 256 * 1024 * 1024
-ENDS_WITH_TEXT = b'"}]}'
-ALLOWED = {
+TEXT_MESSAGE_END = b'"}]}'
+ALLOWED_VALUES = {
     "status": " Use sent, error or cancelled.",
     "as_role": " Use system, user, assistant or tool.",
 }
 
 
-class Admitted(msgspec.Struct, frozen=True, gc=False):
+class ValidatedMessage(msgspec.Struct, frozen=True, gc=False):
     """A validated message: a private copy, its canonical content, and its media.
 
     `blobs` has the name of every blob that the message uses, with its bytes if the message contained them.
@@ -43,7 +53,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
     blobs: dict[str, bytes | None]
 
 
-def admit(message: Message) -> Admitted:
+def validate_message(message: Message) -> ValidatedMessage:
     """Validate a message and prepare it for a chain, or raise `InvalidMessage`."""
     if type(message) is not Message:
         raise InvalidMessage(
@@ -56,31 +66,31 @@ def admit(message: Message) -> Admitted:
     blobs: dict[str, bytes | None] = {}
     for part in parts:
         if type(part) is not Text and _has_media(part):
-            message = replace(message, parts=tuple([_detach(part, blobs) for part in parts]))
+            message = replace(message, parts=tuple([_detach_media(part, blobs) for part in parts]))
             break
-    if problem := _problem(message):
+    if problem := _find_problem(message):
         raise InvalidMessage(problem[1], field=problem[0])
     message = _copy(message)
-    return Admitted(message, content_of(message), blobs)
+    return ValidatedMessage(message, canonical_content(message), blobs)
 
 
 def _copy(message: Message) -> Message:
     """Copy a message through JSON, which checks its types and detaches it from the caller's dicts."""
     try:
         try:
-            body = to_json(message)
+            body = encode_message(message)
         except UnicodeEncodeError:
-            body = to_json(well_formed_json(msgspec.to_builtins(message)))
-            message = from_json(body)
+            body = encode_message(fix_surrogates_in_json(msgspec.to_builtins(message)))
+            message = decode_message(body)
         if len(body) > MAX_BYTES:
             raise InvalidMessage(
                 f"the message has {len(body):,} bytes, the limit is {MAX_BYTES:,}",
                 fix="Pass large content as Media with `data`, or store it elsewhere and pass its URL.",
             )
-        return message if _is_one_text(message, body) else from_json(body)
+        return message if _is_one_text(message, body) else decode_message(body)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
-        allowed = ALLOWED.get(path.rstrip("`"), "")
+        allowed = ALLOWED_VALUES.get(path.rstrip("`"), "")
         raise InvalidMessage(f"{problem}.{allowed}", field=path.rstrip("`")) from error
     except TypeError as error:
         raise InvalidMessage(f"{error}.") from error
@@ -92,10 +102,10 @@ def _is_one_text(message: Message, body: bytes) -> bool:
     Its JSON ends with its only part, because any other field would follow it.
     """
     parts = message.parts
-    return body.endswith(ENDS_WITH_TEXT) and type(parts) is tuple and len(parts) == 1 and type(parts[0]) is Text
+    return body.endswith(TEXT_MESSAGE_END) and type(parts) is tuple and len(parts) == 1 and type(parts[0]) is Text
 
 
-def _problem(message: Message) -> tuple[str, str] | None:
+def _find_problem(message: Message) -> tuple[str, str] | None:
     """Return the first violated rule: the field, and the problem with its fix."""
     role, says_something = message.role, False
     for index, part in enumerate(message.parts):
@@ -106,18 +116,18 @@ def _problem(message: Message) -> tuple[str, str] | None:
             continue
         if not isinstance(part, Part):
             return f"parts[{index}]", f"must be a part such as Text or ToolCall, got {type(part).__name__}."
-        for field, problem in _part_problems(part, role):
+        for field, problem in _find_part_problems(part, role):
             return f"parts[{index}]{field}", problem
-        says_something = says_something or _says_something(part)
+        says_something = says_something or _has_content(part)
     if message.status == "pending":
         return "status", "must not be pending. Open a stream for the message, or append it when it is complete."
     if type(message.time) is not int or not 0 <= message.time < 1 << 53:
         return "time", f"must be an integer Unix timestamp in milliseconds, got {message.time!r}."
     if message.redacted:
         return "redacted", "must be False. Append the message, then redact it with store.redact."
-    if message.meta is not None and (found := check(message.meta, "meta")):
+    if message.meta is not None and (found := find_json_problem(message.meta, "meta")):
         return found
-    if message.extra is not None and (found := check(message.extra, "extra")):
+    if message.extra is not None and (found := find_json_problem(message.extra, "extra")):
         return found
     if role == "user" or role == "system":
         if not says_something:
@@ -137,27 +147,29 @@ def _problem(message: Message) -> tuple[str, str] | None:
     return None
 
 
-def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
-    if part.extra is not None and (found := check(part.extra, ".extra")):
+def _find_part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
+    if part.extra is not None and (found := find_json_problem(part.extra, ".extra")):
         yield found
     match part:
         case ToolCall():
             if role != "assistant":
                 yield "", f"a tool call must be in an assistant message, not in a {role} message."
-            yield from _needs_names(("id", part.id), ("name", part.name))
+            yield from _check_not_blank(("id", part.id), ("name", part.name))
             if not isinstance(part.arguments, dict):
                 kind = type(part.arguments).__name__
                 yield ".arguments", f"must be an object, got {kind}. Pass a dict, or the text that the model wrote."
-            elif found := check(part.arguments, ".arguments"):
+            elif found := find_json_problem(part.arguments, ".arguments"):
                 yield found
         case ToolResult():
             if role != "tool":
                 yield "", f"a tool result must be in a tool message, not in a {role} message."
-            yield from _needs_names(("call_id", part.call_id), ("name", part.name))
+            yield from _check_not_blank(("call_id", part.call_id), ("name", part.name))
             if not isinstance(part.content, str):
                 for index, inner in enumerate(part.content):
                     if isinstance(inner, Media):
-                        yield from ((f".content[{index}]{field}", text) for field, text in _part_problems(inner, role))
+                        yield from (
+                            (f".content[{index}]{field}", text) for field, text in _find_part_problems(inner, role)
+                        )
         case Reasoning():
             if role != "assistant":
                 yield "", f"reasoning must be in an assistant message, not in a {role} message."
@@ -168,32 +180,32 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
                 yield ".mime_type", f"must be a media type such as image/png, got {part.mime_type!r}."
             if [part.blob, part.url, part.file_id].count(None) != 2:
                 yield "", "media needs exactly one of data, blob, url and file_id."
-        case Native():
-            yield from _needs_names(("provider", part.provider))
-            if found := check(part.data, ".data"):
+        case ProviderBlock():
+            yield from _check_not_blank(("provider", part.provider))
+            if found := find_json_problem(part.data, ".data"):
                 yield found
-        case Text() | Hint():
+        case Text() | UserNotice():
             if type(part.text) is not str:
                 yield ".text", f"must be text, got {type(part.text).__name__}."
         case _:
             assert_never(part)
 
 
-def _needs_names(*names: tuple[str, object]) -> Iterator[tuple[str, str]]:
+def _check_not_blank(*names: tuple[str, object]) -> Iterator[tuple[str, str]]:
     for field, value in names:
         if not isinstance(value, str) or not value.strip():
             yield f".{field}", f"must be text that is not blank, got {value!r}."
 
 
-def _says_something(part: AnyPart) -> bool:
+def _has_content(part: AnyPart) -> bool:
     match part:
         case Reasoning():
             return bool(part.text or part.data)
-        case Hint():
+        case UserNotice():
             return False
         case Text():
             return not (part.text == "" or part.text.isspace())
-        case ToolCall() | ToolResult() | Media() | Native():
+        case ToolCall() | ToolResult() | Media() | ProviderBlock():
             return True
         case _:
             assert_never(part)
@@ -203,16 +215,16 @@ def _has_media(part: AnyPart) -> bool:
     return isinstance(part, Media) or (isinstance(part, ToolResult) and not isinstance(part.content, str))
 
 
-def _detach(part: AnyPart, blobs: dict[str, bytes | None]) -> AnyPart:
+def _detach_media(part: AnyPart, blobs: dict[str, bytes | None]) -> AnyPart:
     """Return the part without its bytes, which are added to `blobs` under their hash."""
     if isinstance(part, Media):
         if isinstance(part.data, bytes):
-            name = blob_name(part.data)
+            name = hash_blob(part.data)
             blobs[name] = part.data
             return replace(part, data=None, blob=name, size=len(part.data))
         if part.blob:
             blobs.setdefault(part.blob, None)
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
-        content = tuple(_detach(inner, blobs) for inner in part.content)
+        content = tuple(_detach_media(inner, blobs) for inner in part.content)
         return replace(part, content=content)  # pyright: ignore[reportArgumentType]
     return part

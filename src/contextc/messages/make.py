@@ -11,7 +11,7 @@ from contextc.messages.parts import AnyPart, Extra, Part, Reasoning, Text, ToolC
 Content: TypeAlias = str | AnyPart | Iterable[str | AnyPart]
 
 
-class Circumstance(TypedDict, total=False):
+class MessageFields(TypedDict, total=False):
     """The fields of a message that are not its content."""
 
     author: str | None
@@ -31,14 +31,14 @@ class Circumstance(TypedDict, total=False):
     extra: Extra | None
 
 
-def user(content: Content, **fields: Unpack[Circumstance]) -> Message:
+def user(content: Content, **fields: Unpack[MessageFields]) -> Message:
     """Create a user message from text, a part, or a list of both. `author` distinguishes several users."""
-    return Message(role="user", parts=_parts(content), **fields)
+    return Message(role="user", parts=_to_parts(content), **fields)
 
 
-def system(content: Content, **fields: Unpack[Circumstance]) -> Message:
+def system(content: Content, **fields: Unpack[MessageFields]) -> Message:
     """Create a system message within a conversation. `audience` limits it to one agent."""
-    return Message(role="system", parts=_parts(content), **fields)
+    return Message(role="system", parts=_to_parts(content), **fields)
 
 
 def assistant(
@@ -46,13 +46,13 @@ def assistant(
     *,
     reasoning: str | Reasoning | None = None,
     tool_calls: Iterable[ToolCall] = (),
-    **fields: Unpack[Circumstance],
+    **fields: Unpack[MessageFields],
 ) -> Message:
     """Create an assistant message: reasoning first, then content, then tool calls."""
     if isinstance(tool_calls, Part):
         raise InvalidMessage("must be a list of calls, got one call", field="tool_calls", fix="Pass [call].")
     thought = (Reasoning(text=reasoning) if isinstance(reasoning, str) else reasoning,) if reasoning else ()
-    return Message(role="assistant", parts=(*thought, *_parts(content), *tool_calls), **fields)
+    return Message(role="assistant", parts=(*thought, *_to_parts(content), *tool_calls), **fields)
 
 
 def tool_call(id: str, name: str, arguments: str | Mapping[str, JSON]) -> ToolCall:
@@ -62,7 +62,7 @@ def tool_call(id: str, name: str, arguments: str | Mapping[str, JSON]) -> ToolCa
 
 
 def tool_result(
-    call_id: str, name: str, content: object = None, *, is_error: bool = False, **fields: Unpack[Circumstance]
+    call_id: str, name: str, content: object = None, *, is_error: bool = False, **fields: Unpack[MessageFields]
 ) -> Message:
     """Create the tool message for one call. `content` is text, parts (text and media), or a JSON value."""
     # ToolResult converts other values to text itself; the field is typed as the converted value.
@@ -70,7 +70,7 @@ def tool_result(
     return Message(role="tool", parts=(result,), **fields)
 
 
-def _parts(content: Content | None) -> tuple[AnyPart, ...]:
+def _to_parts(content: Content | None) -> tuple[AnyPart, ...]:
     if content is None:
         return ()
     if isinstance(content, str):

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from contextc._json import JSONObject, canonical
+from contextc._json import JSONObject, encode_canonical
 from contextc.messages.parts import AnyPart, Extra, Media, Text, ToolCall, ToolResult
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -87,16 +87,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         return datetime.fromtimestamp(self.time / 1000, UTC)
 
 
-def content_of(message: Message) -> bytes:
+def canonical_content(message: Message) -> bytes:
     """Return the canonical form of the content, independent of the position in a conversation."""
-    return canonical((message.role, message.parts, message.author, message.recipients))
+    return encode_canonical((message.role, message.parts, message.author, message.recipients))
 
 
-def content_hash(message: Message) -> bytes:
-    return blake2b(content_of(message), digest_size=HASH_BYTES, person=b"contextc content").digest()
+def hash_content(message: Message) -> bytes:
+    return blake2b(canonical_content(message), digest_size=HASH_BYTES, person=b"contextc content").digest()
 
 
-def chain_id(parent: bytes, content: bytes) -> bytes:
+def make_chain_id(parent: bytes, content: bytes) -> bytes:
     """Return the id of a message with this canonical content after `parent`, a message's id or the root.
 
     It begins with the depth in the chain (four bytes), so that a message is found by its id without an index. The rest
@@ -107,10 +107,10 @@ def chain_id(parent: bytes, content: bytes) -> bytes:
     return depth.to_bytes(DEPTH_BYTES) + named.digest()
 
 
-def new_root() -> bytes:
+def make_root_id() -> bytes:
     """Return a new root: depth 0 and random, so that conversations with equal content have different ids."""
     return bytes(DEPTH_BYTES) + os.urandom(HASH_BYTES)
 
 
-to_json = msgspec.json.Encoder().encode
-from_json = msgspec.json.Decoder(Message).decode
+encode_message = msgspec.json.Encoder().encode
+decode_message = msgspec.json.Decoder(Message).decode

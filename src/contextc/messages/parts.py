@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, check, encode, parse_object, well_formed_json
-from contextc.errors import InvalidMessage, described
+from contextc._json import JSON, JSONObject, encode, find_json_problem, fix_surrogates_in_json, parse_object
+from contextc.errors import InvalidMessage, describe_error
 
-set_once = msgspec.structs.force_setattr
+_set_field = msgspec.structs.force_setattr
 
 
 Extra: TypeAlias = dict[str, JSONObject]
@@ -70,9 +70,9 @@ class ToolCall(Part, frozen=True, tag="tool_call", kw_only=True):
         written = cast(object, self.arguments)
         if isinstance(written, str):
             parsed = parse_object(written) if written.strip() else {}
-            set_once(self, "arguments", parsed or {})
-            set_once(self, "raw", written)
-            set_once(self, "malformed", parsed is None)
+            _set_field(self, "arguments", parsed or {})
+            _set_field(self, "raw", written)
+            _set_field(self, "malformed", parsed is None)
 
 
 class Media(Part, frozen=True, tag="media", kw_only=True):
@@ -108,7 +108,7 @@ class ToolResult(Part, frozen=True, tag="tool_result", kw_only=True):
     def __post_init__(self) -> None:
         content = cast(object, self.content)
         if not isinstance(content, str):
-            set_once(self, "content", _result_content(content))
+            _set_field(self, "content", _result_content(content))
 
     @property
     def text(self) -> str:
@@ -118,21 +118,21 @@ class ToolResult(Part, frozen=True, tag="tool_result", kw_only=True):
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
-class Native(Part, frozen=True, tag="native", kw_only=True):
+class ProviderBlock(Part, frozen=True, tag="native", kw_only=True):
     """A block specific to `provider`: sent back to it unchanged, and described in one line to other providers."""
 
     provider: str
     data: JSON
 
 
-class Hint(Part, frozen=True, tag="hint"):
+class UserNotice(Part, frozen=True, tag="hint"):
     """A notice for the user. It is never sent to a model."""
 
     text: str
 
 
-AnyPart: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Media | Native | Hint
-PART_TYPES = (Text, Reasoning, ToolCall, ToolResult, Media, Native, Hint)
+AnyPart: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Media | ProviderBlock | UserNotice
+PART_TYPES = (Text, Reasoning, ToolCall, ToolResult, Media, ProviderBlock, UserNotice)
 
 
 def _result_content(value: object) -> str | tuple[Text | Media, ...]:
@@ -153,12 +153,12 @@ def _as_json(value: object) -> str:
     """Return a value as JSON text. NaN, bytes and deep nesting are rejected, as in all JSON here."""
     try:
         plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part))
-        problem = check(_lists(plain), "content")
-        text = "" if problem else encode(well_formed_json(plain)).decode()
+        problem = find_json_problem(_lists(plain), "content")
+        text = "" if problem else encode(fix_surrogates_in_json(plain)).decode()
     except Exception as error:  # attributes of an object may raise anything
         kind = type(value).__name__
         raise InvalidMessage(
-            f"cannot convert {kind} to a tool result ({described(error)})",
+            f"cannot convert {kind} to a tool result ({describe_error(error)})",
             field="content",
             fix="Return text, such as str(value), or a JSON value.",
         ) from error

@@ -1,6 +1,6 @@
 """Model data: context windows, output limits, tokenizers, capabilities and prices."""
 
 from contextc.models.facts import Model, Price, cost
-from contextc.models.find import house_names, model, model_names
+from contextc.models.find import list_models, list_vendors, model
 
-__all__ = ["Model", "Price", "cost", "house_names", "model", "model_names"]
+__all__ = ["Model", "Price", "cost", "list_vendors", "model", "list_models"]

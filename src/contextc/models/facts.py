@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from contextc.messages import Usage
 
-Kind: TypeAlias = Literal["image", "audio", "video", "document"]
+MediaKind: TypeAlias = Literal["image", "audio", "video", "document"]
 MILLION = 1_000_000
 
 
@@ -41,7 +41,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: int
     output: int
     tokenizer: str = "unknown"
-    media: tuple[Kind, ...] = ()
+    media: tuple[MediaKind, ...] = ()
     system_between: bool = False
     binds_reasoning: bool = False
     cache_minimum: int = 0

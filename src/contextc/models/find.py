@@ -15,11 +15,11 @@ from contextc._json import JSONObject
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
 from contextc.models.facts import Model
-from contextc.models.names import dashed, entry_for, spellings
-from contextc.models.prices import from_genai_prices
-from contextc.models.table import Entry, House, table
+from contextc.models.names import iter_name_variants, match_entry, normalize_name
+from contextc.models.prices import load_genai_facts
+from contextc.models.table import CatalogEntry, Vendor, load_catalog
 
-FACTS = tuple(field.name for field in fields(Model) if field.name != "name")
+FACT_NAMES = tuple(field.name for field in fields(Model) if field.name != "name")
 DEFAULT_OUTPUT = 8_192
 
 
@@ -43,73 +43,77 @@ def model(
         )
     given = {"house": house, "window": window, "output": output}
     said: JSONObject = {key: value for key, value in given.items() if value is not None} | overrides
-    written = written_facts(name)
+    written = find_configured_facts(name)
     if written or said:
-        return _told(name.strip(), written, said, open_weights=open_weights)
-    return _plain(name.strip(), open_weights=open_weights)
+        return _resolve(name.strip(), written, said, open_weights=open_weights)
+    return _resolve_cached(name.strip(), open_weights=open_weights)
 
 
-def model_names() -> tuple[str, ...]:
+def list_models() -> tuple[str, ...]:
     """Return the names of all models in our table, as their vendors write them."""
-    return tuple(sorted({entry.facts["name"] for entry in table().entries.values()}))
+    return tuple(sorted({entry.facts["name"] for entry in load_catalog().entries.values()}))
 
 
-def names_of_houses(houses: Iterable[str]) -> tuple[str, ...]:
+def list_vendor_models(houses: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the models of some vendors, in the order of our table."""
     wanted = set(houses)
-    found = [entry.facts["name"] for entry in table().entries.values() if entry.facts["house"] in wanted]
+    found = [entry.facts["name"] for entry in load_catalog().entries.values() if entry.facts["house"] in wanted]
     return tuple(dict.fromkeys(found))
 
 
-def house_names() -> tuple[str, ...]:
-    return tuple(sorted(table().houses))
+def list_vendors() -> tuple[str, ...]:
+    return tuple(sorted(load_catalog().houses))
 
 
-def entry_of(name: str) -> Entry | None:
+def find_entry(name: str) -> CatalogEntry | None:
     """Return the entry of our table that matches this name."""
-    found = entry_for(name, table().entries, table().vendors)
-    return table().entries[found] if found else None
+    found = match_entry(name, load_catalog().entries, load_catalog().vendors)
+    return load_catalog().entries[found] if found else None
 
 
-def _open_entry_of(name: str) -> Entry | None:
+def _find_open_entry(name: str) -> CatalogEntry | None:
     """Return the entry that matches this name, if its weights are open."""
-    found = entry_for(name, table().entries, table().vendors)
-    entry = table().entries[found] if found else None
+    found = match_entry(name, load_catalog().entries, load_catalog().vendors)
+    entry = load_catalog().entries[found] if found else None
     return entry if entry is not None and (entry.open or found in entry.weights) else None
 
 
-def is_open(name: str) -> bool:
+def has_open_weights(name: str) -> bool:
     """Return True if the weights are open, so that the name does not identify the provider."""
-    entry = entry_of(name)
+    entry = find_entry(name)
     return entry is not None and entry.open
 
 
-def is_house_name(name: str) -> bool:
+def is_vendor_name(name: str) -> bool:
     """Return True if this is the vendor's own name, without the vendor or region prefix of another provider."""
     bare = name.removeprefix("models/")
-    return "/" not in bare and (entry_of(bare) is None or entry_for(bare, table().entries) is not None)
+    return "/" not in bare and (find_entry(bare) is None or match_entry(bare, load_catalog().entries) is not None)
 
 
 @cache
-def _plain(name: str, *, open_weights: bool) -> Model:
-    return _told(name, {}, {}, open_weights=open_weights)
+def _resolve_cached(name: str, *, open_weights: bool) -> Model:
+    return _resolve(name, {}, {}, open_weights=open_weights)
 
 
-def _told(name: str, written: Mapping[str, object], said: JSONObject, *, open_weights: bool) -> Model:
+def _resolve(name: str, written: Mapping[str, object], said: JSONObject, *, open_weights: bool) -> Model:
     for key in (*written, *said):
-        if key not in FACTS:
-            raise InvalidSetting(f"model {name}: unknown fact {key}", fix=f"Use one of {', '.join(FACTS)}.")
-    entry = _open_entry_of(name) if open_weights else entry_of(name)
-    known = entry.facts if entry else _guessed(name, said.get("house", written.get("house")), open_weights=open_weights)
+        if key not in FACT_NAMES:
+            raise InvalidSetting(f"model {name}: unknown fact {key}", fix=f"Use one of {', '.join(FACT_NAMES)}.")
+    entry = _find_open_entry(name) if open_weights else find_entry(name)
+    known = (
+        entry.facts
+        if entry
+        else _vendor_defaults(name, said.get("house", written.get("house")), open_weights=open_weights)
+    )
     if not entry and not open_weights and "window" not in written and "window" not in said:
-        known = {**known, **(from_genai_prices(name) or {})}
+        known = {**known, **(load_genai_facts(name) or {})}
     facts: JSONObject = {**known, **written, **said}
     if "window" not in facts:
-        raise UnknownModel(name, close=_close(name))
-    return _made(name, facts, limited="output" in written or "output" in said)
+        raise UnknownModel(name, close=_find_close_names(name))
+    return _build_model(name, facts, limited="output" in written or "output" in said)
 
 
-def _made(name: str, facts: JSONObject, *, limited: bool) -> Model:
+def _build_model(name: str, facts: JSONObject, *, limited: bool) -> Model:
     """Return the validated model. A default output limit is reduced to fit a small window."""
     window = facts["window"]
     if isinstance(window, int) and not limited and not 0 < facts.get("output", 0) < window:
@@ -125,21 +129,23 @@ def _made(name: str, facts: JSONObject, *, limited: bool) -> Model:
     return found
 
 
-def written_facts(name: str) -> Mapping[str, object]:
+def find_configured_facts(name: str) -> Mapping[str, object]:
     """Return the facts about this model in `contextc.toml`, if any."""
     own = read_models()
     if not own:
         return {}
-    entry = entry_for(name, by_name := {dashed(each.rsplit("/", 1)[-1]): facts for each, facts in own.items()})
+    entry = match_entry(
+        name, by_name := {normalize_name(each.rsplit("/", 1)[-1]): facts for each, facts in own.items()}
+    )
     return by_name[entry] if entry else {}
 
 
-def _guessed(name: str, house: object, *, open_weights: bool) -> JSONObject:
+def _vendor_defaults(name: str, house: object, *, open_weights: bool) -> JSONObject:
     """Return default facts for a model that is not in the table, by its vendor.
 
     Defaults for the models that a vendor serves need not apply to its open weights.
     """
-    known = table().houses.get(house) if isinstance(house, str) else _house_of(name)
+    known = load_catalog().houses.get(house) if isinstance(house, str) else _guess_vendor(name)
     if known is None:
         return {"name": name, "house": "unknown"}
     if open_weights:
@@ -147,19 +153,19 @@ def _guessed(name: str, house: object, *, open_weights: bool) -> JSONObject:
     return {**known.defaults, **known.new, "name": name, "house": known.name}
 
 
-def _house_of(name: str) -> House | None:
-    vendor = dashed(name.split("/")[-2]) if "/" in name else ""
-    if vendor in table().vendors:
-        return table().vendors[vendor]
-    for spelling in spellings(name, table().vendors):
+def _guess_vendor(name: str) -> Vendor | None:
+    vendor = normalize_name(name.split("/")[-2]) if "/" in name else ""
+    if vendor in load_catalog().vendors:
+        return load_catalog().vendors[vendor]
+    for spelling in iter_name_variants(name, load_catalog().vendors):
         first = spelling.split("-")[0]
-        for each, entry in table().entries.items():
+        for each, entry in load_catalog().entries.items():
             if each.split("-")[0] == first:
-                return table().houses[entry.facts["house"]]
+                return load_catalog().houses[entry.facts["house"]]
     return None
 
 
-def _close(name: str) -> tuple[str, ...]:
-    names = table().names
-    found = (get_close_matches(each, names, n=3) for each in spellings(name, table().vendors))
+def _find_close_names(name: str) -> tuple[str, ...]:
+    names = load_catalog().names
+    found = (get_close_matches(each, names, n=3) for each in iter_name_variants(name, load_catalog().vendors))
     return tuple(dict.fromkeys(names[each] for several in found for each in several))[:3]

@@ -11,9 +11,9 @@ entry matches no other month (`mistral-large-2402`).
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-_SIGNS = re.compile(r"[._:@\s]+")
+_SEPARATORS = re.compile(r"[._:@\s]+")
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|global|jp|au|ca|sa)-")
-_TAIL = re.compile(
+_SUFFIX = re.compile(
     r"""(?:-(?:
         \d{8} | \d{4}-\d\d-\d\d | \d\d-\d\d(?:\d\d)? | \d{3,4}      # 20251101, 2025-04-14, 05-20, 09-2025, 0613, 001
       | v\d+(?:-\d+)? | latest | preview | beta | exp | experimental
@@ -25,13 +25,13 @@ _TAIL = re.compile(
 _MONTH = re.compile(r"-\d{4}(?![^-])")
 
 
-def dashed(name: str) -> str:
-    return _SIGNS.sub("-", name.strip().lower())
+def normalize_name(name: str) -> str:
+    return _SEPARATORS.sub("-", name.strip().lower())
 
 
-def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
+def iter_name_variants(name: str, vendors: Iterable[str]) -> Iterator[str]:
     """Yield the name without its path, then without its vendor prefix."""
-    whole = dashed(name.rsplit("/", 1)[-1])
+    whole = normalize_name(name.rsplit("/", 1)[-1])
     yield whole
     bare = _REGION.sub("", whole, count=1) if _REGION.match(whole) else whole
     for vendor in vendors:
@@ -39,12 +39,12 @@ def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
             yield bare[len(vendor) + 1 :]
 
 
-def entry_for(name: str, entries: Mapping[str, object], vendors: Iterable[str] = ()) -> str | None:
+def match_entry(name: str, entries: Mapping[str, object], vendors: Iterable[str] = ()) -> str | None:
     """Return the longest entry, in dashed form, that matches this name."""
-    for spelling in spellings(name, vendors):
+    for spelling in iter_name_variants(name, vendors):
         end = len(spelling)
         while end > 0:
-            if spelling[:end] in entries and _TAIL.fullmatch(spelling, end):
+            if spelling[:end] in entries and _SUFFIX.fullmatch(spelling, end):
                 return None if _is_of_another_month(spelling, end, entries) else spelling[:end]
             end = spelling.rfind("-", 0, end)
     return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def from_genai_prices(name: str) -> JSONObject | None:
+def load_genai_facts(name: str) -> JSONObject | None:
     """Return its facts about a model, or None if the model is unknown or genai-prices is not installed."""
     try:
         from genai_prices.data_snapshot import get_snapshot

@@ -12,39 +12,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contextc._json import JSONObject
-from contextc.models.names import dashed
+from contextc.models.names import normalize_name
 
 FOLDER = Path(__file__).parent / "houses"
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     facts: JSONObject
     open: bool
     weights: tuple[str, ...] = ()
 
 
-class House(NamedTuple):
+class Vendor(NamedTuple):
     name: str
     vendors: tuple[str, ...]
     defaults: JSONObject
     new: JSONObject
 
 
-class Table(NamedTuple):
+class Catalog(NamedTuple):
     """The catalog: `entries` and `vendors` by dashed name, `names` as the vendors write them."""
 
-    entries: dict[str, Entry]
-    houses: dict[str, House]
-    vendors: dict[str, House]
+    entries: dict[str, CatalogEntry]
+    houses: dict[str, Vendor]
+    vendors: dict[str, Vendor]
     names: dict[str, str]
 
 
 @cache
-def table() -> Table:
-    found = Table({}, {}, {}, {})
+def load_catalog() -> Catalog:
+    found = Catalog({}, {}, {}, {})
     for path in sorted(FOLDER.glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        house = House(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
+        house = Vendor(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
         found.houses[house.name] = house
         found.vendors.update({vendor: house for vendor in house.vendors})
         for name in content["models"]:
@@ -52,13 +52,13 @@ def table() -> Table:
     return found
 
 
-def _add(found: Table, house: House, name: str, models: dict[str, JSONObject]) -> None:
+def _add(found: Catalog, house: Vendor, name: str, models: dict[str, JSONObject]) -> None:
     own = _facts(name, models)
     facts = _priced({**house.defaults, **own, "name": name, "house": house.name})
-    entry = Entry(facts, own.get("open", False), tuple(map(dashed, own.get("weights", ()))))
+    entry = CatalogEntry(facts, own.get("open", False), tuple(map(normalize_name, own.get("weights", ()))))
     for each in (name, *models[name].get("also", ())):
-        found.entries[dashed(each)] = entry
-        found.names[dashed(each)] = each
+        found.entries[normalize_name(each)] = entry
+        found.names[normalize_name(each)] = each
 
 
 def _facts(name: str, models: dict[str, JSONObject]) -> JSONObject:

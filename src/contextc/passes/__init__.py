@@ -4,13 +4,21 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from contextc.draft import Draft
-from contextc.passes.choose_view import choose_view
+from contextc.passes.choose_view import select_agent_view
 from contextc.passes.fit_budget import fit_budget
-from contextc.passes.mark_cache import mark_cache
-from contextc.passes.place_fragments import place_fragments
-from contextc.passes.verify import verify
+from contextc.passes.mark_cache import set_cache_breakpoints
+from contextc.passes.place_fragments import insert_fragments
+from contextc.passes.verify import verify_draft
 
-__all__ = ["PASSES", "Pass", "choose_view", "fit_budget", "mark_cache", "place_fragments", "verify"]
+__all__ = [
+    "PASSES",
+    "Pass",
+    "select_agent_view",
+    "fit_budget",
+    "set_cache_breakpoints",
+    "insert_fragments",
+    "verify_draft",
+]
 
 Pass: TypeAlias = Callable[[Draft], Draft]
-PASSES: tuple[Pass, ...] = (choose_view, place_fragments, fit_budget, mark_cache, verify)
+PASSES: tuple[Pass, ...] = (select_agent_view, insert_fragments, fit_budget, set_cache_breakpoints, verify_draft)

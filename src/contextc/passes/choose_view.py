@@ -17,24 +17,32 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc.draft import Draft, Entry, Left
+from contextc.draft import Draft, DraftEntry, LeftOutMessage
 from contextc.formats.base import describe_media
 from contextc.ledger.items import Item
-from contextc.ledger.render import answering, has_media, has_reasoning, is_harmless, rendered, replaying, shown_parts
+from contextc.ledger.render import (
+    apply_reasoning_policy,
+    has_media,
+    has_model_content,
+    has_signed_reasoning,
+    needs_no_escaping,
+    render_item,
+    select_results,
+)
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
-from contextc.models.find import entry_of
+from contextc.models.find import find_entry
 from contextc.store.places import SEQ_MASK
 
-NAMELESS = ""
-MADE_UP = 40  # estimated tokens of a placeholder result
-TAGGED = 12  # estimated tokens of the tags around a system message
+UNNAMED_AUTHOR = ""
+PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result
+TAG_TOKENS = 12  # estimated tokens of the tags around a system message
 
 
-def choose_view(draft: Draft) -> Draft:
-    return _results_alone(draft) or _seen(draft)
+def select_agent_view(draft: Draft) -> Draft:
+    return _view_of_results(draft) or _view_of_log(draft)
 
 
-def _results_alone(draft: Draft) -> Draft | None:
+def _view_of_results(draft: Draft) -> Draft | None:
     """Handle the usual step of an agent: its reply, and plain text results of all its calls. None if the log has
     anything else.
     """
@@ -43,11 +51,11 @@ def _results_alone(draft: Draft) -> Draft | None:
         return None
     reply, said = standing.produced[0], log[0][1]
     calls = {part.id for part in said.parts if type(part) is ToolCall}
-    if reply.place != log[0][0] or not reply.tokens or rendered(reply, said, fetchable=draft.fetchable) is not said:
+    if reply.place != log[0][0] or not reply.tokens or render_item(reply, said, fetchable=draft.fetchable) is not said:
         return None
     if not calls or len(calls) != len(said.tool_calls) or not _is_plain(said, draft):
         return None
-    entries = [Entry(reply, said)]
+    entries = [DraftEntry(reply, said)]
     oversized = int(draft.budget.available * draft.options.oversized)
     for where, message in log[1:]:
         if message.role != "tool" or not _is_plain(message, draft):
@@ -59,7 +67,7 @@ def _results_alone(draft: Draft) -> Draft | None:
         tokens = draft.counts.get(where) or draft.counter.message(message)
         if tokens > oversized:
             return None
-        entries.append(Entry(Item(where, "tool", tokens, results=len(message.parts)), message))
+        entries.append(DraftEntry(Item(where, "tool", tokens, results=len(message.parts)), message))
     return None if calls else replace(draft, tail=tuple(entries), new=len(entries) - 1)
 
 
@@ -75,7 +83,7 @@ def _is_plain(message: Message, draft: Draft) -> bool:
     )
 
 
-def _seen(draft: Draft) -> Draft:
+def _view_of_log(draft: Draft) -> Draft:
     view = _View(draft)
     produced = {item.place: item for item in draft.standing.produced}
     needed = _unread(draft)
@@ -117,8 +125,8 @@ class _View:
         self.going = list(standing.going)
         self.pending = dict(standing.pending)
         self.answered, self.turn = standing.answered, standing.turn
-        self.entries: list[Entry] = []
-        self.left: list[Left] = []
+        self.entries: list[DraftEntry] = []
+        self.left: list[LeftOutMessage] = []
         self.remarks: list[str] = []
         self.waiting: list[int] = []
         self.provider, self.media = draft.provider.formatter.provider, draft.provider.model.media
@@ -126,7 +134,7 @@ class _View:
 
     def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft
-        entries = _with_made_up(self._grouped(self.entries))
+        entries = _with_placeholders(self._grouped(self.entries))
         standing = replace(
             draft.standing,
             humans=tuple(self.humans),
@@ -163,7 +171,7 @@ class _View:
         why = self._hidden(where, message)
         if why:
             if where not in self.draft.late:  # the reason was recorded when it arrived
-                self.left.append(Left(where, why))
+                self.left.append(LeftOutMessage(where, why))
             return
         own = self._is_own(message)
         if message.as_role is not None:
@@ -175,8 +183,8 @@ class _View:
         else:
             role = "user"
         if message.role == "user":
-            self._meet(message.author or NAMELESS)
-        signed = role == "assistant" and has_reasoning(message, self.provider)
+            self._meet(message.author or UNNAMED_AUTHOR)
+        signed = role == "assistant" and has_signed_reasoning(message, self.provider)
         foreign = signed and self.draft.provider.model.binds_reasoning and self._is_foreign(message)
         item = Item(
             place=where,
@@ -189,7 +197,7 @@ class _View:
             signed=signed and not foreign,
             bare=foreign,
         )
-        self.add(replaying(item, message, self.draft.options.replay), message)
+        self.add(apply_reasoning_policy(item, message, self.draft.options.replay), message)
 
     def _is_as_said(self, message: Message) -> bool:
         """Return True if a message can be sent as it is: the agent's own text, calls and results, or those of the only
@@ -222,8 +230,8 @@ class _View:
             elif kind is not ToolCall:
                 return False
         if role == "user":
-            self._meet(NAMELESS)
-            return len(self.humans) == 1 and is_harmless(message)
+            self._meet(UNNAMED_AUTHOR)
+            return len(self.humans) == 1 and needs_no_escaping(message)
         return True
 
     def _added(self, where: int, message: Message) -> bool:
@@ -233,21 +241,21 @@ class _View:
         if tokens is None:
             tokens = self.draft.counter.message(message)
         if role == "user":
-            self.entries.append(Entry(Item(where, role, tokens, "message", self.answered), message))
+            self.entries.append(DraftEntry(Item(where, role, tokens, "message", self.answered), message))
             self.turn += self.answered
             self.answered = False
         elif role == "assistant":
-            self.entries.append(Entry(Item(where, role, tokens), message))
+            self.entries.append(DraftEntry(Item(where, role, tokens), message))
             self.answered = ToolCall not in map(type, message.parts)
         elif tokens > self.oversized:
             return False
         else:
             results = sum([type(part) is ToolResult for part in message.parts])
-            self.entries.append(Entry(Item(where, role, tokens, results=results), message))
+            self.entries.append(DraftEntry(Item(where, role, tokens, results=results), message))
         return True
 
     def add(self, item: Item, message: Message) -> None:
-        shown = rendered(item, message, fetchable=self.draft.fetchable)
+        shown = render_item(item, message, fetchable=self.draft.fetchable)
         tokens = item.tokens or (self.draft.counts.get(item.place) if shown is message else None)
         if tokens is None:
             tokens = self.draft.counter.message(shown)
@@ -255,12 +263,12 @@ class _View:
             limit = _limit(shown, self.oversized, self.draft)
             if limit:
                 item = replace(item, limit=limit)
-                shown = rendered(item, message, fetchable=self.draft.fetchable)
+                shown = render_item(item, message, fetchable=self.draft.fetchable)
                 tokens = self.draft.counter.message(shown)
         results = len(shown.tool_results) if shown.role == "tool" else 1
         if item.tokens != tokens or item.results != results:
             item = replace(item, tokens=tokens, results=results)
-        self.entries.append(Entry(item, shown))
+        self.entries.append(DraftEntry(item, shown))
         if item.opens:
             self.answered, self.turn = False, self.turn + 1
         elif item.role == "assistant":
@@ -275,7 +283,7 @@ class _View:
         """Return True if another model signed the reasoning, for a context that this model did not see."""
         mine = self.draft.provider.asks_for
         wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
-        return any((entry_of(name) or name) != (entry_of(mine) or mine) for name in wrote)
+        return any((find_entry(name) or name) != (find_entry(mine) or mine) for name in wrote)
 
     def _is_note(self, message: Message) -> bool:
         """Return True if the agent addressed a message to itself. A message with calls does not count."""
@@ -300,7 +308,7 @@ class _View:
         if not own and message.role == "assistant":
             if not any(type(part) is Media or (type(part) is Text and part.text.strip()) for part in message.parts):
                 return "another agent's tools"
-        elif not shown_parts(message):
+        elif not has_model_content(message):
             return "nothing in it is for a model"
         return ""
 
@@ -314,9 +322,9 @@ class _View:
             self.humans.append(name)
 
     def _prefix(self, message: Message) -> str:
-        sender = _called(message.author or ("user" if message.role == "user" else "assistant"))
+        sender = _display_name(message.author or ("user" if message.role == "user" else "assistant"))
         if message.recipients and self.agent not in message.recipients:
-            return f"[{sender} -> {', '.join(_called(name) for name in message.recipients)}] "
+            return f"[{sender} -> {', '.join(_display_name(name) for name in message.recipients)}] "
         if message.role != "user" or len(self.humans) > 1:
             return f"[{sender}] "
         return ""
@@ -332,7 +340,7 @@ class _View:
         ]
         return all(kind in self.media for kind in kinds)
 
-    def _grouped(self, entries: list[Entry]) -> list[Entry]:
+    def _grouped(self, entries: list[DraftEntry]) -> list[DraftEntry]:
         """Return the entries with every result after its call. Messages between the two move behind the group.
 
         A result whose call was sent with a placeholder becomes a new message, because what was sent is never changed.
@@ -341,8 +349,8 @@ class _View:
             return entries
         missing, home = self._missing(), self._home()
         waiting: dict[str, list[int]] = {}
-        answers: dict[int, list[Entry]] = {}
-        stays: dict[int, list[Entry]] = {}
+        answers: dict[int, list[DraftEntry]] = {}
+        stays: dict[int, list[DraftEntry]] = {}
         for index, entry in enumerate(entries):
             message = entry.message
             for call in message.tool_calls:
@@ -368,7 +376,7 @@ class _View:
             for caller, ids in callers.items():
                 answers.setdefault(caller, []).append(self._part_of(entry, ids))
             if not callers and index not in stays:
-                self.left.append(Left(entry.item.place, "no call asked for it"))
+                self.left.append(LeftOutMessage(entry.item.place, "no call asked for it"))
         return [
             each
             for index in range(len(entries))
@@ -392,7 +400,7 @@ class _View:
             name: tool
             for row in rows
             for name, tool in row.open.items()
-            if not any(text.startswith(_late(tool, name)) for text in told)
+            if not any(text.startswith(_late_result_title(tool, name)) for text in told)
         }
         return self.pending | missing | {name: "" for name in self.draft.unanswered}
 
@@ -401,43 +409,45 @@ class _View:
         last = next((item.place for item in reversed(self.draft.kept or ()) if item.role == "assistant"), 0)
         return {name: where for name, where in self.draft.unanswered.items() if where == last}
 
-    def _told(self, item: Item, result: ToolResult) -> Entry:
+    def _told(self, item: Item, result: ToolResult) -> DraftEntry:
         content = (Text(result.content),) if isinstance(result.content, str) else result.content
         said = "".join([describe_media(each) if isinstance(each, Media) else each.text for each in content])
-        text = f"{_late(result.name, result.call_id)}\n{said}"
+        text = f"{_late_result_title(result.name, result.call_id)}\n{said}"
         told = Message(role="user", parts=(Text(text),))
-        return Entry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
+        return DraftEntry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
 
-    def _part_of(self, entry: Entry, ids: list[str]) -> Entry:
+    def _part_of(self, entry: DraftEntry, ids: list[str]) -> DraftEntry:
         """Return the entry restricted to the results for these call ids."""
         item, message = entry
         if len(ids) == len(message.tool_results):
             return entry
-        message = replace(message, parts=answering(message.parts, ids))
-        return Entry(
+        message = replace(message, parts=select_results(message.parts, ids))
+        return DraftEntry(
             replace(item, only=tuple(ids), results=len(ids), tokens=self.draft.counter.message(message)), message
         )
 
 
-def _with_made_up(entries: list[Entry]) -> list[Entry]:
+def _with_placeholders(entries: list[DraftEntry]) -> list[DraftEntry]:
     """Return the entries, counted with the placeholder results of their unanswered calls."""
     kinds = [type(part) for _, message in entries for part in message.parts]
     if (calls := kinds.count(ToolCall)) == 0 or calls == kinds.count(ToolResult):
         return entries
     answered = {result.call_id for _, message in entries for result in message.tool_results}
-    found: list[Entry] = []
+    found: list[DraftEntry] = []
     for item, message in entries:
         missing = sum([call.id not in answered for call in message.tool_calls])
-        found.append(Entry(replace(item, tokens=item.tokens + MADE_UP * missing) if missing else item, message))
+        found.append(
+            DraftEntry(replace(item, tokens=item.tokens + PLACEHOLDER_TOKENS * missing) if missing else item, message)
+        )
     return found
 
 
-def _called(name: str) -> str:
+def _display_name(name: str) -> str:
     """Return a name in a form that cannot close a prefix."""
     return "@" + " ".join(name.split()).replace("[", "(").replace("]", ")")
 
 
-def _late(tool: str, call_id: str) -> str:
+def _late_result_title(tool: str, call_id: str) -> str:
     return f"[The result of {tool}, call {call_id}, which was still missing:]"
 
 
@@ -451,7 +461,7 @@ def _limit(shown: Message, tokens: int, draft: Draft) -> int:
     return max(80, min(length * tokens // counted for length, counted in lengths) * 9 // 10) if lengths else 0
 
 
-def _in_order(entries: Iterable[Entry]) -> bool:
+def _in_order(entries: Iterable[DraftEntry]) -> bool:
     calls: set[str] = set()
     for _, message in entries:
         if message.role == "tool":

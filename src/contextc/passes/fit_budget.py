@@ -22,28 +22,28 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.draft import Draft, Left
+from contextc.draft import Draft, LeftOutMessage
 from contextc.errors import ContextOverflow
-from contextc.ledger.items import Item, latest_copies
+from contextc.ledger.items import Item, find_latest_copies
 from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
-from contextc.tokens import next_input
+from contextc.tokens import estimate_next_input
 
-DECAYED = 48  # minimum tokens of a stub
-EXAMPLE = (
+MIN_STUB_TOKENS = 48  # minimum tokens of a stub
+EXAMPLE_STUB = (
     "[The result of some_tool, 100,000 characters, was left out to save room. Call fetch_result with id "
     '"r9999" to read it.]'
 )
-SMALLEST_RESERVE = 4_000
-MOST_PENDING = 32
-BRANCHED = ("edited or branched away", "forked")
-LEFT_OUT = "[Earlier steps of this turn were left out to save room.]"
-TOO_LONG = "[A message that stood here was too long to be shown, and was left out.]"
+MIN_RESERVE = 4_000
+MAX_PENDING = 32
+BRANCH_REASONS = ("edited or branched away", "forked")
+STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
+MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
 def fit_budget(draft: Draft) -> Draft:
     tail = sum([entry.item.tokens for entry in draft.tail])
-    draft = _measured(draft, tail)
+    draft = _with_measured_tokens(draft, tail)
     if draft.resume and draft.provider.compacts_itself and not draft.unread:
         return draft
     if draft.budget.used > draft.budget.available * draft.options.high or draft.unread or draft.compacted:
@@ -53,7 +53,7 @@ def fit_budget(draft: Draft) -> Draft:
     return draft
 
 
-def _measured(draft: Draft, tail: int) -> Draft:
+def _with_measured_tokens(draft: Draft, tail: int) -> Draft:
     """Return the draft with the tokens of its messages, based on the provider's figure for the last request if there is
     one.
     """
@@ -62,7 +62,7 @@ def _measured(draft: Draft, tail: int) -> Draft:
     if last and not draft.epoch:
         own = {item.place for item in draft.standing.produced}
         replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
-        total = next_input(last, replayed, int((tail - replayed) * draft.factor))
+        total = estimate_next_input(last, replayed, int((tail - replayed) * draft.factor))
         if draft.provider.runs_tools:
             used = max(0, total - budget.system - budget.tools)
             return replace(draft, budget=replace(budget, used=used, measured=True))
@@ -73,17 +73,17 @@ def _measured(draft: Draft, tail: int) -> Draft:
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     shown = draft.kept if draft.kept is not None else [item for each in draft.sealed for item in each.row.items]
     before = [item for each in draft.sealed for item in each.row.items]
-    as_it_was = _first_difference(before, shown) if reason in BRANCHED and draft.changed < 0 and not cut else 0
+    as_it_was = _first_difference(before, shown) if reason in BRANCH_REASONS and draft.changed < 0 and not cut else 0
     items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
     if draft.options.placement == "head":
         items = [item for item in items if item.kind != "dynamic"]
-    left: tuple[Left, ...] = draft.left
+    left: tuple[LeftOutMessage, ...] = draft.left
     budget = draft.budget
     if cut:
         counted = sum([item.tokens for item in items])
         is_ours = counted and budget.measured and not draft.provider.runs_tools
         factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
-        room = _Room(draft, items, factor)
+        room = _Trimmer(draft, items, factor)
         items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
     else:
@@ -99,7 +99,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
             replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
-    standing = replace(standing, fragments=latest_copies(items))
+    standing = replace(standing, fragments=find_latest_copies(items))
     if len(left) > len(draft.left) or draft.unread:
         standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
@@ -126,7 +126,7 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
     told = [item.text.partition("\n")[0] for item in items if item.kind == "late"]
     pending = draft.standing.pending | {name: tool for calls in cut for name, tool in calls.items()}
     pending = {name: tool for name, tool in pending.items() if not any([f"call {name}," in line for line in told])}
-    return dict(list(pending.items())[-MOST_PENDING:])
+    return dict(list(pending.items())[-MAX_PENDING:])
 
 
 def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
@@ -176,7 +176,7 @@ def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     return [group in staying for group in groups]
 
 
-class _Slot(Struct, gc=False):
+class _TrimSlot(Struct, gc=False):
     """One item during trimming."""
 
     item: Item
@@ -184,17 +184,17 @@ class _Slot(Struct, gc=False):
     gone: str = ""
 
 
-class _Room:
+class _Trimmer:
     """Trims items in order. It uses tokens by our count; `factor` converts them to the provider's."""
 
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
-        self.slots = [_Slot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
+        self.slots = [_TrimSlot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.budget = draft.budget
         self.overhead = ceil(self.budget.overhead / factor)
         """The provider's overhead in tokens by our count. Trimming does not reduce it."""
         self.total = self.overhead + sum([item.tokens for item in items])
-        self.left: list[Left] = []
+        self.left: list[LeftOutMessage] = []
 
     def made(self) -> list[Item]:
         if self.options.policy == "seed_b":
@@ -246,7 +246,7 @@ class _Room:
         step = [slot for slot in self.slots[last:] if slot.item.role in ("assistant", "tool")] if last > start else []
         staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
         staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
-        room = int((self.budget.available + max(0, self.budget.reserve - SMALLEST_RESERVE)) / self.factor)
+        room = int((self.budget.available + max(0, self.budget.reserve - MIN_RESERVE)) / self.factor)
         room -= self.overhead + sum([slot.item.tokens for slot in staying])
         gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
         if not gone:
@@ -256,9 +256,11 @@ class _Room:
             first.item = replace(first.item, opens=True)
         place = next(index for index, slot in enumerate(self.slots) if slot.gone)
         self.slots = [slot for slot in self.slots if not slot.gone]
-        tokens = self.draft.counter.message(Message(role="user", parts=(Text(TOO_LONG),)))
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(MESSAGE_LEFT_OUT_TEXT),)))
         if tokens <= room - (first.item.tokens if first is not waiting[-1] else 0):
-            self.slots.insert(place, _Slot(Item(kind="notice", role="user", text=TOO_LONG, tokens=tokens), True))
+            self.slots.insert(
+                place, _TrimSlot(Item(kind="notice", role="user", text=MESSAGE_LEFT_OUT_TEXT, tokens=tokens), True)
+            )
             self.total += tokens
 
     def _mark(self) -> int:
@@ -282,7 +284,7 @@ class _Room:
     def _shorten(self) -> None:
         """Shorten results that are too large for this window, although they were not for an earlier one."""
         most = int(self.budget.available * self.options.oversized / self.factor)
-        if most <= DECAYED:
+        if most <= MIN_STUB_TOKENS:
             return
         last, opening = self._staying()
         for index, slot in enumerate(self.slots[:last]):
@@ -313,8 +315,8 @@ class _Room:
         while index > 0 and recent > 0:
             index -= 1
             recent -= self.slots[index].item.tokens
-        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE),))
-        line = max(DECAYED, self.draft.counter.message(example))
+        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE_STUB),))
+        line = max(MIN_STUB_TOKENS, self.draft.counter.message(example))
         for slot in self.slots[: min(end, index)]:
             if self.total <= self.target:
                 return
@@ -358,7 +360,7 @@ class _Room:
         for slot in covered:
             self._drop(slot, "summed up", forced=True)
         item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
-        self.slots.insert(0, _Slot(item, True))
+        self.slots.insert(0, _TrimSlot(item, True))
         self.total += item.tokens
         self.turns = self._turns()
 
@@ -371,7 +373,7 @@ class _Room:
 
     def _drop_steps(self) -> None:
         steps = self._steps()
-        tokens = self.draft.counter.message(Message(role="user", parts=(Text(LEFT_OUT),)))
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(STEPS_LEFT_OUT_TEXT),)))
         dropped = False
         for unit, target in self._units(steps):
             if self.total + tokens * dropped <= target:
@@ -384,10 +386,12 @@ class _Room:
             for slot in self.slots:
                 if slot.item.kind == "notice":
                     self._drop(slot, "said anew")
-            self.slots.insert(start, _Slot(Item(kind="notice", role="user", text=LEFT_OUT, tokens=tokens), False))
+            self.slots.insert(
+                start, _TrimSlot(Item(kind="notice", role="user", text=STEPS_LEFT_OUT_TEXT, tokens=tokens), False)
+            )
             self.total += tokens
 
-    def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_Slot], int]]:
+    def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_TrimSlot], int]]:
         """Yield what may be dropped inside the current turn, oldest first, with the target size.
 
         First texts before its first step, then its steps, last what came after the last reply. The message that opened
@@ -397,7 +401,7 @@ class _Room:
         first = steps[0] if steps else len(self.slots)
         room = int(self.budget.available / self.factor)
 
-        def texts(start: int, end: int) -> Iterator[Sequence[_Slot]]:
+        def texts(start: int, end: int) -> Iterator[Sequence[_TrimSlot]]:
             for index in range(start, end):
                 item = self.slots[index].item
                 if index != newest and not item.opens and item.place and item.role in ("user", "system"):
@@ -420,17 +424,17 @@ class _Room:
                 return
             self._drop(slot, "cut away")
 
-    def _drop(self, slot: _Slot, why: str, *, forced: bool = False) -> bool:
+    def _drop(self, slot: _TrimSlot, why: str, *, forced: bool = False) -> bool:
         if slot.gone or (slot.pinned and not forced):
             return False
         slot.gone = why
         self.total -= slot.item.tokens
         if slot.item.place and slot.item.kind != "summary":
-            self.left.append(Left(slot.item.place, why))
+            self.left.append(LeftOutMessage(slot.item.place, why))
         return True
 
     def _shrink_reserve(self) -> None:
         budget = self.budget
         over = int(self.total * self.factor) - budget.available
-        if over > 0 and budget.reserve > SMALLEST_RESERVE:
-            self.budget = replace(budget, reserve=SMALLEST_RESERVE)  # in one step, so that the next requests fit too
+        if over > 0 and budget.reserve > MIN_RESERVE:
+            self.budget = replace(budget, reserve=MIN_RESERVE)  # in one step, so that the next requests fit too

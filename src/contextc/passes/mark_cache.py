@@ -14,14 +14,14 @@ provider allows, and none if the request is too short to be cached. Runs after t
 
 from msgspec.structs import replace
 
-from contextc.draft import Draft, Mark
+from contextc.draft import CacheMark, Draft
 
 
-def mark_cache(draft: Draft) -> Draft:
+def set_cache_breakpoints(draft: Draft) -> Draft:
     least, budget = draft.provider.model.cache_minimum, draft.budget
     if draft.resume or draft.points <= 0 or budget.input < least:
         return draft
-    marks: list[Mark] = ["end"]
+    marks: list[CacheMark] = ["end"]
     head = budget.system + budget.tools
     if draft.kept is None and draft.sealed and head + draft.standing.tokens >= least:
         marks.append("previous")

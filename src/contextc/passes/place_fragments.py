@@ -14,24 +14,24 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from contextc.draft import Draft, Entry
-from contextc.ledger.items import Copy, Item
+from contextc.draft import Draft, DraftEntry
+from contextc.ledger.items import FragmentCopy, Item
 from contextc.messages import Message, Text
-from contextc.prompts import SYSTEM_CONTEXT, title_of
-from contextc.prompts.prompt import BETWEEN
+from contextc.prompts import SYSTEM_CONTEXT, heading_of
+from contextc.prompts.prompt import SEPARATOR
 
-CHANGED = "The instructions you were given at the start have changed. From now on these hold:\n\n"
-ENDED = "The instructions you were given at the start no longer hold."
-UPDATED = "(updated: this replaces all earlier versions)"
-WITHDRAWN = "(withdrawn)\nAll earlier versions of this no longer hold."
+PROMPT_CHANGED_TEXT = "The instructions you were given at the start have changed. From now on these hold:\n\n"
+PROMPT_ENDED_TEXT = "The instructions you were given at the start no longer hold."
+UPDATED_TEXT = "(updated: this replaces all earlier versions)"
+WITHDRAWN_TEXT = "(withdrawn)\nAll earlier versions of this no longer hold."
 
 
-def place_fragments(draft: Draft) -> Draft:
+def insert_fragments(draft: Draft) -> Draft:
     if draft.resume and draft.provider.keeps_static and draft.options.static_change == "update":
         told = draft.prompt.static_hash if draft.prompt.static else ""
         if told != draft.standing.head.static:
-            text = CHANGED + draft.prompt.static_text if told else ENDED
-            draft = _with(draft, [Item(kind="update", text=text)])
+            text = PROMPT_CHANGED_TEXT + draft.prompt.static_text if told else PROMPT_ENDED_TEXT
+            draft = _append_to_tail(draft, [Item(kind="update", text=text)])
     shown = draft.standing.fragments
     if draft.options.placement == "head" or not (shown or draft.prompt.dynamic):
         return draft
@@ -43,9 +43,9 @@ def place_fragments(draft: Draft) -> Draft:
     due = _due(draft, begins=begins, now=now)
     if not due:
         return draft
-    copies = {**shown, **{item.fragment: Copy(item.hash, now) for item in due}}
+    copies = {**shown, **{item.fragment: FragmentCopy(item.hash, now) for item in due}}
     copies = {name: copy for name, copy in copies.items() if copy.hash}
-    return _with(replace(draft, standing=replace(draft.standing, fragments=copies, dynamic="")), due)
+    return _append_to_tail(replace(draft, standing=replace(draft.standing, fragments=copies, dynamic="")), due)
 
 
 def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
@@ -60,23 +60,25 @@ def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
             continue
         title = f"## {fragment.title}"
         if (copy is not None or draft.standing.dynamic) and not (is_same and every):
-            title = f"{title} {UPDATED}"
+            title = f"{title} {UPDATED_TEXT}"
         due.append(Item(kind="dynamic", text=f"{title}\n{fragment.text}", fragment=fragment.id, hash=fragment.hash))
     gone = shown.keys() - {fragment.id for fragment in draft.prompt.dynamic}
     due += [
-        Item(kind="dynamic", text=f"## {title_of(name)} {WITHDRAWN}", fragment=name) for name in shown if name in gone
+        Item(kind="dynamic", text=f"## {heading_of(name)} {WITHDRAWN_TEXT}", fragment=name)
+        for name in shown
+        if name in gone
     ]
     return due
 
 
-def _with(draft: Draft, items: Sequence[Item]) -> Draft:
+def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
     """Append inserted texts to the tail, marked as ours if a session accepts no system message."""
     marked = draft.resume and not draft.provider.system_in_session
-    entries: list[Entry] = []
+    entries: list[DraftEntry] = []
     for item in items:
         text = SYSTEM_CONTEXT + item.text if marked else item.text
         role = "user" if marked else "system"
         message = Message(role=role, parts=(Text(text),))
-        tokens = draft.counter.text(BETWEEN + item.text) if entries else draft.counter.message(message)
-        entries.append(Entry(replace(item, role=role, text=text, tokens=tokens), message))
+        tokens = draft.counter.text(SEPARATOR + item.text) if entries else draft.counter.message(message)
+        entries.append(DraftEntry(replace(item, role=role, text=text, tokens=tokens), message))
     return replace(draft, tail=(*draft.tail, *entries))

@@ -11,7 +11,7 @@ from contextc.errors import InternalError
 from contextc.ledger.items import Item
 
 
-def verify(draft: Draft) -> Draft:
+def verify_draft(draft: Draft) -> Draft:
     _check_once([entry.item for entry in draft.tail])
     if draft.kept is not None:
         _check_once(draft.kept)

@@ -7,12 +7,12 @@ file or a clock, the compiler gets texts only.
 
 from contextc.prompts.builder import PromptBuilder
 from contextc.prompts.builtin.behaviour import default_system_prompt
-from contextc.prompts.escape import MARKS, SYSTEM_CONTEXT, Tag, escape, tagged
-from contextc.prompts.fragment import AgentCard, Delegation, Lifecycle, PromptFragment, Renderer, Surroundings
-from contextc.prompts.prompt import Prompt, PromptWarning, Rendered, hash_tools, title_of
+from contextc.prompts.escape import MARKERS, SYSTEM_CONTEXT, Tag, escape_markers, with_tags
+from contextc.prompts.fragment import AgentCard, Delegation, Lifecycle, PromptContext, PromptFragment, Renderer
+from contextc.prompts.prompt import Prompt, PromptWarning, RenderedFragment, hash_tools, heading_of
 
 __all__ = [
-    "MARKS",
+    "MARKERS",
     "SYSTEM_CONTEXT",
     "AgentCard",
     "Delegation",
@@ -21,13 +21,13 @@ __all__ = [
     "PromptBuilder",
     "PromptFragment",
     "PromptWarning",
-    "Rendered",
+    "RenderedFragment",
     "Renderer",
-    "Surroundings",
+    "PromptContext",
     "Tag",
     "default_system_prompt",
-    "escape",
+    "escape_markers",
     "hash_tools",
-    "tagged",
-    "title_of",
+    "with_tags",
+    "heading_of",
 ]

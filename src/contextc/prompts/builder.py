@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from inspect import iscoroutine
 from typing import Self, cast
 
-from contextc._json import well_formed
+from contextc._json import fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
-from contextc.prompts.builtin import BUILT_IN, ON_REQUEST
-from contextc.prompts.builtin.behaviour import behaviour, default_system_prompt
-from contextc.prompts.fragment import PromptFragment, Surroundings
-from contextc.prompts.moments import find_moment
-from contextc.prompts.prompt import Prompt, PromptWarning, Rendered, hash_of
+from contextc.prompts.builtin import ADDED_BY_NAME, BUILTIN_FRAGMENTS
+from contextc.prompts.builtin.behaviour import behaviour_fragment, default_system_prompt
+from contextc.prompts.fragment import PromptContext, PromptFragment
+from contextc.prompts.moments import find_timestamp
+from contextc.prompts.prompt import Prompt, PromptWarning, RenderedFragment, hash_text
 
-NOWHERE = Surroundings()
+EMPTY_CONTEXT = PromptContext()
 
 
 class PromptBuilder:
@@ -52,16 +52,16 @@ class PromptBuilder:
     def with_builtin(self, *ids: str, system_prompt: str | None = None) -> Self:
         """Add the named built-in fragments, or all but `tools`, since most providers support tools natively.
 
-        `system_prompt` replaces the configured text of `behaviour`. An empty string means no text.
+        `system_prompt` replaces the configured text of `behaviour_fragment`. An empty string means no text.
         """
-        known = {"behaviour": None, **BUILT_IN}
+        known = {"behaviour": None, **BUILTIN_FRAGMENTS}
         if unknown := [each for each in ids if each not in known]:
             raise InvalidInput(f"Built-in prompt fragment {unknown[0]!r} not found", fix=f"Use {', '.join(known)}.")
-        wanted = set(ids) or known.keys() - ON_REQUEST
+        wanted = set(ids) or known.keys() - ADDED_BY_NAME
         if system_prompt is not None or "behaviour" in wanted:
             text = default_system_prompt() if system_prompt is None else system_prompt
-            self._built_in["behaviour"] = behaviour(text)
-        self._built_in |= {id: fragment for id, fragment in BUILT_IN.items() if id in wanted}
+            self._built_in["behaviour"] = behaviour_fragment(text)
+        self._built_in |= {id: fragment for id, fragment in BUILTIN_FRAGMENTS.items() if id in wanted}
         return self
 
     @property
@@ -71,27 +71,27 @@ class PromptBuilder:
         chosen += self._own.values()
         return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
 
-    def render(self, surroundings: Surroundings = NOWHERE) -> Prompt:
+    def render(self, surroundings: PromptContext = EMPTY_CONTEXT) -> Prompt:
         """Render all fragments. Fragments with blank text are omitted."""
         rendered = [each for each in (_render(fragment, surroundings) for fragment in self.fragments) if each]
         static = tuple(each for each in rendered if each.lifecycle == "static")
         dynamic = tuple(each for each in rendered if each.lifecycle == "dynamic")
-        return Prompt(static, dynamic, tuple(warning for each in static if (warning := _warning(each))))
+        return Prompt(static, dynamic, tuple(warning for each in static if (warning := _timestamp_warning(each))))
 
 
-def _render(fragment: PromptFragment, surroundings: Surroundings) -> Rendered | None:
-    text = fragment.text if isinstance(fragment.text, str) else _called(fragment, surroundings)
+def _render(fragment: PromptFragment, surroundings: PromptContext) -> RenderedFragment | None:
+    text = fragment.text if isinstance(fragment.text, str) else _call_renderer(fragment, surroundings)
     if not text.strip():
         return None
     try:
         content = text.encode()
     except UnicodeEncodeError:
-        text = well_formed(text)
+        text = fix_surrogates(text)
         content = text.encode()
-    return Rendered(fragment.id, text, fragment.lifecycle, hash_of(content))
+    return RenderedFragment(fragment.id, text, fragment.lifecycle, hash_text(content))
 
 
-def _called(fragment: PromptFragment, surroundings: Surroundings) -> str:
+def _call_renderer(fragment: PromptFragment, surroundings: PromptContext) -> str:
     assert not isinstance(fragment.text, str)
     try:
         text = cast(object, fragment.text(surroundings))
@@ -105,8 +105,8 @@ def _called(fragment: PromptFragment, surroundings: Surroundings) -> str:
     raise FragmentFailed(fragment.id, f"must return a string or None, got {type(text).__name__}")
 
 
-def _warning(fragment: Rendered) -> PromptWarning | None:
-    moment = find_moment(fragment.text)
+def _timestamp_warning(fragment: RenderedFragment) -> PromptWarning | None:
+    moment = find_timestamp(fragment.text)
     if moment is None:
         return None
     return PromptWarning(

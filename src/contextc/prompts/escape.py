@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, get_args
 SYSTEM_CONTEXT = "[System Context]: "
 Tag: TypeAlias = Literal["system-reminder", "context-summary", "dynamic-context"]
 TAGS: tuple[Tag, ...] = get_args(Tag)
-MARKS = (SYSTEM_CONTEXT.strip(), "[@", *(f"<{tag}>" for tag in TAGS))
-"""All markers of inserted text. `escape` handles exactly these."""
+MARKERS = (SYSTEM_CONTEXT.strip(), "[@", *(f"<{tag}>" for tag in TAGS))
+"""All markers of inserted text. `escape_markers` handles exactly these."""
 
 _BLANK = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"
 _BRACKET = re.compile(rf"\[(?={_BLANK}(?:(@)|(?i:system){_BLANK}(?i:context){_BLANK}\]))")
@@ -23,28 +23,28 @@ _TAG = re.compile(rf"<(?={_BLANK}(?:/{_BLANK})?(?i:{'|'.join(TAGS)})(?![\w-]))")
 _LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
-def escape(text: str) -> str:
+def escape_markers(text: str) -> str:
     """Return foreign text with all markers escaped."""
     if "[" in text:
-        text = _BRACKET.sub(_unbracket, text)
+        text = _BRACKET.sub(_escape_bracket, text)
     return _TAG.sub(r"<\\", text) if "<" in text else text
 
 
-def tagged(tag: Tag, text: str) -> str:
+def with_tags(tag: Tag, text: str) -> str:
     """Return inserted text between tags. The caller escapes foreign text in it."""
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
-def one_line(text: str) -> str:
+def escaped_line(text: str) -> str:
     """Return foreign text as a single escaped line."""
-    return escape(" ".join(text.split()))
+    return escape_markers(" ".join(text.split()))
 
 
-def _unbracket(match: re.Match[str]) -> str:
-    return "[" if match[1] and not _begins_line(match.string, match.start()) else "[\\"
+def _escape_bracket(match: re.Match[str]) -> str:
+    return "[" if match[1] and not _is_line_start(match.string, match.start()) else "[\\"
 
 
-def _begins_line(text: str, at: int) -> bool:
+def _is_line_start(text: str, at: int) -> bool:
     """Return True if only invisible characters precede `at` on its line."""
     while at:
         at -= 1

@@ -15,7 +15,7 @@ from contextc.tools import NativeTool, Tool
 
 Lifecycle: TypeAlias = Literal["static", "dynamic"]
 DEFAULT_AGENT = "assistant"
-MAX_ID = 128
+MAX_ID_CHARACTERS = 128
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class AgentCard(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class PromptContext(Struct, frozen=True, kw_only=True):
     """The context of a prompt, as input of a renderer."""
 
     conversation: str = ""
@@ -50,7 +50,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """All agents; may include the one whose prompt is rendered."""
 
 
-Renderer: TypeAlias = Callable[[Surroundings], str | None]
+Renderer: TypeAlias = Callable[[PromptContext], str | None]
 
 
 class PromptFragment(Struct, frozen=True):
@@ -66,8 +66,15 @@ class PromptFragment(Struct, frozen=True):
     priority: int = 100
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id.strip() or len(self.id) > MAX_ID or not self.id.isprintable():
-            raise InvalidInput(f"Prompt fragment: id must have 1 to {MAX_ID} printable characters", got=self.id)
+        if (
+            not isinstance(self.id, str)
+            or not self.id.strip()
+            or len(self.id) > MAX_ID_CHARACTERS
+            or not self.id.isprintable()
+        ):
+            raise InvalidInput(
+                f"Prompt fragment: id must have 1 to {MAX_ID_CHARACTERS} printable characters", got=self.id
+            )
         if not isinstance(self.text, str) and not callable(self.text):
             raise InvalidInput(
                 f"Prompt fragment {self.id!r}: text must be a string or a function that returns one, "

@@ -23,12 +23,12 @@ _TWO_DIGITS = re.compile(r"\d\d")  # every timestamp has them, most lines do not
 
 
 @lru_cache(maxsize=32)
-def find_moment(text: str) -> str | None:
+def find_timestamp(text: str) -> str | None:
     """Return the first timestamp in a text, or None."""
-    return next(filter(None, (_in_line(line) for line in text.splitlines() if _TWO_DIGITS.search(line))), None)
+    return next(filter(None, (_find_in_line(line) for line in text.splitlines() if _TWO_DIGITS.search(line))), None)
 
 
-def _in_line(line: str) -> str | None:
+def _find_in_line(line: str) -> str | None:
     for found in _CANDIDATE.finditer(line):
         if found["sure"]:
             return found[0]

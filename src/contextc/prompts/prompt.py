@@ -13,25 +13,25 @@ from contextc._json import encode
 from contextc.prompts.fragment import Lifecycle
 from contextc.tools import NativeTool, Tool
 
-BETWEEN = "\n\n"
+SEPARATOR = "\n\n"
 
 
-def hash_of(content: bytes) -> str:
+def hash_text(content: bytes) -> str:
     return blake2b(content, digest_size=16, person=b"contextc prompt").hexdigest()
 
 
 def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
     """Return the hash of tool definitions as sent. It depends on their order, as the cached prefix does."""
-    return hash_of(encode(tools))
+    return hash_text(encode(tools))
 
 
-def title_of(id: str) -> str:
+def heading_of(id: str) -> str:
     """Return the id of a fragment as a heading: `open_work` becomes `Open work`."""
     words = id.replace("_", " ").replace("-", " ").strip() or id
     return words[0].upper() + words[1:]
 
 
-class Rendered(Struct, frozen=True):
+class RenderedFragment(Struct, frozen=True):
     """A fragment with its rendered text."""
 
     id: str
@@ -42,7 +42,7 @@ class Rendered(Struct, frozen=True):
     @property
     def title(self) -> str:
         """The id as a heading: `open_work` becomes `Open work`."""
-        return title_of(self.id)
+        return heading_of(self.id)
 
 
 class PromptWarning(Struct, frozen=True):
@@ -56,19 +56,19 @@ class PromptWarning(Struct, frozen=True):
 class Prompt(Struct, frozen=True):
     """The rendered fragments that are not blank, in order."""
 
-    static: tuple[Rendered, ...] = ()
-    dynamic: tuple[Rendered, ...] = ()
+    static: tuple[RenderedFragment, ...] = ()
+    dynamic: tuple[RenderedFragment, ...] = ()
     warnings: tuple[PromptWarning, ...] = ()
 
     @property
     def static_text(self) -> str:
-        return BETWEEN.join([fragment.text for fragment in self.static])
+        return SEPARATOR.join([fragment.text for fragment in self.static])
 
     @property
     def dynamic_text(self) -> str:
         """The dynamic fragments as one block, each under its heading."""
-        return BETWEEN.join([f"## {fragment.title}\n{fragment.text}" for fragment in self.dynamic])
+        return SEPARATOR.join([f"## {fragment.title}\n{fragment.text}" for fragment in self.dynamic])
 
     @property
     def static_hash(self) -> str:
-        return hash_of("".join([fragment.hash for fragment in self.static]).encode())
+        return hash_text("".join([fragment.hash for fragment in self.static]).encode())

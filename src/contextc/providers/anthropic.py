@@ -4,17 +4,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc.errors import ProviderFailed
-from contextc.providers.endpoint import Call
-from contextc.providers.failures import Table
+from contextc.providers.endpoint import ProviderCall
+from contextc.providers.failures import ErrorTable
 from contextc.providers.named import Provider
-from contextc.providers.posting import Answer, Posting, body_of, missing
+from contextc.providers.posting import HTTPEndpoint, HTTPResponse, error_body, missing_package
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 PATH = "/v1/messages"
-NAMES = "ANTHROPIC_API_KEY"
-TABLE = Table(
+KEY_VARIABLES = "ANTHROPIC_API_KEY"
+TABLE = ErrorTable(
     codes={
         "overloaded_error": "transient",
         "billing_error": "quota",
@@ -43,12 +43,12 @@ def open(provider: Provider, **options: object) -> "AnthropicEndpoint":
     return AnthropicEndpoint(provider, **options)
 
 
-class AnthropicEndpoint(Posting):
-    table: ClassVar[Table] = TABLE
+class AnthropicEndpoint(HTTPEndpoint):
+    table: ClassVar[ErrorTable] = TABLE
     _client: "AsyncAnthropic | None" = None
     _stream_class: Any = None  # the SDK's class for a response whose body is unread
 
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         return await self._sent(self._opened(), PATH, call, self._stream_class)
 
     def _opened(self) -> "AsyncAnthropic":
@@ -57,7 +57,7 @@ class AnthropicEndpoint(Posting):
         try:
             from anthropic import AsyncAnthropic, AsyncStream, Omit, not_given
         except ImportError:
-            raise missing("anthropic", "anthropic") from None
+            raise missing_package("anthropic", "anthropic") from None
         key, self._stream_class = self._key(), AsyncStream[object]
         self._omitted = {"Authorization": Omit()} if key == "" else {}
         self._client = AsyncAnthropic(
@@ -73,11 +73,11 @@ class AnthropicEndpoint(Posting):
         import anthropic
 
         if isinstance(error, anthropic.APIStatusError):
-            return self._refused(body_of(error), error.status_code, error.response.headers)
+            return self._refused(error_body(error), error.status_code, error.response.headers)
         if isinstance(error, anthropic.APIConnectionError):
             return self._unreached(error)
         if isinstance(error, TypeError) and "authentication method" in str(error):
-            return self._keyless("no key was found", NAMES)
+            return self._keyless("no key was found", KEY_VARIABLES)
         return None
 
     def _secrets(self) -> tuple[str, ...]:

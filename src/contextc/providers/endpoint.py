@@ -20,7 +20,7 @@ from msgspec import Struct
 from contextc._json import JSONObject, decode
 from contextc.errors import InvalidSetting
 from contextc.messages import ToolCall, ToolResult
-from contextc.providers.named import Provider, has_address
+from contextc.providers.named import Provider, has_url
 from contextc.providers.named import provider as named
 
 
@@ -40,7 +40,7 @@ class Host(Protocol):
         ...
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class ProviderCall(Struct, frozen=True, kw_only=True):
     """One request, ready to be sent.
 
     - `body`: the bytes to send. `arguments` returns the same request for an SDK that takes no bytes.
@@ -83,7 +83,7 @@ class Endpoint(ABC):
     """Client of one provider."""
 
     @abstractmethod
-    def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         """Yield the API's events as JSON objects. Without streaming, the complete reply is the only event.
 
         Raise `ProviderFailed` on failure. An error event inside a stream is yielded first, then raised.
@@ -102,7 +102,7 @@ class Endpoint(ABC):
         await self.close()
 
 
-class Client(Protocol):
+class ClientModule(Protocol):
     """Interface of a client module."""
 
     def open(self, provider: Provider, **options: object) -> Endpoint: ...
@@ -117,7 +117,7 @@ def check_settings(given: Iterable[str], known: Collection[str], whose: str) -> 
             raise InvalidSetting(f"{name!r}: unknown request setting of {whose}", fix=hint)
 
 
-def checked_env(env: object) -> dict[str, str]:
+def check_env(env: object) -> dict[str, str]:
     """Return the variables to add to a program's environment. Raise InvalidSetting if they are not strings."""
     found: dict[object, object] = dict(cast(Mapping[object, object], env)) if isinstance(env, Mapping) else {}
     if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(each, str) for each in _flat(found)):
@@ -144,7 +144,7 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
             f"provider {provider.name!r}: no client can call it",
             fix='Name a client: cc.provider("…", client="openai"), or compile the request and send it yourself.',
         )
-    if not has_address(provider):
+    if not has_url(provider):
         raise InvalidSetting(
             f"Provider {provider.name!r}: no address is known for the format {provider.format!r}",
             fix=f'Pass it: cc.provider("{provider.name}:…", url="https://…/v1", key="THE_VARIABLE_WITH_THE_KEY").',
@@ -158,7 +158,7 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
             raise
         raise InvalidSetting("client: expected a module of contextc.providers", got=provider.client) from None
     try:
-        return cast(Client, module).open(provider, **options)
+        return cast(ClientModule, module).open(provider, **options)
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise

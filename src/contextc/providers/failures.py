@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject, encode, well_formed
+from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.errors import FailureKind, ProviderFailed
 from contextc.providers.named import Provider
 
@@ -40,8 +40,8 @@ STATUSES: dict[int, FailureKind] = {
     429: "rate",
     431: "invalid",
 }
-ELSEWHERE = "The model or the URL was not found: check the model's name and the URL."
-LONGEST = 1_000
+NOT_FOUND_FIX = "The model or the URL was not found: check the model's name and the URL."
+MAX_MESSAGE_LENGTH = 1_000
 SECRETS = re.compile(
     r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
     r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
@@ -53,7 +53,7 @@ URL_SAFE = str.maketrans("-_", "+/")
 TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class ErrorTable(Struct, frozen=True, kw_only=True):
     """Error rules of one client: specific codes, patterns in the message (`words`), and generic types."""
 
     codes: Mapping[str, FailureKind] = {}
@@ -61,16 +61,16 @@ class Table(Struct, frozen=True, kw_only=True):
     types: Mapping[str, FailureKind] = {}
 
 
-def with_own(table: Table, provider: Provider) -> Table:
+def with_provider_rules(table: ErrorTable, provider: Provider) -> ErrorTable:
     """Return the table, preceded by the rules of this provider."""
-    return Table(
+    return ErrorTable(
         codes={**table.codes, **provider.refusal_codes},
         words=(*provider.refusal_words.items(), *table.words),
         types=table.types,
     )
 
 
-class Refusal(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error as a provider sent it. `said` is its message."""
 
     codes: tuple[str, ...]
@@ -79,9 +79,9 @@ class Refusal(NamedTuple):
     retry_after: float | None
 
 
-def failure(
+def map_error(
     provider: str,
-    table: Table,
+    table: ErrorTable,
     body: JSON,
     *,
     status: int | None = None,
@@ -89,20 +89,20 @@ def failure(
     secrets: Iterable[str] = (),
 ) -> ProviderFailed:
     """Return the `ProviderFailed` for a response body, a text, or an event of a stream."""
-    refusal = read(body, status, headers or {})
-    kind = kind_of(table, refusal)
+    refusal = parse_error(body, status, headers or {})
+    kind = failure_kind(table, refusal)
     return ProviderFailed(
         provider,
         kind,
-        masked(refusal.said, secrets),
-        way_out=ELSEWHERE if kind == "invalid" and refusal.status in (404, 405) else "",
+        mask_secrets(refusal.said, secrets),
+        way_out=NOT_FOUND_FIX if kind == "invalid" and refusal.status in (404, 405) else "",
         status=refusal.status,
         code=refusal.codes[0] if refusal.codes else "",
         retry_after=refusal.retry_after,
     )
 
 
-def kind_of(table: Table, refusal: Refusal) -> FailureKind:
+def failure_kind(table: ErrorTable, refusal: ErrorResponse) -> FailureKind:
     for code in refusal.codes:
         if code in table.codes:
             return table.codes[code]
@@ -115,12 +115,12 @@ def kind_of(table: Table, refusal: Refusal) -> FailureKind:
     return STATUSES.get(refusal.status or 0, "transient")
 
 
-def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
+def parse_error(body: JSON, status: int | None, headers: Mapping[str, str]) -> ErrorResponse:
     """Parse the error in an object, an object in a list, an event, or the web page of a proxy."""
     if isinstance(body, list):
         body = cast(list[JSON], body)[0] if body else None
     if not isinstance(body, dict):
-        return Refusal((), _plain(str(body or "")), status, _asked(headers, {}))
+        return ErrorResponse((), _without_html(str(body or "")), status, _retry_after(headers, {}))
     whole = cast(JSONObject, body)
     whole = cast(JSONObject, whole["response"]) if isinstance(whole.get("response"), dict) else whole
     choices: JSON = whole.get("choices")  # a gateway puts the upstream error here
@@ -135,24 +135,24 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
     metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
     codes.append(metadata.get("error_type"))
     if raw := metadata.get("raw"):  # the upstream error behind a gateway
-        said = f"{_sentence(said)}: {raw}"
-    return Refusal(
+        said = f"{_message_text(said)}: {raw}"
+    return ErrorResponse(
         tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
-        _plain(_sentence(said)),
+        _without_html(_message_text(said)),
         status or (numbers[0] if numbers else None),
-        _asked(headers, inner),
+        _retry_after(headers, inner),
     )
 
 
-def masked(text: str, secrets: Iterable[str] = ()) -> str:
+def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     """Return the text with `secrets`, and all that looks like a key or a login, masked."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, MASK)
-    return SECRETS.sub(MASK, LOGIN.sub(MASK, PACKED_LOGIN.sub(_unless_words, text)))
+    return SECRETS.sub(MASK, LOGIN.sub(MASK, PACKED_LOGIN.sub(_mask_login, text)))
 
 
-def _unless_words(found: re.Match[str]) -> str:
+def _mask_login(found: re.Match[str]) -> str:
     """Mask a base64 login after "basic". Other text there, such as "basic authentication", stays."""
     packed = found[1].rstrip("=").translate(URL_SAFE)
     try:
@@ -162,10 +162,10 @@ def _unless_words(found: re.Match[str]) -> str:
     return MASK if ":" in login else found[0]
 
 
-def _sentence(said: JSON) -> str:
+def _message_text(said: JSON) -> str:
     """Return an error message as text. Servers that validate requests send a list of problems and their locations."""
     if isinstance(said, list):
-        return "; ".join(map(_sentence, cast(list[JSON], said)))
+        return "; ".join(map(_message_text, cast(list[JSON], said)))
     if not isinstance(said, dict):
         return str(said)
     detail = cast(JSONObject, said)
@@ -174,12 +174,14 @@ def _sentence(said: JSON) -> str:
         return encode(detail).decode()
     steps = cast(list[JSON], detail["loc"]) if isinstance(detail.get("loc"), list) else []
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-    return f"{place}: {_sentence(told)}" if place else _sentence(told)
+    return f"{place}: {_message_text(told)}" if place else _message_text(told)
 
 
-def _plain(text: str) -> str:
-    text = well_formed(text)
-    return " ".join(TAGS.sub(" ", text).split())[:LONGEST] if "<" in text else text.strip()[:LONGEST]
+def _without_html(text: str) -> str:
+    text = fix_surrogates(text)
+    return (
+        " ".join(TAGS.sub(" ", text).split())[:MAX_MESSAGE_LENGTH] if "<" in text else text.strip()[:MAX_MESSAGE_LENGTH]
+    )
 
 
 def _details(error: JSONObject) -> list[JSONObject]:
@@ -187,7 +189,7 @@ def _details(error: JSONObject) -> list[JSONObject]:
     return [each for each in cast(list[JSON], details) if isinstance(each, dict)] if isinstance(details, list) else []
 
 
-def _asked(headers: Mapping[str, str], error: JSONObject) -> float | None:
+def _retry_after(headers: Mapping[str, str], error: JSONObject) -> float | None:
     """Return the seconds to wait that the provider requests, in a header or, as Google does, in the error."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         if (seconds := _seconds(headers.get(name) or "")) is not None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc._json import JSON
 from contextc.errors import ProviderFailed
-from contextc.providers.endpoint import Call
-from contextc.providers.failures import Table
+from contextc.providers.endpoint import ProviderCall
+from contextc.providers.failures import ErrorTable
 from contextc.providers.named import Provider
-from contextc.providers.posting import Answer, Posting, missing
+from contextc.providers.posting import HTTPEndpoint, HTTPResponse, missing_package
 from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from google.genai import Client
 
-NAMES = "GEMINI_API_KEY or GOOGLE_API_KEY"
-TABLE = Table(
+KEY_VARIABLES = "GEMINI_API_KEY or GOOGLE_API_KEY"
+TABLE = ErrorTable(
     codes={"API_KEY_INVALID": "auth", "UNAUTHENTICATED": "auth", "BILLING_DISABLED": "quota"},
     words=(
         (r"input token count .*exceeds|exceeds the maximum number of tokens", "context"),
@@ -45,12 +45,12 @@ def open(provider: Provider, **options: object) -> "GeminiEndpoint":
     return GeminiEndpoint(provider, **options)
 
 
-class GeminiEndpoint(Posting):
-    table: ClassVar[Table] = TABLE
+class GeminiEndpoint(HTTPEndpoint):
+    table: ClassVar[ErrorTable] = TABLE
     _client: "Client | None" = None
     _own: Any = None  # our httpx2 client; its types cannot be imported at module level
 
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         sdk = cast(Any, self._opened())._api_client  # the layer below the public methods is private
         from google.genai import _transformers as transformers
 
@@ -61,7 +61,7 @@ class GeminiEndpoint(Posting):
         seconds = call.timeout or self.timeout
         request.timeout = seconds if seconds else self._limits()
         found = await sdk._async_request_once(request, stream=True, implicit_retry=False)
-        return cast(Answer, found.response_stream)
+        return cast(HTTPResponse, found.response_stream)
 
     def _limits(self) -> Any:
         from httpx2 import Timeout
@@ -75,7 +75,7 @@ class GeminiEndpoint(Posting):
             from google.genai import Client
             from httpx2 import AsyncClient
         except ImportError:
-            raise missing("google-genai", "gemini") from None
+            raise missing_package("google-genai", "gemini") from None
         key = self._key()
         if self.http_client is None:
             self._own = AsyncClient()  # follows no redirects, which would receive the key
@@ -85,7 +85,7 @@ class GeminiEndpoint(Posting):
         try:
             self._client = Client(api_key=key or ("none" if key == "" else None), http_options=cast(Any, options))
         except ValueError as error:
-            raise self._keyless(str(error).split(".")[0], NAMES) from None
+            raise self._keyless(str(error).split(".")[0], KEY_VARIABLES) from None
         return self._client
 
     def _failure(self, error: Exception) -> ProviderFailed | None:

@@ -19,22 +19,29 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
-from contextc.config import PROVIDERS, check_provider, masked, read_providers
+from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
 from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
 from contextc.models.facts import Model
-from contextc.models.find import FACTS as MODEL_FACTS
-from contextc.models.find import entry_of, is_house_name, is_open, model, names_of_houses, written_facts
+from contextc.models.find import FACT_NAMES as MODEL_FACTS
+from contextc.models.find import (
+    find_configured_facts,
+    find_entry,
+    has_open_weights,
+    is_vendor_name,
+    list_vendor_models,
+    model,
+)
 
-FILE = Path(__file__).parent / "providers.toml"
-COMPATIBLE = "openai_chat"
-MUCH = 1 << 30
-OWN_CHOICE = "default"
+PROVIDERS_FILE = Path(__file__).parent / "providers.toml"
+DEFAULT_FORMAT = "openai_chat"
+UNLIMITED_WINDOW = 1 << 30
+DEFAULT_MODEL = "default"
 """Model name for a provider that selects the model itself, such as a CLI agent with its own configuration."""
-VARIABLE = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
-HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
+VARIABLE_NAME = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
+SPEC_HELP = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +83,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speaks: Formatter | None = None
 
     def __post_init__(self) -> None:
-        if self.key and not VARIABLE.fullmatch(self.key):  # the value may be a real key, so the error omits it
+        if self.key and not VARIABLE_NAME.fullmatch(self.key):  # the value may be a real key, so the error omits it
             raise InvalidSetting(
                 "key: must be the name of the environment variable that holds the API key, not the key itself",
                 fix="Pass a name such as OPENAI_API_KEY.",
@@ -84,7 +91,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         """Return the fields, without credentials that the URL may contain."""
-        told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": masked(self.url)}
+        told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
         return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
@@ -110,12 +117,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def path(self) -> str:
         """URL path of its format, relative to `url`."""
-        return _book().calls.get(self.format, {}).get("path", "")
+        return _tables().calls.get(self.format, {}).get("path", "")
 
     @property
     def conversation_header(self) -> str:
         """Header that identifies the conversation, so that the provider routes its requests to one machine."""
-        return _book().providers.get(self.name, {}).get("conversation_header", "")
+        return _tables().providers.get(self.name, {}).get("conversation_header", "")
 
     @property
     def refusal_codes(self) -> dict[str, FailureKind]:
@@ -128,22 +135,22 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return cast(dict[str, FailureKind], self._called("words"))
 
     def _called(self, name: str) -> JSONObject:
-        known = _book().providers.get(self.name, {})
-        found: JSONObject = known.get(name, _book().calls.get(self.format, {}).get(name, {}))
+        known = _tables().providers.get(self.name, {})
+        found: JSONObject = known.get(name, _tables().calls.get(self.format, {}).get(name, {}))
         return deepcopy(found)
 
 
-FACTS = tuple(field.name for field in fields(Provider) if field.type is bool)
-CALLED = ("client", "url", "key")
-WRITTEN: dict[str, type] = {
-    **dict.fromkeys((*CALLED, "format", "model"), str),
+FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
+CLIENT_FIELDS = ("client", "url", "key")
+CONFIG_KEYS: dict[str, type] = {
+    **dict.fromkeys((*CLIENT_FIELDS, "format", "model"), str),
     **dict.fromkeys(("window", "output"), int),
-    **dict.fromkeys(FACTS, bool),
+    **dict.fromkeys(FLAG_FIELDS, bool),
 }
 """Keys of a `[providers.name]` table and their types. `model` is the default model."""
 
 
-class Book(NamedTuple):
+class ProviderTables(NamedTuple):
     """Content of `providers.toml`. `names` maps every alias of a provider to its primary name."""
 
     providers: dict[str, JSONObject]
@@ -164,36 +171,36 @@ def provider(
     `facts` are any fields of the model or of the provider. They override the registered values.
     """
     if not isinstance(spec, str) or not spec.strip():
-        raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=HOW)
+        raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=SPEC_HELP)
     told: JSONObject = {"window": window, "output": output}
     own: dict[str, bool | str] = {}
     for fact, value in facts.items():
-        if (fact in FACTS and isinstance(value, bool)) or (fact in CALLED and isinstance(value, str)):
+        if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in CLIENT_FIELDS and isinstance(value, str)):
             own[fact] = value
         elif fact in MODEL_FACTS:
             told[fact] = value
         else:
-            raise _no_fact(fact, value)
-    name, asks_for = _parted(spec.strip(), told, format)
-    entry = _book().providers.get(name, {})
-    if written := _written().get(name):
-        written = {"format": entry.get("format", COMPATIBLE), **written}
-        format = _taken_over(written, asks_for, told, own, format)
-    if entry.get("facts") and not entry_of(asks_for):  # the provider's own choice, or an alias of its own
+            raise _unknown_field(fact, value)
+    name, asks_for = _split_spec(spec.strip(), told, format)
+    entry = _tables().providers.get(name, {})
+    if written := _config_tables().get(name):
+        written = {"format": entry.get("format", DEFAULT_FORMAT), **written}
+        format = _apply_config(written, asks_for, told, own, format)
+    if entry.get("facts") and not find_entry(asks_for):  # the provider's own choice, or an alias of its own
         given = {fact: value for fact, value in told.items() if value is not None}
         told = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
-    speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
-    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FACTS, *CALLED) if fact in entry}
-    if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):
+    speaks = _check_format(name, format or entry.get("format", DEFAULT_FORMAT))
+    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FLAG_FIELDS, *CLIENT_FIELDS) if fact in entry}
+    if "url" in own or client_of_format(speaks) != client_of_format(entry.get("format", DEFAULT_FORMAT)):
         known = {
             fact: value for fact, value in known.items() if fact not in ("url", "key")
         }  # they belong to another address
     try:
-        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told)
+        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", DEFAULT_FORMAT)), **told)
     except UnknownModel as error:
         if entry or format is not None or "url" in own:
             raise
-        problem, fix = no_provider(name)
+        problem, fix = unknown_provider_message(name)
         raise UnknownModel(
             asks_for, close=error.close, problem=problem, fix=fix, case="provider", detail=name
         ) from None
@@ -203,12 +210,12 @@ def provider(
         format=speaks,
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
-        client=client_of(speaks),
+        client=client_of_format(speaks),
     )
     return replace(plain, **known | own)
 
 
-def no_provider(name: str) -> tuple[str, str]:
+def unknown_provider_message(name: str) -> tuple[str, str]:
     """Return the problem and the fix of the error for an unknown provider."""
     close = get_close_matches(name, provider_names(), n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
@@ -221,203 +228,206 @@ def no_provider(name: str) -> tuple[str, str]:
 
 def provider_names() -> tuple[str, ...]:
     """Return the names of the registered providers, then those of the user's configuration."""
-    ours = [name for name, facts in _book().providers.items() if facts["format"] in format_names()]
-    return tuple(dict.fromkeys([*ours, *_written()]))
+    ours = [name for name, facts in _tables().providers.items() if facts["format"] in format_names()]
+    return tuple(dict.fromkeys([*ours, *_config_tables()]))
 
 
-def other_names(name: str) -> tuple[str, ...]:
+def aliases_of(name: str) -> tuple[str, ...]:
     """Return the aliases of a provider."""
-    return tuple([each for each, first in _book().names.items() if first == name != each])
+    return tuple([each for each, first in _tables().names.items() if first == name != each])
 
 
-def format_of(name: str) -> str:
+def format_of_provider(name: str) -> str:
     """Return the format of the provider with this name or alias, or "" if it is unknown."""
-    first = _book().names.get(name.lower().replace("_", "-"), name)
-    facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
-    return facts.get("format", COMPATIBLE) if facts else ""
+    first = _tables().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
+    return facts.get("format", DEFAULT_FORMAT) if facts else ""
 
 
-def keeps_sessions(name: str) -> bool:
+def has_sessions(name: str) -> bool:
     """Return True if the provider with this name or alias stores conversations in sessions."""
-    first = _book().names.get(name.lower().replace("_", "-"), name)
-    facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
+    first = _tables().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
     return bool(facts.get("session_resumption"))
 
 
-def models_of(name: str) -> tuple[str, ...]:
+def known_models(name: str) -> tuple[str, ...]:
     """Return the known models of a provider: its default model, then those of its vendors."""
-    facts = {**_book().providers.get(name, {}), **_written().get(name, {})}
-    kin = _book().providers.get(name.partition("-")[0], {})  # another provider of the same vendor
+    facts = {**_tables().providers.get(name, {}), **_config_tables().get(name, {})}
+    kin = _tables().providers.get(name.partition("-")[0], {})  # another provider of the same vendor
     own = [facts["model"]] if facts.get("model") else []
-    return tuple(dict.fromkeys([*own, *names_of_houses(facts.get("houses") or kin.get("houses", ()))]))
+    return tuple(dict.fromkeys([*own, *list_vendor_models(facts.get("houses") or kin.get("houses", ()))]))
 
 
-def client_of(format: str) -> str:
+def client_of_format(format: str) -> str:
     """Return the client that sends requests of a format, or "" if there is none."""
-    return _book().calls.get(format, {}).get("client", "")
+    return _tables().calls.get(format, {}).get("client", "")
 
 
-def extra_of(format: str) -> str:
+def extra_of_format(format: str) -> str:
     """Return the package extra that installs the SDK for a format, or "" if it is named after the client."""
-    return _book().calls.get(format, {}).get("extra", "")
+    return _tables().calls.get(format, {}).get("extra", "")
 
 
-def formats_at(url: str) -> tuple[str, ...]:
+def formats_of_url(url: str) -> tuple[str, ...]:
     """Return the formats that a URL may accept, the most likely first. Empty if the URL is unknown."""
     try:
         host, path = urlsplit(url).hostname, url.partition("?")[0].rstrip("/").lower()
     except ValueError:
         return ()
     written = {
-        name: {"format": COMPATIBLE, **_book().providers.get(name, {}), **own} for name, own in _written().items()
+        name: {"format": DEFAULT_FORMAT, **_tables().providers.get(name, {}), **own}
+        for name, own in _config_tables().items()
     }
-    known = [facts for facts in {**_book().providers, **written}.values() if host and facts.get("url")]
+    known = [facts for facts in {**_tables().providers, **written}.values() if host and facts.get("url")]
     served = [facts["format"] for facts in known if urlsplit(facts["url"]).hostname == host]
-    ends = {name: (*call.get("at", ()), *filter(None, [call.get("path")])) for name, call in _book().calls.items()}
-    there = sorted((name for name in ends if path.endswith(tuple(ends[name]))), key=lambda name: name != COMPATIBLE)
+    ends = {name: (*call.get("at", ()), *filter(None, [call.get("path")])) for name, call in _tables().calls.items()}
+    there = sorted((name for name in ends if path.endswith(tuple(ends[name]))), key=lambda name: name != DEFAULT_FORMAT)
     return tuple(dict.fromkeys([name for name in served if name in there or not there] or there))
 
 
-def format_for(model: str) -> str:
+def format_of_model(model: str) -> str:
     """Return the format of a model's vendor, or "" if the name does not identify the vendor."""
     try:
-        return _book().providers[_server(model, {})]["format"]
+        return _tables().providers[_provider_of_model(model, {})]["format"]
     except InvalidSetting:
         return ""
 
 
 def _has_open_weights(*formats: str) -> bool:
     """Return True if one of these formats is used only by servers of open-weight models."""
-    return any(_book().calls.get(format, {}).get("open_weights", False) for format in formats)
+    return any(_tables().calls.get(format, {}).get("open_weights", False) for format in formats)
 
 
 def program_tables() -> dict[str, JSONObject]:
     """Return the `[programs]` tables of `providers.toml`, by client."""
-    return _book().programs
+    return _tables().programs
 
 
-def hand_tables() -> dict[str, JSONObject]:
+def snippet_tables() -> dict[str, JSONObject]:
     """Return the tables for request snippets (`[by_hand]`), by format."""
-    return _book().by_hand
+    return _tables().by_hand
 
 
-def served_tables() -> dict[str, JSONObject]:
+def local_server_tables() -> dict[str, JSONObject]:
     """Return the tables for servers that contextc starts (`[served]`), by client."""
-    return _book().served
+    return _tables().served
 
 
-def has_address(provider: Provider) -> bool:
+def has_url(provider: Provider) -> bool:
     """Return True if the provider has a URL, or its client's SDK has a default one for it."""
-    entry = _book().providers.get(provider.name)
-    own = entry is not None and client_of(entry["format"]) == provider.client
-    return bool(provider.url) or own or provider.client not in [each["client"] for each in _book().calls.values()]
+    entry = _tables().providers.get(provider.name)
+    own = entry is not None and client_of_format(entry["format"]) == provider.client
+    return bool(provider.url) or own or provider.client not in [each["client"] for each in _tables().calls.values()]
 
 
 @cache
-def _book() -> Book:
-    content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+def _tables() -> ProviderTables:
+    content = tomllib.loads(PROVIDERS_FILE.read_text(encoding="utf-8"))
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
     tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
-    return Book(providers, names, houses, *tables)
+    return ProviderTables(providers, names, houses, *tables)
 
 
-def check_facts(name: str, facts: Mapping[str, object]) -> None:
+def check_config_table(name: str, facts: Mapping[str, object]) -> None:
     """Raise InvalidSetting if a table of the user's configuration has an unknown key or a value of a wrong type."""
     for fact, value in facts.items():
-        if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
+        if not isinstance(value, CONFIG_KEYS.get(fact, ())) or (isinstance(value, bool) and fact not in FLAG_FIELDS):
             raise InvalidSetting(
                 f"contextc.toml: {PROVIDERS}.{name}: {fact}: unknown key, or a value of a wrong type",
-                fix=f"Expected one of: {', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}.",
+                fix=f"Expected one of: {', '.join(f'{each} ({kind.__name__})' for each, kind in CONFIG_KEYS.items())}.",
             )
 
 
-def _written() -> dict[str, JSONObject]:
+def _config_tables() -> dict[str, JSONObject]:
     """Return the tables of the user's configuration, by primary name. Raise InvalidSetting for an unknown key."""
-    names, found = _book().names, dict[str, JSONObject]()
+    names, found = _tables().names, dict[str, JSONObject]()
     for name, facts in read_providers().items():
-        check_facts(name, facts)
+        check_config_table(name, facts)
         found[names.get(name, name)] = dict(facts)
     return found
 
 
-def _taken_over(
+def _apply_config(
     written: JSONObject, asks_for: str, told: JSONObject, own: dict[str, bool | str], format: str | None
 ) -> str | None:
     """Fill `own` and `told` from the user's configuration and return the format.
 
     Values that the caller passed win, and so do those in the model's own table.
     """
-    elsewhere = "url" in own or (format is not None and client_of(format) != client_of(written["format"]))
-    for fact in (*FACTS, *CALLED):
+    elsewhere = "url" in own or (format is not None and client_of_format(format) != client_of_format(written["format"]))
+    for fact in (*FLAG_FIELDS, *CLIENT_FIELDS):
         if fact in written and not (elsewhere and fact in ("url", "key")):
             own.setdefault(fact, written[fact])
     for fact in ("window", "output"):
-        if fact in written and told[fact] is None and fact not in written_facts(asks_for):
+        if fact in written and told[fact] is None and fact not in find_configured_facts(asks_for):
             told[fact] = written[fact]
     return format or written["format"]
 
 
-def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
+def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
     """Return the provider's primary name and the model id. A model id may contain colons."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
-    check_provider(name)
-    written = _written()
-    if name in _book().names or name in written:
-        name = _book().names.get(name, name)
-        facts = {**_book().providers.get(name, {}), **written.get(name, {})}
+    check_provider_trust(name)
+    written = _config_tables()
+    if name in _tables().names or name in written:
+        name = _tables().names.get(name, name)
+        facts = {**_tables().providers.get(name, {}), **written.get(name, {})}
         asks_for = after or facts.get("model")
         if not asks_for:
             raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
         return name, asks_for
-    if not colon or (entry_of(spec) and not entry_of(after)):  # a model name may contain a colon
-        return _server(spec, told), spec
+    if not colon or (find_entry(spec) and not find_entry(after)):  # a model name may contain a colon
+        return _provider_of_model(spec, told), spec
     if not before or not after:
-        raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=HOW)
-    close = get_close_matches(name, [*_book().names, *written], n=1, cutoff=0.85)
+        raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=SPEC_HELP)
+    close = get_close_matches(name, [*_tables().names, *written], n=1, cutoff=0.85)
     if close and format is None:
         raise InvalidSetting(
             f"Provider {before!r} not found",
-            fix=f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass format="{COMPATIBLE}".',
+            fix=f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass format="{DEFAULT_FORMAT}".',
             case="provider-name",
             detail=f"{close[0]}:{after}",
         )
     return name, after
 
 
-def _server(name: str, told: JSONObject) -> str:
+def _provider_of_model(name: str, told: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
-    house = model(name, house=told.get("house"), window=MUCH).house  # the real window is looked up later
-    if is_open(name) or not is_house_name(name) or house not in _book().houses:
-        close = get_close_matches(name.lower().replace("_", "-"), [*_book().names, *_written()], n=1, cutoff=0.85)
-        if close and not entry_of(name):
+    house = model(name, house=told.get("house"), window=UNLIMITED_WINDOW).house  # the real window is looked up later
+    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().houses:
+        close = get_close_matches(
+            name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
+        )
+        if close and not find_entry(name):
             raise InvalidSetting(
                 "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"
             )
         raise InvalidSetting(
             "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
         )
-    return _book().houses[house]
+    return _tables().houses[house]
 
 
-def _spoken(name: str, format: str) -> str:
+def _check_format(name: str, format: str) -> str:
     if format not in format_names():
         raise InvalidSetting(
             f"Provider {name!r}: format {format!r} not found, expected one of {', '.join(format_names())}",
-            fix=f'Pass another format, as in format="{COMPATIBLE}".',
+            fix=f'Pass another format, as in format="{DEFAULT_FORMAT}".',
             case="provider-format",
         )
     return format
 
 
-def _no_fact(fact: str, value: object) -> InvalidSetting:
-    if fact in FACTS:
+def _unknown_field(fact: str, value: object) -> InvalidSetting:
+    if fact in FLAG_FIELDS:
         return InvalidSetting(f"{fact}: must be True or False", got=value)
-    if fact in CALLED:
+    if fact in CLIENT_FIELDS:
         return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
-    names = ", ".join(("format", *CALLED, *FACTS, *MODEL_FACTS))
+    names = ", ".join(("format", *CLIENT_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
     return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
 
 
@@ -428,11 +438,11 @@ def _formatter(provider: Provider) -> Formatter:
     A provider that is used with another format than its own gets another name, because blocks that it produced in one
     format are not valid in the other.
     """
-    entry = _book().providers.get(provider.name, {})
-    native = entry.get("format", COMPATIBLE) == provider.format
+    entry = _tables().providers.get(provider.name, {})
+    native = entry.get("format", DEFAULT_FORMAT) == provider.format
     options: JSONObject = {"provider": provider.name if native else f"{provider.name}_{provider.format}"}
     if native:
         options |= entry.get("options", {})
-    for option, fact in _book().formats.get(provider.format, {}).items():
+    for option, fact in _tables().formats.get(provider.format, {}).items():
         options[option] = getattr(provider if fact in provider.__struct_fields__ else provider.model, fact)
     return type(formatter_named(provider.format))(**options)

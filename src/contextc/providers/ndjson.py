@@ -4,10 +4,10 @@ Ollama streams in this form. A line with `done: true` is the last one of its rep
 """
 
 from contextc._json import JSONObject
-from contextc.providers.sse import parsed
+from contextc.providers.sse import parse_json_object
 
 
-class Lines:
+class NDJSONParser:
     """Incremental parser that returns each event as soon as its line is complete."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Lines:
         for line in lines.split(b"\n"):
             if self.done or not line.strip():
                 continue
-            event = parsed(line, halves=True)
+            event = parse_json_object(line, halves=True)
             self.done = event.get("done") is True
             found.append(event)
         return found

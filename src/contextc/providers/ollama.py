@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import ProviderFailed
-from contextc.formats.settings import inner
-from contextc.providers.endpoint import Call
-from contextc.providers.failures import Table, masked
+from contextc.formats.settings import object_or_empty
+from contextc.providers.endpoint import ProviderCall
+from contextc.providers.failures import ErrorTable, mask_secrets
 from contextc.providers.named import Provider
-from contextc.providers.ndjson import Lines
-from contextc.providers.posting import Answer, Frames, Posting, missing, reason
-from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.ndjson import NDJSONParser
+from contextc.providers.posting import HTTPEndpoint, HTTPResponse, StreamParser, error_reason, missing_package
+from contextc.providers.sse import MalformedEvent, parse_json_object
 from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from ollama import AsyncClient
 
 PATH = "/api/chat"
-TABLE = Table(
+TABLE = ErrorTable(
     codes={"exceed_context_size_error": "context"},
     words=(
         (
@@ -41,42 +41,44 @@ TABLE = Table(
         (r"server busy|maximum pending requests", "transient"),
     ),
 )
-WAYS_OUT = (
+FIXES = (
     (r"model .*not found", "Pull the model (`ollama pull {model}`), or check its name with `ollama list`."),
     (r"does not support thinking", 'Disable thinking: settings={{"think": False}}.'),
     (r"does not support tools", "Use a model that supports tools, or pass no tools."),
     (r"more system memory", "Set a smaller window, cc.provider(…, window=8_192), or use a smaller model."),
 )
 """Fixes by patterns in Ollama's error messages."""
-START = "If Ollama is not running, start it (`ollama serve`), or set its URL: OLLAMA_HOST, or cc.provider(…, url=…)."
+START_FIX = (
+    "If Ollama is not running, start it (`ollama serve`), or set its URL: OLLAMA_HOST, or cc.provider(…, url=…)."
+)
 
 
 def open(provider: Provider, **options: object) -> "OllamaEndpoint":
     return OllamaEndpoint(provider, **options)
 
 
-class OllamaEndpoint(Posting):
-    table: ClassVar[Table] = TABLE
-    frames: ClassVar[type[Frames]] = Lines
+class OllamaEndpoint(HTTPEndpoint):
+    table: ClassVar[ErrorTable] = TABLE
+    frames: ClassVar[type[StreamParser]] = NDJSONParser
     _client: "AsyncClient | None" = None
 
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         http = self._http()
         request = http.build_request(
             "POST", PATH, content=call.body, headers=dict(call.headers), timeout=call.timeout or self._limits()
         )
         answer = await (cast(Any, self.http_client) or http).send(request, stream=True)
         if answer.is_success:
-            return cast(Answer, answer)
+            return cast(HTTPResponse, answer)
         try:
             raise self._helped(_refusal(await answer.aread()), answer.status_code, answer.headers, call)
         finally:
             await answer.aclose()
 
-    def _helped(self, body: JSON, status: int, headers: Any, call: Call) -> ProviderFailed:
+    def _helped(self, body: JSON, status: int, headers: Any, call: ProviderCall) -> ProviderFailed:
         """Return the failure, with a fix if Ollama's message is a known one."""
         failed = self._refused(body, status, headers)
-        helps = (way_out for words, way_out in WAYS_OUT if re.search(words, failed.said, re.IGNORECASE))
+        helps = (way_out for words, way_out in FIXES if re.search(words, failed.said, re.IGNORECASE))
         if (way_out := next(helps, None)) is None:
             return failed
         way_out = way_out.format(model=call.provider.asks_for)
@@ -104,7 +106,7 @@ class OllamaEndpoint(Posting):
         try:
             from ollama import AsyncClient
         except ImportError:
-            raise missing("ollama", "ollama") from None
+            raise missing_package("ollama", "ollama") from None
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else None
         # A redirect would receive the key.
@@ -118,14 +120,14 @@ class OllamaEndpoint(Posting):
 
         if not isinstance(error, ConnectError | ConnectTimeout):
             return None
-        said = masked(reason(error), self._secrets())[:300]
-        way_out = f"Check the URL ({self._address()}) and the network. {START}"
+        said = mask_secrets(error_reason(error), self._secrets())[:300]
+        way_out = f"Check the URL ({self._address()}) and the network. {START_FIX}"
         return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
 
     def _address(self) -> str:
         if self.provider.url or not self._client:
             return super()._address()
-        return masked(str(self._http().base_url).rstrip("/"))
+        return mask_secrets(str(self._http().base_url).rstrip("/"))
 
     def _secrets(self) -> tuple[str, ...]:
         sent = str(self._http().headers.get("authorization", "")) if self._client is not None else ""
@@ -139,9 +141,9 @@ class OllamaEndpoint(Posting):
 def _refusal(body: bytes) -> JSON:
     """Return the error of a response. An error of the model runner is JSON inside the text of Ollama's error."""
     try:
-        said: JSONObject = parsed(body)
+        said: JSONObject = parse_json_object(body)
     except MalformedEvent:
         return body.decode("utf-8", "replace")
     error: JSON = said.get("error")
     within = parse_object(error) if isinstance(error, str) and error.startswith("{") else None
-    return within if within is not None and inner(within.get("error")) else said
+    return within if within is not None and object_or_empty(within.get("error")) else said

@@ -17,16 +17,16 @@ import msgspec
 
 from contextc._json import JSON, encode
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers.endpoint import Call
-from contextc.providers.failures import Table
-from contextc.providers.named import Provider, extra_of
-from contextc.providers.posting import Answer, Posting, body_of, missing
+from contextc.providers.endpoint import ProviderCall
+from contextc.providers.failures import ErrorTable
+from contextc.providers.named import Provider, extra_of_format
+from contextc.providers.posting import HTTPEndpoint, HTTPResponse, error_body, missing_package
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 CONVERSATION = "conversation"
-TABLE = Table(
+TABLE = ErrorTable(
     codes={
         "insufficient_quota": "quota",
         "billing_hard_limit_reached": "quota",
@@ -69,7 +69,7 @@ TABLE = Table(
 )
 
 
-class _Named(msgspec.Struct):
+class _ConversationField(msgspec.Struct):
     """The one field of a body that is read here."""
 
     conversation: JSON = None
@@ -83,20 +83,20 @@ def open(provider: Provider, **options: object) -> "OpenAIEndpoint":
     return OpenAIEndpoint(provider, **options)
 
 
-class OpenAIEndpoint(Posting):
-    table: ClassVar[Table] = TABLE
+class OpenAIEndpoint(HTTPEndpoint):
+    table: ClassVar[ErrorTable] = TABLE
     _client: "AsyncOpenAI | None" = None
     _stream_class: Any = None  # the SDK's class for a response whose body is unread
 
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         client = self._opened()
         if call.provider.session_field == CONVERSATION and call.conversation:
             call = await self._in_a_conversation(client, call)
         return await self._sent(client, call.provider.path, call, self._stream_class)
 
-    async def _in_a_conversation(self, client: "AsyncOpenAI", call: Call) -> Call:
+    async def _in_a_conversation(self, client: "AsyncOpenAI", call: ProviderCall) -> ProviderCall:
         """Return the call, with the id of a new conversation if it names none."""
-        if msgspec.json.decode(call.body, type=_Named).conversation is not None:
+        if msgspec.json.decode(call.body, type=_ConversationField).conversation is not None:
             return call
         from openai import not_given
 
@@ -112,7 +112,7 @@ class OpenAIEndpoint(Posting):
         try:
             from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
         except ImportError:
-            raise missing("openai", extra_of(self.provider.format) or "openai") from None
+            raise missing_package("openai", extra_of_format(self.provider.format) or "openai") from None
         with suppress(ImportError):  # the SDK fails if another thread is importing httpx
             import_module("httpx")
         key, self._stream_class = self._key(), AsyncStream[object]
@@ -136,7 +136,7 @@ class OpenAIEndpoint(Posting):
         import openai
 
         if isinstance(error, openai.APIStatusError):
-            return self._refused(body_of(error), error.status_code, error.response.headers)
+            return self._refused(error_body(error), error.status_code, error.response.headers)
         if isinstance(error, openai.APIConnectionError):
             return self._unreached(error)
         return None

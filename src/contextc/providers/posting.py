@@ -11,22 +11,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from typing import Any, ClassVar, NoReturn, Protocol, cast
 
-from contextc._json import JSON, JSONObject, blob_name
-from contextc._threads import in_thread
+from contextc._json import JSON, JSONObject, hash_blob
+from contextc._threads import run_in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.providers.failures import Table, failure, masked, with_own
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.providers.failures import ErrorTable, map_error, mask_secrets, with_provider_rules
 from contextc.providers.named import Provider
-from contextc.providers.sse import Events, MalformedEvent, parsed
-from contextc.providers.waiting import chain, waited
+from contextc.providers.sse import MalformedEvent, SSEParser, parse_json_object
+from contextc.providers.waiting import describe_timeout, exception_chain
 
 DRAIN_SECONDS = 0.2
-SHORT = 32
-PAGES = ("text/html", "application/xhtml+xml")
+HEADER_LENGTH = 32
+HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
-class Answer(Protocol):
+class HTTPResponse(Protocol):
     """The part of an HTTP response that is used here. Responses of httpx2 and httpx have it."""
 
     @property
@@ -43,7 +43,7 @@ class Answer(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Frames(Protocol):
+class StreamParser(Protocol):
     """Incremental parser of a stream. `done` is True after the last event."""
 
     done: bool
@@ -53,14 +53,14 @@ class Frames(Protocol):
     def end(self) -> list[JSONObject]: ...
 
 
-class Posting(Endpoint):
+class HTTPEndpoint(Endpoint):
     """HTTP client that uses a vendor's SDK. A subclass posts a request and maps the SDK's exceptions.
 
     `table` holds the error rules of the API, and `frames` is the parser of its streams.
     """
 
-    table: ClassVar[Table]
-    frames: ClassVar[type[Frames]] = Events
+    table: ClassVar[ErrorTable]
+    frames: ClassVar[type[StreamParser]] = SSEParser
 
     def __init__(
         self, provider: Provider, *, http_client: object = None, timeout: object = None, store: object = None
@@ -68,9 +68,9 @@ class Posting(Endpoint):
         if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
             raise InvalidSetting("timeout: must be a number of seconds above 0", got=timeout)
         if provider.url and not provider.url.startswith(("http://", "https://")):
-            raise InvalidSetting("url: must start with http:// or https://", got=masked(provider.url))
+            raise InvalidSetting("url: must start with http:// or https://", got=mask_secrets(provider.url))
         self.provider, self.http_client, self.timeout = provider, http_client, timeout
-        self.refusals = with_own(self.table, provider)
+        self.refusals = with_provider_rules(self.table, provider)
         self._omitted: JSONObject = {}
         """Default headers of the SDK that must not be sent."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,7 +78,7 @@ class Posting(Endpoint):
         self._open: AsyncGenerator[None, None] | None = None
 
     @abstractmethod
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         """Send the request and return the response before its body is read."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Posting(Endpoint):
     def _failure(self, error: Exception) -> ProviderFailed | None:
         """Return the failure for an exception of the SDK, or None for any other exception."""
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         await self._on_this_loop()
         try:
             if not self._is_open:
@@ -109,7 +109,7 @@ class Posting(Endpoint):
                 async for event in events:
                     yield event
                     if is_error(event):
-                        raise failure(self.provider.name, self.refusals, event, secrets=self._secrets())
+                        raise map_error(self.provider.name, self.refusals, event, secrets=self._secrets())
         except ContextcError:
             raise
         except MalformedEvent as error:
@@ -131,7 +131,7 @@ class Posting(Endpoint):
         """Create the SDK's client in a thread, because the import may block the loop for seconds."""
         async with self._opening:
             if not self._is_open:
-                await in_thread(self._opened)
+                await run_in_thread(self._opened)
             self._is_open = True
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
@@ -148,49 +148,49 @@ class Posting(Endpoint):
             await found.aclose()
         self._loop = None
 
-    def _fail(self, error: Exception, call: Call) -> NoReturn:
+    def _fail(self, error: Exception, call: ProviderCall) -> NoReturn:
         """Raise the failure for an exception. An exception that is not a network error is raised unchanged.
 
         The exception becomes the `__cause__`, unless its text contains a key.
         """
         failed = self._failure(error)
         if failed is None:
-            if not _is_of_the_network(error):
+            if not _is_network_error(error):
                 raise error
             failed = self._unreached(error)
         if failed.kind == "transient" and failed.status is None:
             given = cast(float | None, call.timeout or self.timeout)
-            if late := waited(error, given, usual=self.http_client is None):
+            if late := describe_timeout(error, given, usual=self.http_client is None):
                 failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
         said = str(error)
-        raise failed from (error if masked(said, self._secrets()) == said else None)
+        raise failed from (error if mask_secrets(said, self._secrets()) == said else None)
 
-    async def _sent(self, client: Any, path: str, call: Call, stream_class: Any) -> Answer:
+    async def _sent(self, client: Any, path: str, call: ProviderCall, stream_class: Any) -> HTTPResponse:
         """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
         found = await client.post(
             path, content=call.body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
         )
-        return cast(Answer, found.response)
+        return cast(HTTPResponse, found.response)
 
-    def _options(self, call: Call) -> Any:  # a private class of each SDK
+    def _options(self, call: ProviderCall) -> Any:  # a private class of each SDK
         """Return headers and timeout of one call, in the form of these SDKs."""
-        headers = {**self._omitted, **_of_conversation(call), **call.headers}
+        headers = {**self._omitted, **_conversation_headers(call), **call.headers}
         options: JSONObject = {"headers": headers} if headers else {}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
     def _transient(self, said: str) -> ProviderFailed:
-        return ProviderFailed(self.provider.name, "transient", masked(said, self._secrets())[:300])
+        return ProviderFailed(self.provider.name, "transient", mask_secrets(said, self._secrets())[:300])
 
     def _unreached(self, error: Exception) -> ProviderFailed:
         """Return the failure for a connection error. If no connection was made, the URL may be wrong."""
-        way_out = f"Check the URL ({self._address()}) and the network." if _found_nobody(error) else ""
-        said = masked(reason(error), self._secrets())[:300]
+        way_out = f"Check the URL ({self._address()}) and the network." if _is_connect_error(error) else ""
+        said = mask_secrets(error_reason(error), self._secrets())[:300]
         return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
 
-    def _check_kind(self, answer: Answer) -> None:
+    def _check_kind(self, answer: HTTPResponse) -> None:
         """Raise a failure if the response is a web page, whatever its status. A retry would not help."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind in PAGES:
+        if kind in HTML_TYPES:
             raise ProviderFailed(
                 self.provider.name,
                 "invalid",
@@ -200,10 +200,12 @@ class Posting(Endpoint):
             )
 
     def _address(self) -> str:
-        return masked(self.provider.url) or f"the default of the client `{self.provider.client}`"
+        return mask_secrets(self.provider.url) or f"the default of the client `{self.provider.client}`"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
-        return failure(self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets())
+        return map_error(
+            self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets()
+        )
 
     def _key(self) -> str | None:
         """Return the provider's key, "" to send none, or None to let the SDK look for one."""
@@ -224,24 +226,24 @@ class Posting(Endpoint):
         return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()
 
 
-def _of_conversation(call: Call) -> Mapping[str, str]:
+def _conversation_headers(call: ProviderCall) -> Mapping[str, str]:
     """Return the header that identifies the conversation, if the provider has one.
 
     Its value is a hash, so that the name of the conversation stays private.
     """
     name = call.provider.conversation_header
-    return {name: blob_name(call.conversation.encode())[:SHORT]} if name and call.conversation else {}
+    return {name: hash_blob(call.conversation.encode())[:HEADER_LENGTH]} if name and call.conversation else {}
 
 
-def missing(package: str, extra: str) -> InvalidSetting:
+def missing_package(package: str, extra: str) -> InvalidSetting:
     """Return the error for an SDK that is not installed."""
     return InvalidSetting(f"package {package!r} is not installed", fix=f"Install it: pip install 'contextc[{extra}]'")
 
 
-async def _events(answer: Answer, streamed: bool, events: Frames) -> AsyncGenerator[JSONObject, None]:
+async def _events(answer: HTTPResponse, streamed: bool, events: StreamParser) -> AsyncGenerator[JSONObject, None]:
     """Yield the events of a response. A response that is not streamed is one event."""
     if not streamed or answer.headers.get("content-type", "").startswith("application/json"):
-        yield parsed(await answer.aread())
+        yield parse_json_object(await answer.aread())
         return
     async with aclosing(answer.aiter_bytes()) as pieces:
         async for piece in pieces:
@@ -262,19 +264,19 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _is_of_the_network(error: Exception) -> bool:
+def _is_network_error(error: Exception) -> bool:
     """Return True if the exception is one of an HTTP client, a socket or TLS."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, OSError | TimeoutError | EOFError) or bool(names & {"TransportError", "HTTPError"})
 
 
-def _found_nobody(error: BaseException) -> bool:
+def _is_connect_error(error: BaseException) -> bool:
     """Return True if no connection was made: unknown host, connection refused, or connect timeout."""
-    names = {kind.__name__ for each in chain(error) for kind in type(each).__mro__}
+    names = {kind.__name__ for each in exception_chain(error) for kind in type(each).__mro__}
     return bool(names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"})
 
 
-def reason(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """Return the text of an exception with its innermost cause, which is more precise than "Connection error."."""
     found = error
     while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
@@ -284,10 +286,10 @@ def reason(error: BaseException) -> str:
     return text if said in ("", text) else f"{said.rstrip('.')}: {text}"
 
 
-def body_of(error: Exception) -> JSON:
+def error_body(error: Exception) -> JSON:
     """Return the response body of a status error of OpenAI's or Anthropic's SDK."""
     answer = cast(JSON, getattr(error, "response", None))
     try:
-        return parsed(answer.content)
+        return parse_json_object(answer.content)
     except (MalformedEvent, AttributeError, RuntimeError):
         return cast(JSON, getattr(error, "body", None)) or getattr(answer, "text", "")

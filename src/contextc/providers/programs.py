@@ -22,7 +22,7 @@ from contextc.providers.named import Provider, program_tables
 VERSION = re.compile(r"[\"'](\d[\w.+-]*)[\"']")
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class CLIAgent(Struct, frozen=True, kw_only=True):
     """A CLI agent. `package` is the Python package that contains it, and `module` the name to import.
 
     `inside` is the program's path in that module.
@@ -82,18 +82,18 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 @cache
-def programs() -> dict[str, Program]:
+def known_cli_agents() -> dict[str, CLIAgent]:
     """Return all CLI agents, by the name of their client."""
-    return msgspec.convert(program_tables(), dict[str, Program])
+    return msgspec.convert(program_tables(), dict[str, CLIAgent])
 
 
-def with_login(error: ProviderFailed, provider: Provider) -> ProviderFailed:
+def with_login_fix(error: ProviderFailed, provider: Provider) -> ProviderFailed:
     """Return the failure. If login is missing and no key is named, its fix is the login command."""
     if error.kind != "auth" or provider.key:
         return error
     way_out, login = "Name the environment variable with the key for this URL: cc.provider(…, url=…, key=…).", ""
     if not provider.url:
-        login = programs()[provider.client].login()
+        login = known_cli_agents()[provider.client].login()
         way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."
     return ProviderFailed(
         error.provider,

@@ -7,8 +7,8 @@ import os
 
 from msgspec import Struct
 
-from contextc.providers.named import MUCH, Provider, models_of, other_names, provider, provider_names
-from contextc.providers.programs import programs
+from contextc.providers.named import UNLIMITED_WINDOW, Provider, aliases_of, known_models, provider, provider_names
+from contextc.providers.programs import known_cli_agents
 
 SDK_KEYS = {
     "openai": ("OPENAI_API_KEY",),
@@ -17,10 +17,10 @@ SDK_KEYS = {
     "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
 }
 """Variables that the SDKs read by default, by client."""
-RECORDINGS = "replay"
+REPLAY = "replay"
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class ProviderStatus(Struct, frozen=True, kw_only=True):
     """A provider, its known models, and whether it is available.
 
     `also` are its aliases. `variables` are the environment variables that may hold its key, without their values.
@@ -41,23 +41,23 @@ def key_variables(known: Provider) -> tuple[str, ...]:
     return () if known.url else SDK_KEYS.get(known.client, ())
 
 
-def known_providers() -> list[Known]:
+def list_providers() -> list[ProviderStatus]:
     """Return all providers except `replay`, which is named by a file."""
-    found: list[Known] = []
+    found: list[ProviderStatus] = []
     for name in provider_names():
-        if name == RECORDINGS:
+        if name == REPLAY:
             continue
-        known = provider(f"{name}:any", window=MUCH)
+        known = provider(f"{name}:any", window=UNLIMITED_WINDOW)
         keys = key_variables(known)
-        program = programs().get(known.client)
+        program = known_cli_agents().get(known.client)
         ready = not keys or any(os.environ.get(variable, "").strip() for variable in keys)
         if program is not None:
             keys, ready = (), program.is_installed and bool(program.path)
         found.append(
-            Known(
+            ProviderStatus(
                 name=name,
-                also=[*other_names(name)],
-                models=[*models_of(name)],
+                also=[*aliases_of(name)],
+                models=[*known_models(name)],
                 needs_key=bool(keys),
                 is_ready=ready,
                 variables=[*keys],

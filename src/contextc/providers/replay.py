@@ -17,15 +17,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from contextc._json import JSON, JSONObject, decode, encode, well_formed_json
+from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.providers.failures import Table, failure, masked
-from contextc.providers.named import Provider, client_of
-from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.providers.failures import ErrorTable, map_error, mask_secrets
+from contextc.providers.named import Provider, client_of_format
+from contextc.providers.sse import MalformedEvent, parse_json_object
 
-KINDS = ("reply", "events", "error")
+RECORDING_KEYS = ("reply", "events", "error")
 
 
 def open(provider: Provider, **options: object) -> "Replay":
@@ -45,18 +45,18 @@ class Replay(Endpoint):
     """Client that answers from a file or a list of recordings. `seconds` is the delay before each event."""
 
     def __init__(self, recordings: str | Path | Iterable[JSONObject], *, seconds: float = 0.0) -> None:
-        given = read(recordings) if isinstance(recordings, str | Path) else list(recordings)
+        given = read_recordings(recordings) if isinstance(recordings, str | Path) else list(recordings)
         for number, recording in enumerate(given, 1):
             _check(number, recording)
         self.seconds = seconds
-        self.calls: list[Call] = []
+        self.calls: list[ProviderCall] = []
         """The calls, in their order."""
         numbered = list(enumerate(given, 1))
         self._ordered = [(number, each) for number, each in numbered if "request" not in each]
         self._named = [(number, each) for number, each in numbered if "request" in each]
         self._last: tuple[bytes, int, ProviderFailed | None] = b"", 0, None
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.calls.append(call)
         number, recording = self._taken(call)
         self._last = call.body, number, None
@@ -68,7 +68,7 @@ class Replay(Endpoint):
             self._last = call.body, number, error
             raise
 
-    async def _played(self, call: Call, number: int, recording: JSONObject) -> AsyncGenerator[JSONObject, None]:
+    async def _played(self, call: ProviderCall, number: int, recording: JSONObject) -> AsyncGenerator[JSONObject, None]:
         table = _table(call.provider)
         whole: list[JSONObject] = [recording["reply"]] if "reply" in recording else []
         if whole and not is_error(whole[0]):
@@ -82,13 +82,13 @@ class Replay(Endpoint):
             await asyncio.sleep(self.seconds)
             yield event
             if is_error(event):
-                raise failure(call.provider.name, table, event)
+                raise map_error(call.provider.name, table, event)
         if (error := cast(JSONObject | None, recording.get("error"))) is not None:
             headers: dict[str, str] = {"retry-after": str(error["retry_after"])} if error.get("retry_after") else {}
-            raise failure(call.provider.name, table, error.get("body"), status=error.get("status"), headers=headers)
+            raise map_error(call.provider.name, table, error.get("body"), status=error.get("status"), headers=headers)
 
-    def _taken(self, call: Call) -> tuple[int, JSONObject]:
-        name = request_name(call.body)
+    def _taken(self, call: ProviderCall) -> tuple[int, JSONObject]:
+        name = request_hash(call.body)
         found = next(((number, each) for number, each in self._named if each["request"] == name), None)
         if found is not None:
             self._named.remove(found)
@@ -113,7 +113,7 @@ class Recorder(Endpoint):
     def __init__(self, endpoint: Endpoint, path: str | Path, *, by_request: bool = False) -> None:
         self.endpoint, self.path, self.by_request = endpoint, Path(path), by_request
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         events: list[JSONObject] = []
         refused: JSONObject = {}
         inner = self.endpoint.stream(call)
@@ -129,26 +129,26 @@ class Recorder(Endpoint):
             await inner.aclose()
             self._write(call, events, refused)
 
-    def _write(self, call: Call, events: list[JSONObject], refused: JSONObject) -> None:
-        line: JSONObject = {"request": request_name(call.body)} if self.by_request else {}
+    def _write(self, call: ProviderCall, events: list[JSONObject], refused: JSONObject) -> None:
+        line: JSONObject = {"request": request_hash(call.body)} if self.by_request else {}
         if not call.stream and len(events) == 1 and not refused:
             line["reply"] = events[0]
         elif events or not refused:
             line["events"] = events
         with self.path.open("ab") as file:
-            file.write(encode(well_formed_json(line | refused)) + b"\n")
+            file.write(encode(fix_surrogates_in_json(line | refused)) + b"\n")
 
     async def close(self) -> None:
         await self.endpoint.close()
 
 
-def read(path: str | Path) -> list[JSONObject]:
+def read_recordings(path: str | Path) -> list[JSONObject]:
     """Return the recordings in a file. Errors do not quote its content, which may be private."""
     found: list[JSONObject] = []
     for number, line in enumerate(_bytes(Path(path)).splitlines(), 1):
         if line.strip():
             try:
-                found.append(parsed(line))
+                found.append(parse_json_object(line))
             except MalformedEvent:
                 raise InvalidSetting(f"{path}: line {number}: expected a JSON object.") from None
     return found
@@ -172,7 +172,7 @@ def _check(number: int, recording: object) -> None:
     if not isinstance(recording, dict):
         raise wrong(f"expected a JSON object, got {type(recording).__name__}")
     found = cast(JSONObject, recording)
-    if not any(kind in found for kind in KINDS):
+    if not any(kind in found for kind in RECORDING_KEYS):
         raise wrong("must have `reply`, `events` or `error`")
     if "reply" in found and not (isinstance(found["reply"], dict) and found["reply"]):
         raise wrong("`reply` must be a non-empty JSON object")
@@ -184,19 +184,23 @@ def _check(number: int, recording: object) -> None:
         raise wrong("`error` must have `status` or `body`")
 
 
-def request_name(body: bytes) -> str:
+def request_hash(body: bytes) -> str:
     """Return the SHA-256 of a body, which identifies a request in a recording."""
     return sha256(body).hexdigest()
 
 
-def _table(provider: Provider) -> Table:
-    client = client_of(provider.format)
-    return import_module(f"contextc.providers.{client}").TABLE if client else Table()
+def _table(provider: Provider) -> ErrorTable:
+    client = client_of_format(provider.format)
+    return import_module(f"contextc.providers.{client}").TABLE if client else ErrorTable()
 
 
 def _clean(event: JSONObject) -> JSONObject:
     """Return the event. In an error event, keys that the provider may have repeated are masked."""
-    return cast(JSONObject, decode(masked(encode(well_formed_json(event)).decode()))) if is_error(event) else event
+    return (
+        cast(JSONObject, decode(mask_secrets(encode(fix_surrogates_in_json(event)).decode())))
+        if is_error(event)
+        else event
+    )
 
 
 def _told(error: ProviderFailed) -> JSONObject:

@@ -16,7 +16,7 @@ class MalformedEvent(ValueError):
     """The received bytes are not an event: the stream was truncated, or has another format."""
 
 
-class Events:
+class SSEParser:
     """Incremental parser that returns each event as soon as it is complete."""
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class Events:
             self.done = True
         if self.done or not data.strip():
             return None
-        event = parsed(data, halves=True)
+        event = parse_json_object(data, halves=True)
         return {"error": event} if name == b"error" and "error" not in event and "type" not in event else event
 
 
-def parsed(data: bytes, *, halves: bool = False) -> JSONObject:
+def parse_json_object(data: bytes, *, halves: bool = False) -> JSONObject:
     """Parse one JSON object that may contain lone surrogates.
 
     With `halves`, lone surrogates are kept, because the next event may contain the other half of the character.

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias, cast
 
 from contextc._json import JSON
-from contextc.formats.settings import inner
+from contextc.formats.settings import object_or_empty
 
-Waited: TypeAlias = Literal["connect", "pool", "write", "read"]
+TimeoutKind: TypeAlias = Literal["connect", "pool", "write", "read"]
 CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
 """Timeouts to connect, and between two chunks of a response. Used for SDKs without suitable defaults."""
-KINDS: dict[str, Waited] = {
+TIMEOUT_KINDS: dict[str, TimeoutKind] = {
     "ConnectTimeout": "connect",
     "ConnectTimeoutError": "connect",
     "PoolTimeout": "pool",
@@ -23,17 +23,17 @@ KINDS: dict[str, Waited] = {
     "ReadTimeout": "read",
     "ReadTimeoutError": "read",
 }
-SAID: dict[Waited, str] = {
+TIMEOUT_TEXTS: dict[TimeoutKind, str] = {
     "connect": "no connection within",
     "pool": "no free connection within",
     "write": "no data accepted for",
     "read": "no data received for",
 }
-FIGURE = re.compile(r"\((?:connect|read) timeout=([\d.]+)\)")
+URLLIB3_TIMEOUT = re.compile(r"\((?:connect|read) timeout=([\d.]+)\)")
 """Timeout in the message of urllib3."""
 
 
-def waited(error: BaseException, given: float | None, *, usual: bool) -> str:
+def describe_timeout(error: BaseException, given: float | None, *, usual: bool) -> str:
     """Return a description of the timeout that an exception reports, or "" if it reports none.
 
     The limit is that of the exception, else `given`, else the default if `usual` is True.
@@ -41,13 +41,13 @@ def waited(error: BaseException, given: float | None, *, usual: bool) -> str:
     kind = _kind(error)
     if kind is None:
         return ""
-    seconds = _told(error, kind) or given
+    seconds = _limit_of(error, kind) or given
     if seconds is None and usual:
         seconds = READ_SECONDS if kind in ("read", "write") else CONNECT_SECONDS
-    return f"{SAID[kind]} {f'{seconds:g} s' if seconds else 'too long'}"
+    return f"{TIMEOUT_TEXTS[kind]} {f'{seconds:g} s' if seconds else 'too long'}"
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
+def exception_chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, then its causes."""
     found: BaseException | None = error
     while found is not None:
@@ -55,21 +55,21 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__ or found.__context__
 
 
-def _kind(error: BaseException) -> Waited | None:
-    for each in chain(error):
-        if (kind := KINDS.get(type(each).__name__)) is not None:
+def _kind(error: BaseException) -> TimeoutKind | None:
+    for each in exception_chain(error):
+        if (kind := TIMEOUT_KINDS.get(type(each).__name__)) is not None:
             return kind
-    late = any(isinstance(each, TimeoutError) and each.errno is None for each in chain(error))
+    late = any(isinstance(each, TimeoutError) and each.errno is None for each in exception_chain(error))
     return "read" if late else None
 
 
-def _told(error: BaseException, kind: Waited) -> float | None:
+def _limit_of(error: BaseException, kind: TimeoutKind) -> float | None:
     """Return the limit that httpx stores in the request, or that urllib3 states in its message."""
-    for each in chain(error):
-        limits = inner(inner(getattr(_request(each), "extensions", None)).get("timeout"))
+    for each in exception_chain(error):
+        limits = object_or_empty(object_or_empty(getattr(_request(each), "extensions", None)).get("timeout"))
         if isinstance(limits.get(kind), int | float):
             return limits[kind]
-        if figure := FIGURE.search(str(each)):
+        if figure := URLLIB3_TIMEOUT.search(str(each)):
             return float(figure[1])
     return None
 

@@ -5,13 +5,23 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from contextc.config import masked
+from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store as AnyStore
 from contextc.store.streams import Stream
 
-__all__ = ["Branch", "Conversation", "Lease", "Recovered", "Reference", "Store", "Stream", "open_store", "open_to_look"]
+__all__ = [
+    "Branch",
+    "Conversation",
+    "Lease",
+    "Recovered",
+    "Reference",
+    "Store",
+    "Stream",
+    "open_store",
+    "open_for_inspection",
+]
 
 Store: TypeAlias = AnyStore[Any]
 """A store of any back-end, whatever the type of its connections."""
@@ -40,7 +50,7 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
     return store
 
 
-def open_to_look(address: str) -> Store:
+def open_for_inspection(address: str) -> Store:
     """Open a store for reading as it is: no tables are created or migrated, and no turn is recovered.
 
     The doctor uses it for files in which these operations fail.
@@ -49,8 +59,8 @@ def open_to_look(address: str) -> Store:
     return _backend(f"{address}?mode=ro" if read_only else address)
 
 
-def _shown(address: object) -> str:
-    return repr(masked(address) if isinstance(address, str) else address)
+def _masked_repr(address: object) -> str:
+    return repr(mask_secrets(address) if isinstance(address, str) else address)
 
 
 # A back-end and its driver are imported when the first store of that kind is opened.
@@ -63,7 +73,7 @@ def _backend(address: str | os.PathLike[str]) -> Store:
     if scheme not in BACKENDS:
         maybe = f" Did you mean sqlite:///{address}?" if isinstance(address, str) and address.endswith(".db") else ""
         raise InvalidSetting(
-            f"unknown store address {_shown(address)}",
+            f"unknown store address {_masked_repr(address)}",
             fix=f"Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}",
         )
     return BACKENDS[scheme](address)

@@ -12,19 +12,19 @@ from contextlib import closing, suppress
 from contextc.errors import InvalidSetting, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError, StoreUnavailable
 from contextc.store.migrations import migrations
 
-BESIDE = ("-wal", "-shm", "-journal")
+SIDE_FILES = ("-wal", "-shm", "-journal")
 WAIT_SECONDS = 1.0
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 
 
-def copy_to(source: sqlite3.Connection, target: str) -> None:
+def write_copy(source: sqlite3.Connection, target: str) -> None:
     """Write the content that a connection sees into a new file, verified and synced, or create no file."""
     if os.path.lexists(target):
         raise InvalidSetting(f"{target}: the file already exists", fix="Choose another name.")
     partial = f"{target}.part"
     try:
         _remove(partial)
-        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable from a read-only folder
@@ -47,17 +47,17 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
 
     Raises `StoreBusy` if another process has the store open.
     """
-    from contextc.store import open_to_look
+    from contextc.store import open_for_inspection
     from contextc.store.sqlite import SQLiteStore
 
     source = os.fspath(source)
-    with open_to_look(address) as store:
+    with open_for_inspection(address) as store:
         path = store.path if isinstance(store, SQLiteStore) else ""
     if not path:
         raise InvalidSetting(
             f"{address}: only a SQLite store can be restored from a file", fix="Use pg_restore or psql."
         )
-    check_copy(source)
+    check_backup_file(source)
     if os.path.exists(path) and os.path.samefile(source, path):
         raise InvalidSetting(f"{source}: this is the store itself", fix="Give the file of a backup.")
     partial = f"{path}.restoring"
@@ -77,7 +77,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     if version == 0:
         raise StoreCorrupt(f"{source}: not a contextc store", fix="Give the file of a backup.")
     try:
-        aside = _put_aside(path)
+        aside = _move_aside(path)
         os.replace(partial, path)
         _sync(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
@@ -88,15 +88,15 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     return aside
 
 
-def check_copy(source: str) -> None:
+def check_backup_file(source: str) -> None:
     if not os.path.isfile(source):
         raise InvalidSetting(f"{source}: file not found", fix="Give the file of a backup.")
 
 
-def remove_empty(path: str) -> None:
+def remove_empty_store(path: str) -> None:
     """Remove the file of a SQLite store that has no rows and that no other process has open."""
     with suppress(StoreError, sqlite3.Error, OSError):
-        if not _close_log(path):
+        if not _merge_log(path):
             return
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
             store.execute("BEGIN EXCLUSIVE")  # a process that opens it now waits, and then finds no file
@@ -106,15 +106,15 @@ def remove_empty(path: str) -> None:
                 os.remove(path)
 
 
-def _put_aside(path: str) -> str | None:
+def _move_aside(path: str) -> str | None:
     """Move the previous store with all its files to another name. Return that name, or None if there was no store."""
-    aside = _free(path)
+    aside = _find_free_name(path)
     if os.path.exists(path):
         with suppress(OSError):  # SQLite deletes a log that it cannot read; keep it for recovery tools
             os.link(f"{path}-wal", f"{aside}-wal")
         is_damaged = False
         try:
-            is_damaged = not _close_log(path)
+            is_damaged = not _merge_log(path)
         finally:
             if not is_damaged:
                 _remove(f"{aside}-wal")
@@ -122,13 +122,13 @@ def _put_aside(path: str) -> str | None:
             os.link(path, aside)  # the old name keeps a complete store until the copy replaces it
         except OSError:  # the file system has no hard links
             os.rename(path, aside)
-    for each in BESIDE:
+    for each in SIDE_FILES:
         with suppress(FileNotFoundError):
             os.rename(f"{path}{each}", f"{aside}{each}")
-    return aside if any(os.path.exists(f"{aside}{each}") for each in ("", *BESIDE)) else None
+    return aside if any(os.path.exists(f"{aside}{each}") for each in ("", *SIDE_FILES)) else None
 
 
-def _close_log(path: str) -> bool:
+def _merge_log(path: str) -> bool:
     """Merge the log into the file. Return False if the file is corrupt; raise `StoreBusy` if it is open elsewhere."""
     try:
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as former:
@@ -145,9 +145,9 @@ def _close_log(path: str) -> bool:
     return True
 
 
-def _free(path: str) -> str:
+def _find_free_name(path: str) -> str:
     number, found = 1, f"{path}.before-restore"
-    while any(os.path.lexists(f"{found}{each}") for each in ("", *BESIDE)):
+    while any(os.path.lexists(f"{found}{each}") for each in ("", *SIDE_FILES)):
         number += 1
         found = f"{path}.before-restore-{number}"
     return found

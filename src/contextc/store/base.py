@@ -12,7 +12,7 @@ import msgspec
 
 from contextc.messages import Message
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 Row: TypeAlias = tuple[Any, ...]  # drivers do not type the values; the schema determines them
 Reference: TypeAlias = str | int | Message
 """A message of a conversation: its seq, its uid, its id (or the first 12 characters of it), or the message itself."""

@@ -1,6 +1,6 @@
 """Fork, rewind, edit, switch, reset and delete: operations on the branches of a conversation.
 
-New branches share all earlier messages; no message is copied or changed. Only `delete` removes messages, and it keeps
+New branches share all earlier messages; no message is copied or changed. Only `delete_conversation` removes messages, and it keeps
 those that a fork still needs.
 """
 
@@ -9,50 +9,59 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
-from contextc.messages import Message, new_root
+from contextc.messages import Message, make_root_id
 from contextc.store.base import Branch, Conversation, Reference, Row, Transaction
-from contextc.store.chain import Entry, Verified, create, free_uid, messages_between, new_branch, now_ms, place_messages
-from contextc.store.forgetting import drop_channels
+from contextc.store.chain import (
+    PendingMessage,
+    VerifiedRanges,
+    find_free_uid,
+    insert_branch,
+    insert_conversation,
+    insert_messages,
+    load_between,
+    now_ms,
+)
+from contextc.store.forgetting import delete_channels
 from contextc.store.places import (
     SEQ_MASK,
-    Head,
-    Spot,
-    branch_end,
+    BranchTip,
+    MessageLocation,
     check_name,
     check_new_name,
-    find,
-    find_head,
-    head,
+    find_message,
+    find_tip,
+    load_branch_end,
+    load_root,
+    load_tip,
+    load_tip_of_branch,
     lock_tree,
-    on_branch,
-    place,
-    root,
-    turned,
+    make_place,
+    update_last_active,
 )
-from contextc.store.reading import as_id
-from contextc.store.redaction import drop_blobs
-from contextc.store.sync import Difference, compare
-from contextc.store.todos import copy as copy_todos
-from contextc.store.turns import copy as copy_trigger_states
-from contextc.store.turns import drop as drop_turns
+from contextc.store.reading import to_id
+from contextc.store.redaction import delete_unused_blobs
+from contextc.store.sync import HistoryDifference, compare_histories
+from contextc.store.todos import copy_todos as copy_todos
+from contextc.store.turns import copy_trigger_states as copy_trigger_states
+from contextc.store.turns import delete_records as drop_turns
 
 
-def describe(tx: Transaction, name: str) -> Conversation:
-    at = head(tx, name)
+def load_conversation(tx: Transaction, name: str) -> Conversation:
+    at = load_tip(tx, name)
     created = tx.row("SELECT created FROM conversation WHERE name = ?", name)
     return Conversation(
         name=name,
-        root=root(tx, at.tree).hex(),
+        root=load_root(tx, at.tree).hex(),
         tip=at.id.hex(),
         length=at.seq,
         branch=at.branch,
         revision=at.revision,
-        edge=edge_of(tx, at.branch, at.seq),
+        edge=load_context_start(tx, at.branch, at.seq),
         created=created[0] if created else 0,
     )
 
 
-LISTING = (
+LIST_CONVERSATIONS = (
     "SELECT c.name, r.base_id, COALESCE(m.id, b.base_id), COALESCE(m.place, b.base_seq), c.branch, c.revision,"
     " (SELECT max(place) FROM edge WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
     " c.created, m.place IS NULL OR m.place > c.branch * 4294967296 + b.base_seq"
@@ -65,19 +74,19 @@ LISTING = (
 )
 
 
-def listing(tx: Transaction) -> list[Conversation]:
+def list_conversations(tx: Transaction) -> list[Conversation]:
     """Return all conversations, read in one query."""
-    return [_listed(tx, row) for row in tx.rows(LISTING)]
+    return [_conversation_from_row(tx, row) for row in tx.rows(LIST_CONVERSATIONS)]
 
 
-def _listed(tx: Transaction, row: Row) -> Conversation:
+def _conversation_from_row(tx: Transaction, row: Row) -> Conversation:
     name, first, tip, length, branch, revision, edge, created, is_sound = row
     if first is None or not isinstance(length, int) or not is_sound:
-        return describe(tx, name)  # raises, and states the damage
+        return load_conversation(tx, name)  # raises, and states the damage
     return Conversation(
         name=name,
-        root=as_id(first).hex(),
-        tip=as_id(tip).hex(),
+        root=to_id(first).hex(),
+        tip=to_id(tip).hex(),
         length=length & SEQ_MASK,
         branch=branch,
         revision=revision,
@@ -86,18 +95,18 @@ def _listed(tx: Transaction, row: Row) -> Conversation:
     )
 
 
-def branch_counts(tx: Transaction) -> dict[str, int]:
+def count_branches(tx: Transaction) -> dict[str, int]:
     """Return the number of branches of each conversation."""
     sql = "SELECT conversation, count(*) FROM branch WHERE conversation IS NOT NULL GROUP BY conversation"
     return {name: number for name, number in tx.rows(sql)}
 
 
-def branches(tx: Transaction, conversation: str) -> list[Branch]:
-    at = head(tx, conversation)
+def list_branches(tx: Transaction, conversation: str) -> list[Branch]:
+    at = load_tip(tx, conversation)
     rows = tx.rows(
         "SELECT number, parent, base_seq, created FROM branch WHERE conversation = ? ORDER BY number", conversation
     )
-    ends = {number: branch_end(tx, number) for number, *_ in rows}
+    ends = {number: load_branch_end(tx, number) for number, *_ in rows}
     return [
         Branch(
             number=number,
@@ -112,24 +121,24 @@ def branches(tx: Transaction, conversation: str) -> list[Branch]:
     ]
 
 
-def begin(tx: Transaction, name: str) -> Conversation:
+def create_conversation(tx: Transaction, name: str) -> Conversation:
     """Create an empty conversation."""
     check_name(name)
-    own = new_root()
-    if find_head(tx, name, True) is not None or create(tx, name, own).id != own:
+    own = make_root_id()
+    if find_tip(tx, name, True) is not None or insert_conversation(tx, name, own).id != own:
         raise ConversationExists(name)
-    return describe(tx, name)
+    return load_conversation(tx, name)
 
 
 def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:
     check_name(name)
     check_new_name(name)
     lock_tree(tx, source)
-    here = head(tx, source, lock=True)
+    here = load_tip(tx, source, lock=True)
     try:
-        line, spot = here.branch, find(tx, source, here, here.seq if at is None else at)
+        line, spot = here.branch, find_message(tx, source, here, here.seq if at is None else at)
     except UnknownMessage:
-        spot = find(tx, source, here, here.seq if at is None else at, anywhere=True)
+        spot = find_message(tx, source, here, here.seq if at is None else at, anywhere=True)
         line = spot.branch
     moment = now_ms()
     made = tx.run(
@@ -141,54 +150,54 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
     )
     if not made:
         raise ConversationExists(name)
-    number = _branch_at(tx, name, here.tree, line, spot)
+    number = _create_branch_after(tx, name, here.tree, line, spot)
     tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
     copy_todos(tx, source, name)
-    copy_trigger_states(tx, here.conversation, head(tx, name).conversation)
-    return describe(tx, name)
+    copy_trigger_states(tx, here.conversation, load_tip(tx, name).conversation)
+    return load_conversation(tx, name)
 
 
 def rewind(tx: Transaction, conversation: str, to: Reference) -> Conversation:
-    here = head(tx, conversation, lock=True)
-    spot = find(tx, conversation, here, to)
+    here = load_tip(tx, conversation, lock=True)
+    spot = find_message(tx, conversation, here, to)
     if spot.seq != here.seq:
-        _turn_to(tx, conversation, _branch_at(tx, conversation, here.tree, here.branch, spot))
-    return describe(tx, conversation)
+        _set_current_branch(tx, conversation, _create_branch_after(tx, conversation, here.tree, here.branch, spot))
+    return load_conversation(tx, conversation)
 
 
-def edit(tx: Transaction, conversation: str, target: Reference, entry: Entry) -> Message:
-    here = head(tx, conversation, lock=True)
-    spot = find(tx, conversation, here, target)
+def edit(tx: Transaction, conversation: str, target: Reference, entry: PendingMessage) -> Message:
+    here = load_tip(tx, conversation, lock=True)
+    spot = find_message(tx, conversation, here, target)
     if spot.seq == 0:
         raise InvalidInput("The root is not a message and cannot be edited", fix="Name a message with seq 1 or more.")
-    before = find(tx, conversation, here, spot.seq - 1)
-    number = _branch_at(tx, conversation, here.tree, here.branch, before)
-    _turn_to(tx, conversation, number)
-    there = Head(here.conversation, here.tree, number, here.revision + 1, before.seq, before.id)
-    return place_messages(tx, conversation, there, [entry])[0]
+    before = find_message(tx, conversation, here, spot.seq - 1)
+    number = _create_branch_after(tx, conversation, here.tree, here.branch, before)
+    _set_current_branch(tx, conversation, number)
+    there = BranchTip(here.conversation, here.tree, number, here.revision + 1, before.seq, before.id)
+    return insert_messages(tx, conversation, there, [entry])[0]
 
 
 def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
-    here = head(tx, conversation, lock=True)
+    here = load_tip(tx, conversation, lock=True)
     if branch != here.branch:
-        _turn_to(tx, conversation, on_branch(tx, conversation, here, branch).branch)
-    return describe(tx, conversation)
+        _set_current_branch(tx, conversation, load_tip_of_branch(tx, conversation, here, branch).branch)
+    return load_conversation(tx, conversation)
 
 
-def reconcile(
-    tx: Transaction, conversation: str, theirs: Sequence[Message], verified: Verified | None = None
-) -> Difference:
+def switch_to_best_match(
+    tx: Transaction, conversation: str, theirs: Sequence[Message], verified: VerifiedRanges | None = None
+) -> HistoryDifference:
     """Switch to the branch that a client's history continues: the current one, another one, or a new one.
 
     A new branch starts from the branch that has the longest match.
     """
-    here = head(tx, conversation, lock=True)
-    best, line = compare(messages_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
+    here = load_tip(tx, conversation, lock=True)
+    best, line = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
     if not best.rewrites:
         return best
-    for branch in reversed(branches(tx, conversation)):
+    for branch in reversed(list_branches(tx, conversation)):
         try:
-            other = compare(messages_between(tx, branch.number, 0, branch.length, verified), theirs)
+            other = compare_histories(load_between(tx, branch.number, 0, branch.length, verified), theirs)
         except StoreCorrupt:  # another branch with unreadable messages cannot be continued
             continue
         if (other.tail, other.rewrites) < (best.tail, best.rewrites):
@@ -199,24 +208,24 @@ def reconcile(
     return best
 
 
-def renamed(tx: Transaction, tree: int, entry: Entry) -> Entry:
+def with_free_uid(tx: Transaction, tree: int, entry: PendingMessage) -> PendingMessage:
     """Return the entry with a new version of its uid if the uid is taken, as for an edit under the same uid."""
-    message = replace(entry.admitted.message, uid=free_uid(tx, tree, entry.admitted.message.uid))
+    message = replace(entry.admitted.message, uid=find_free_uid(tx, tree, entry.admitted.message.uid))
     return replace(entry, admitted=replace(entry.admitted, message=message))
 
 
-def reset(tx: Transaction, conversation: str) -> Conversation:
+def reset_context(tx: Transaction, conversation: str) -> Conversation:
     """Start the context after the last message. The history is kept."""
-    here = head(tx, conversation, lock=True)
-    if here.seq > edge_of(tx, here.branch, here.seq):
-        tx.run("INSERT INTO edge (place) VALUES (?)", place(here.branch, here.seq))
-        _turn_to(tx, conversation, here.branch)
-    return describe(tx, conversation)
+    here = load_tip(tx, conversation, lock=True)
+    if here.seq > load_context_start(tx, here.branch, here.seq):
+        tx.run("INSERT INTO edge (place) VALUES (?)", make_place(here.branch, here.seq))
+        _set_current_branch(tx, conversation, here.branch)
+    return load_conversation(tx, conversation)
 
 
-def delete(tx: Transaction, conversation: str) -> None:
+def delete_conversation(tx: Transaction, conversation: str) -> None:
     lock_tree(tx, conversation)
-    here = head(tx, conversation, lock=True)
+    here = load_tip(tx, conversation, lock=True)
     tx.run(
         "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
         conversation,
@@ -224,7 +233,7 @@ def delete(tx: Transaction, conversation: str) -> None:
     for table in ("stream", "lease", "append_key", "todo"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     drop_turns(tx, here.conversation)
-    drop_channels(tx, conversation)
+    delete_channels(tx, conversation)
     tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
     tx.run("DELETE FROM conversation WHERE name = ?", conversation)
     _drop_unused_branches(tx, here.tree)
@@ -239,8 +248,8 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
     for (number,) in rows:
         needed = tx.row("SELECT max(base_seq) FROM branch WHERE parent = ?", number)
         keep = needed[0] if needed and needed[0] is not None else -1
-        low, high = place(number, keep + 1), place(number, SEQ_MASK)
-        drop_blobs(tx, low, high)
+        low, high = make_place(number, keep + 1), make_place(number, SEQ_MASK)
+        delete_unused_blobs(tx, low, high)
         for table in ("message", "early_uid", "edge", "append_key", "pin"):
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM overlay WHERE anchor BETWEEN ? AND ?", low, high)
@@ -248,23 +257,25 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
             tx.run("DELETE FROM branch WHERE number = ?", number)
 
 
-def _branch_at(tx: Transaction, conversation: str, tree: int, line: int, spot: Spot) -> int:
+def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: int, spot: MessageLocation) -> int:
     """Create a branch that begins after a message, with the context edges that branch `line` has up to there."""
-    number = new_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
+    number = insert_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
     tx.run(
         "INSERT INTO edge (place) SELECT place + ? FROM edge WHERE place BETWEEN ? AND ?",
-        place(number, 0) - place(line, 0),
-        place(line, 0),
-        place(line, spot.seq),
+        make_place(number, 0) - make_place(line, 0),
+        make_place(line, 0),
+        make_place(line, spot.seq),
     )
     return number
 
 
-def edge_of(tx: Transaction, branch: int, upto: int) -> int:
-    row = tx.row("SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", place(branch, 0), place(branch, upto))
+def load_context_start(tx: Transaction, branch: int, upto: int) -> int:
+    row = tx.row(
+        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, upto)
+    )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
-def _turn_to(tx: Transaction, conversation: str, branch: int) -> None:
+def _set_current_branch(tx: Transaction, conversation: str, branch: int) -> None:
     tx.run("UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
-    turned(tx, conversation)
+    update_last_active(tx, conversation)

@@ -19,50 +19,50 @@ from contextc.errors import (
     StaleParent,
 )
 from contextc.messages import (
-    Admitted,
     Message,
-    admit,
-    chain_id,
-    content_of,
-    from_json,
-    new_root,
-    to_json,
+    ValidatedMessage,
+    canonical_content,
+    decode_message,
+    encode_message,
+    make_chain_id,
+    make_root_id,
+    validate_message,
 )
 from contextc.store.base import Reference, Transaction
 from contextc.store.places import (
     MAX_NAME,
     SEQ_BITS,
     SEQ_MASK,
-    UID,
-    Head,
-    base_of,
-    by_name,
+    UID_PATTERN,
+    BranchTip,
     check_name,
     check_new_name,
-    find,
-    find_head,
-    gap_in,
-    head,
-    lineage,
-    missing,
-    on_branch,
-    place,
-    root,
-    spoken_at,
-    stretches,
+    find_by_name,
+    find_gap_error,
+    find_message,
+    find_tip,
+    load_branch_base,
+    load_lineage,
+    load_root,
+    load_tip,
+    load_tip_of_branch,
+    make_place,
+    missing_message_error,
+    set_last_active,
+    split_by_branch,
 )
-from contextc.store.reading import UNREADABLE, as_id, mismatched, read_message
-from contextc.store.sync import EDITED
+from contextc.store.reading import DECODE_ERRORS, decode_message_row, hash_mismatch_error, to_id
+from contextc.store.sync import VERSION_SEPARATOR
 
 
-class Entry(Struct, frozen=True, gc=False):
+class PendingMessage(Struct, frozen=True, gc=False):
     """A message to append, with the values that stay the same when its transaction is retried.
 
     Its uid is the given one, or is made of its place and `mark`, which is random. `tried` lists the places it was
     written to, each with its id. A retry looks only at these places for a row that an earlier attempt stored.
     """
 
-    admitted: Admitted
+    admitted: ValidatedMessage
     mark: int
     time: int
     tried: list[tuple[int, bytes]]
@@ -72,26 +72,26 @@ def now_ms() -> int:
     return time_ns() // 1_000_000
 
 
-marks = count(int.from_bytes(os.urandom(8)) >> 1)  # a random start, different in every process
+random_ids = count(int.from_bytes(os.urandom(8)) >> 1)  # a random start, different in every process
 
 
-def _count_anew() -> None:
-    global marks
-    marks = count(int.from_bytes(os.urandom(8)) >> 1)
+def _reset_random_ids() -> None:
+    global random_ids
+    random_ids = count(int.from_bytes(os.urandom(8)) >> 1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_anew)
+    os.register_at_fork(after_in_child=_reset_random_ids)
 
 
-def entry(admitted: Admitted) -> Entry:
-    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000, [])
+def prepare_entry(admitted: ValidatedMessage) -> PendingMessage:
+    return PendingMessage(admitted, next(random_ids), admitted.message.time or time_ns() // 1_000_000, [])
 
 
-def admit_to(message: Message, conversation: str, *, index: int | None = None) -> Admitted:
+def validate_for(message: Message, conversation: str, *, index: int | None = None) -> ValidatedMessage:
     """Validate a message. An error names the conversation, and the message's index in a list."""
     try:
-        return admit(message)
+        return validate_message(message)
     except InvalidMessage as error:
         raise error.within(conversation, index) from None
 
@@ -101,7 +101,7 @@ def new_uid() -> str:
     return f"{now_ms():012x}{os.urandom(10).hex()}"
 
 
-class Verified:
+class VerifiedRanges:
     """The range of each branch whose rows a store handle has read and verified against their ids."""
 
     def __init__(self) -> None:
@@ -120,69 +120,69 @@ class Verified:
             self._known[branch] = first, last
 
 
-def messages_between(
-    tx: Transaction, branch: int, after: int, upto: int, verified: Verified | None = None
+def load_between(
+    tx: Transaction, branch: int, after: int, upto: int, verified: VerifiedRanges | None = None
 ) -> list[Message]:
     """Return the messages of the chain that ends on `branch`, after seq `after` up to seq `upto`.
 
     Raises `StoreCorrupt` if a row is missing or does not match its id. Rows in `verified` are not verified again.
     """
     found: list[Message] = []
-    for number, first, last in stretches(lineage(tx, branch), after, upto):
+    for number, first, last in split_by_branch(load_lineage(tx, branch), after, upto):
         unknown = first if verified is None else verified.unknown(number, first, last)
         if first < unknown:
-            found += _known(tx, number, first, min(last, unknown - 1))
+            found += _load_verified(tx, number, first, min(last, unknown - 1))
         if unknown <= last:
-            found += checked_messages(tx, number, unknown, last)
+            found += load_and_verify(tx, number, unknown, last)
             if verified is not None:
                 verified.add(number, first, last)
     return found
 
 
-def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+def _load_verified(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
     """Load messages of a branch that were verified before."""
-    low, high = place(branch, first), place(branch, last)
+    low, high = make_place(branch, first), make_place(branch, last)
     rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     try:
         if len(rows) == last - first + 1:
-            return [from_json(body) for (body,) in rows]
-    except UNREADABLE:
+            return [decode_message(body) for (body,) in rows]
+    except DECODE_ERRORS:
         pass
-    return checked_messages(tx, branch, first, last)  # raises, and names the row
+    return load_and_verify(tx, branch, first, last)  # raises, and names the row
 
 
-def checked_messages(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+def load_and_verify(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
     """Return the messages `first` to `last` of a branch.
 
     Raises `StoreCorrupt` if one is missing or does not match its id.
     """
-    low, high = place(branch, first), place(branch, last)
+    low, high = make_place(branch, first), make_place(branch, last)
     rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     if len(rows) != last - first + 1:
-        raise gap_in(tx, branch, [where for where, _, _ in rows], first, last)
-    found, before = list[Message](), _id_before(tx, branch, first)
+        raise find_gap_error(tx, branch, [where for where, _, _ in rows], first, last)
+    found, before = list[Message](), _load_previous_id(tx, branch, first)
     for where, stored, body in rows:
-        message, identity = read_message(tx, where, body), as_id(stored)
+        message, identity = decode_message_row(tx, where, body), to_id(stored)
         is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
-        if not is_right or not (message.redacted or chain_id(before, content_of(message)) == identity):
-            raise mismatched(tx, where)
+        if not is_right or not (message.redacted or make_chain_id(before, canonical_content(message)) == identity):
+            raise hash_mismatch_error(tx, where)
         found.append(message)
         before = identity
     return found
 
 
-def _id_before(tx: Transaction, branch: int, seq: int) -> bytes:
+def _load_previous_id(tx: Transaction, branch: int, seq: int) -> bytes:
     """Return the id of the message, or of the root, before message `seq` of a branch."""
-    row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq - 1))
+    row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, seq - 1))
     if row is not None:
-        return as_id(row[0])
-    base, base_id = base_of(tx, branch)
+        return to_id(row[0])
+    base, base_id = load_branch_base(tx, branch)
     if base != seq - 1:
-        raise gap_in(tx, branch, [], seq - 1, seq - 1)
+        raise find_gap_error(tx, branch, [], seq - 1, seq - 1)
     return base_id
 
 
-def load(
+def load_messages(
     tx: Transaction,
     conversation: str,
     *,
@@ -190,21 +190,21 @@ def load(
     after: Reference | None = None,
     upto: Reference | None = None,
     branch: int | None = None,
-    verified: Verified | None = None,
+    verified: VerifiedRanges | None = None,
 ) -> list[Message]:
-    at = head(tx, conversation)
+    at = load_tip(tx, conversation)
     if branch is not None and branch != at.branch:
-        at = on_branch(tx, conversation, at, branch)
-    low = 0 if after is None else find(tx, conversation, at, after).seq
-    high = at.seq if upto is None else find(tx, conversation, at, upto).seq
+        at = load_tip_of_branch(tx, conversation, at, branch)
+    low = 0 if after is None else find_message(tx, conversation, at, after).seq
+    high = at.seq if upto is None else find_message(tx, conversation, at, upto).seq
     if last is not None:
         if not isinstance(last, int) or last < 0:
             raise InvalidInput("last must be an integer, 0 or more", got=last)
         low = max(low, high - last)
-    return messages_between(tx, at.branch, low, high, verified)
+    return load_between(tx, at.branch, low, high, verified)
 
 
-class Window(NamedTuple):
+class MessageWindow(NamedTuple):
     """A range of messages of a branch, the length of the branch, and its number."""
 
     messages: list[Message]
@@ -212,68 +212,70 @@ class Window(NamedTuple):
     branch: int
 
 
-def window(
+def load_window(
     tx: Transaction, conversation: str, *, after: int = 0, before: int | None = None, limit: int, branch: int | None
-) -> Window:
+) -> MessageWindow:
     """Load at most `limit` messages: the first ones after a seq, or the last ones before a seq."""
-    at = head(tx, conversation)
+    at = load_tip(tx, conversation)
     if branch is not None and branch != at.branch:
-        at = on_branch(tx, conversation, at, branch)
+        at = load_tip_of_branch(tx, conversation, at, branch)
     high = at.seq if before is None else max(0, min(at.seq, before - 1))
     low = max(after, high - limit) if before is not None else after
-    return Window(messages_between(tx, at.branch, low, min(high, low + limit)), at.seq, at.branch)
+    return MessageWindow(load_between(tx, at.branch, low, min(high, low + limit)), at.seq, at.branch)
 
 
-def append(
+def append_messages(
     tx: Transaction,
     conversation: str,
-    entries: Sequence[Entry],
+    entries: Sequence[PendingMessage],
     *,
     key: str | None = None,
     parent: Reference | None = None,
 ) -> list[Message]:
     """Append messages to a conversation, which is created if it does not exist."""
-    at = find_head(tx, conversation, True) or create(tx, conversation)
-    if tx.again and (stored := stored_before(tx, entries)):
+    at = find_tip(tx, conversation, True) or insert_conversation(tx, conversation)
+    if tx.again and (stored := find_stored(tx, entries)):
         return stored
-    if key is not None and (known := _by_key(tx, conversation, key, entries[0])):
+    if key is not None and (known := _find_by_key(tx, conversation, key, entries[0])):
         return [known]
-    if parent is not None and (known := _after_parent(tx, conversation, at, parent, entries[0])):
+    if parent is not None and (known := _find_after_parent(tx, conversation, at, parent, entries[0])):
         return [known]
-    stored = place_messages(tx, conversation, at, entries)
+    stored = insert_messages(tx, conversation, at, entries)
     if key is not None:
-        values = (conversation, key, place(at.branch, stored[0].seq))
+        values = (conversation, key, make_place(at.branch, stored[0].seq))
         tx.run("INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", *values)
     return stored
 
 
-def place_messages(tx: Transaction, conversation: str, at: Head, entries: Sequence[Entry]) -> list[Message]:
+def insert_messages(
+    tx: Transaction, conversation: str, at: BranchTip, entries: Sequence[PendingMessage]
+) -> list[Message]:
     stored: list[Message] = []
     for entry in entries:
-        message, row = placed(at, entry)
+        message, row = build_row(at, entry)
         if uid := entry.admitted.message.uid:
-            _keep_uid(tx, conversation, at.tree, uid, row[0])
+            _reserve_uid(tx, conversation, at.tree, uid, row[0])
         tx.run("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", *row)
         if entry.admitted.blobs:
-            keep_blobs(tx, conversation, row[0], entry.admitted.blobs)
+            save_blobs(tx, conversation, row[0], entry.admitted.blobs)
         stored.append(message)
-        at = Head(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.spoken)
+        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.spoken)
     if stored:
-        spoken_at(tx, at, stored[-1].time)
+        set_last_active(tx, at, stored[-1].time)
     return stored
 
 
-def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, bytes]]:
+def build_row(at: BranchTip, entry: PendingMessage) -> tuple[Message, tuple[int, bytes, int, bytes]]:
     """Return the message as the next one of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
-    branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
+    branch, seq, identity = at.branch, at.seq + 1, make_chain_id(at.id, entry.admitted.content)
     message = replace(message, uid=_uid(entry, branch, seq), id=identity.hex(), seq=seq, time=moment)
     where = branch << SEQ_BITS | seq
     entry.tried.append((where, identity))
-    return message, (where, identity, moment, to_json(message))
+    return message, (where, identity, moment, encode_message(message))
 
 
-def _uid(entry: Entry, branch: int, seq: int) -> str:
+def _uid(entry: PendingMessage, branch: int, seq: int) -> str:
     return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
 
 
@@ -284,10 +286,10 @@ APPEND_AT_TIP = (
 )
 
 
-def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> Head:
+def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | None = None) -> BranchTip:
     """Create a conversation with its own root."""
     check_new_name(conversation)
-    root_id, moment = root_id or new_root(), now_ms()
+    root_id, moment = root_id or make_root_id(), now_ms()
     made = tx.row(
         "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, 0, 0, ?, ?) ON CONFLICT DO NOTHING"
         " RETURNING number",
@@ -296,13 +298,13 @@ def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> 
         moment // 1000,
     )
     if made is None:  # another writer created it; its transaction has ended by now
-        return head(tx, conversation, lock=True)
-    branch = new_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
+        return load_tip(tx, conversation, lock=True)
+    branch = insert_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
     tx.run("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
-    return Head(made[0], branch, branch, 0, 0, root_id, moment // 1000)
+    return BranchTip(made[0], branch, branch, 0, 0, root_id, moment // 1000)
 
 
-def new_branch(
+def insert_branch(
     tx: Transaction, conversation: str, *, tree: int | None, parent: int | None, base_seq: int, base_id: bytes
 ) -> int:
     """Create a branch that begins after a message. The number of a tree is that of its first branch."""
@@ -335,7 +337,7 @@ def check_blobs(tx: Transaction, conversation: str, blobs: dict[str, bytes | Non
             )
 
 
-def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, bytes | None]) -> None:
+def save_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, bytes | None]) -> None:
     check_blobs(tx, conversation, blobs)
     for name, data in blobs.items():
         if data is not None:
@@ -348,25 +350,25 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
         tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 
 
-def stored_before(tx: Transaction, entries: Sequence[Entry]) -> list[Message]:
+def find_stored(tx: Transaction, entries: Sequence[PendingMessage]) -> list[Message]:
     """Return the messages that an earlier attempt of the same transaction stored, if its commit was not confirmed.
 
     A row is ours if it is at a place that was tried, with the id and the uid that were tried there.
     """
-    return [message for entry in entries if (message := _stored(tx, entry)) is not None]
+    return [message for entry in entries if (message := _find_stored_one(tx, entry)) is not None]
 
 
-def _stored(tx: Transaction, entry: Entry) -> Message | None:
+def _find_stored_one(tx: Transaction, entry: PendingMessage) -> Message | None:
     for where, identity in entry.tried:
         row = tx.row("SELECT body FROM message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time)
         if row is not None:
-            message = read_message(tx, where, row[0])
+            message = decode_message_row(tx, where, row[0])
             if message.uid == _uid(entry, where >> SEQ_BITS, where & SEQ_MASK):
                 return message
     return None
 
 
-def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Message | None:
+def _find_by_key(tx: Transaction, conversation: str, key: str, wanted: PendingMessage) -> Message | None:
     check_name(key, "key")
     row = tx.row(
         "SELECT k.place, m.body FROM append_key k LEFT JOIN message m ON m.place = k.place"
@@ -377,38 +379,40 @@ def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Mess
     if row is None:
         return None
     if row[1] is None:
-        raise missing(conversation, row[0] & SEQ_MASK)
-    stored = read_message(tx, *row)
-    if not stored.redacted and content_of(stored) != wanted.admitted.content:
+        raise missing_message_error(conversation, row[0] & SEQ_MASK)
+    stored = decode_message_row(tx, *row)
+    if not stored.redacted and canonical_content(stored) != wanted.admitted.content:
         raise KeyReused(conversation, key, seq=stored.seq)
     return stored
 
 
-def _after_parent(tx: Transaction, conversation: str, at: Head, parent: Reference, wanted: Entry) -> Message | None:
+def _find_after_parent(
+    tx: Transaction, conversation: str, at: BranchTip, parent: Reference, wanted: PendingMessage
+) -> Message | None:
     """Return None if the stated parent is the tip, or the message if it already follows that parent."""
-    if isinstance(parent, str) and parent == root(tx, at.tree).hex():
+    if isinstance(parent, str) and parent == load_root(tx, at.tree).hex():
         parent = 0
-    spot = find(tx, conversation, at, parent)
+    spot = find_message(tx, conversation, at, parent)
     if spot.seq == at.seq:
         return None
-    (follower,) = messages_between(tx, at.branch, spot.seq, spot.seq + 1)
-    if follower.id == chain_id(spot.id, wanted.admitted.content).hex():
+    (follower,) = load_between(tx, at.branch, spot.seq, spot.seq + 1)
+    if follower.id == make_chain_id(spot.id, wanted.admitted.content).hex():
         return follower
     raise StaleParent(conversation, spot.seq, tip=at.id.hex(), behind=at.seq - spot.seq)
 
 
-def free_uid(tx: Transaction, tree: int, uid: str) -> str:
+def find_free_uid(tx: Transaction, tree: int, uid: str) -> str:
     """Return the uid, or a new version of it if it is taken."""
     free, version = uid, 1
-    while free and by_name(tx, tree, free):
+    while free and find_by_name(tx, tree, free):
         version += 1
-        free = f"{uid[: MAX_NAME - 10]}{EDITED}{version}"
+        free = f"{uid[: MAX_NAME - 10]}{VERSION_SEPARATOR}{version}"
     return free
 
 
-def _keep_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: int) -> None:
+def _reserve_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: int) -> None:
     check_name(uid, "message")
-    if (UID.fullmatch(uid) and by_name(tx, tree, uid)) or not tx.run(
+    if (UID_PATTERN.fullmatch(uid) and find_by_name(tx, tree, uid)) or not tx.run(
         "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", tree, uid, where
     ):
         raise InvalidMessage(

@@ -16,15 +16,15 @@ from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
-from contextc.store.base import Dialect, Row, T, Transaction
-from contextc.store.keeper import Keeper
+from contextc.store.base import Dialect, Result, Row, Transaction
+from contextc.store.keeper import Scheduler
 from contextc.store.migrations import Migration, migrations
 
-TRIES = 8
+MAX_CONFLICTS = 8
 """Number of consecutive conflicts after which an operation fails."""
 OUTAGE_SECONDS = 60.0
 """Time that an operation waits for an unavailable server."""
-LONGEST_PAUSE = 1.0
+MAX_PAUSE_SECONDS = 1.0
 """Seconds between two attempts to connect. After a connection that broke, the pause is a tenth of it."""
 
 
@@ -33,11 +33,11 @@ def jitter(seconds: float) -> float:
     return seconds * os.urandom(1)[0] / 255
 
 
-class Again(Exception):
+class RetryTransaction(Exception):
     """A conflict with another transaction. Nothing was stored: retry."""
 
 
-class Cut(Exception):
+class ConnectionLost(Exception):
     """The connection broke, or the server accepts none at the moment.
 
     `committing` is True if it broke during commit. `mark` then identifies the transaction for `_was_stored`, and
@@ -50,7 +50,7 @@ class Cut(Exception):
         self.committing, self.mark, self.result, self.error = committing, mark, result, error
 
 
-class Patience:
+class Backoff:
     """Growing pauses between retries, for a limited time after the first."""
 
     def __init__(self, seconds: float) -> None:
@@ -71,7 +71,7 @@ class Patience:
 Connection = TypeVar("Connection")
 
 
-class Engine(ABC, Generic[Connection]):
+class TransactionEngine(ABC, Generic[Connection]):
     dialect: Dialect
     outage_seconds = OUTAGE_SECONDS
 
@@ -79,15 +79,15 @@ class Engine(ABC, Generic[Connection]):
         self.address = address
         self._idle: list[Connection] = []
         self._inherited: list[Connection] = []
-        self._keeper = Keeper()
+        self._keeper = Scheduler()
         self._closed = False
         _OPEN.add(self)
 
-    def read(self, work: Callable[[Transaction], T]) -> T:
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Run read-only work on one consistent snapshot of the store."""
         return self._attempt(work, writing=False, repeatable=True)
 
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
+    def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         """Run work in one transaction. It is retried after a conflict, so it must have no other effects.
 
         `repeatable` work checks `tx.again` and finds the changes of an earlier attempt. It is retried even if the
@@ -138,11 +138,11 @@ class Engine(ABC, Generic[Connection]):
 
         self.write(work)
 
-    def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
-        races, again, patience = 0, False, Patience(self.outage_seconds)
-        cut: Cut | None = None
-        unknown: Cut | None = None  # a commit whose outcome is unknown
-        while races < TRIES:
+    def _attempt(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
+        races, again, patience = 0, False, Backoff(self.outage_seconds)
+        cut: ConnectionLost | None = None
+        unknown: ConnectionLost | None = None  # a commit whose outcome is unknown
+        while races < MAX_CONFLICTS:
             connection: Connection | None = None
             try:
                 connection = self._take()
@@ -150,22 +150,22 @@ class Engine(ABC, Generic[Connection]):
                     stored = self._was_stored(connection, unknown)
                     if stored:
                         self._give_back(connection)
-                        return cast(T, unknown.result)
+                        return cast(Result, unknown.result)
                     if stored is None and not repeatable:
                         self._give_back(connection)
                         break
                     again, unknown = again or stored is None, None
                 result = self._run(connection, work, writing=writing, again=again)
-            except Again:
+            except RetryTransaction:
                 if connection is not None:
                     self._give_back(connection)
                 time.sleep(jitter(0.001 * 2**races))
                 races += 1
                 continue
-            except Cut as error:
+            except ConnectionLost as error:
                 cut, unknown = error, error if error.committing else unknown
                 self._drop_all(connection)
-                if not patience.pause(LONGEST_PAUSE if error.error is not None else LONGEST_PAUSE / 10):
+                if not patience.pause(MAX_PAUSE_SECONDS if error.error is not None else MAX_PAUSE_SECONDS / 10):
                     break
                 continue
             except StoreError as error:
@@ -188,7 +188,7 @@ class Engine(ABC, Generic[Connection]):
             raise cut.error from cut.__cause__
         raise StoreUnavailable(
             f"{self.address}: the connection broke repeatedly for {self.outage_seconds:g} s, or the transaction "
-            f"conflicted with others {TRIES} times in a row",
+            f"conflicted with others {MAX_CONFLICTS} times in a row",
             fix="Nothing was stored. Retry later.",
         ) from (cut.__cause__ if cut else None)
 
@@ -227,7 +227,7 @@ class Engine(ABC, Generic[Connection]):
     def _forked(self) -> None:
         """Set connections aside in a child process: they belong to the parent and must not even be closed here."""
         self._inherited += self._idle
-        self._idle, self._keeper = [], Keeper()
+        self._idle, self._keeper = [], Scheduler()
 
     def _drop_all(self, connection: Connection | None) -> None:
         """Close all connections after a failure of the store itself."""
@@ -244,10 +244,10 @@ class Engine(ABC, Generic[Connection]):
         """Keep or close the connection on which an operation failed."""
         self._drop_all(connection)
 
-    def _was_stored(self, connection: Connection, lost: Cut) -> bool | None:
+    def _was_stored(self, connection: Connection, lost: ConnectionLost) -> bool | None:
         """Return True if the transaction of a broken connection was committed, None if that is unknown.
 
-        Raises `Cut` if the transaction is still in progress.
+        Raises `ConnectionLost` if the transaction is still in progress.
         """
         return None
 
@@ -268,8 +268,10 @@ class Engine(ABC, Generic[Connection]):
         """Return True if the connection has no open transaction, as a signal handler may leave one."""
 
     @abstractmethod
-    def _run(self, connection: Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run work in a transaction on a connection. Map the driver's exceptions to ours, `Again` or `Cut`."""
+    def _run(
+        self, connection: Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
+        """Run work in a transaction on a connection. Map the driver's exceptions to ours, `RetryTransaction` or `ConnectionLost`."""
 
     @abstractmethod
     def _has_schema(self, tx: Transaction) -> bool: ...
@@ -286,7 +288,7 @@ class Engine(ABC, Generic[Connection]):
         """Record, in the same transaction, that removed content must still be erased from the files."""
 
 
-_OPEN: "WeakSet[Engine[Any]]" = WeakSet()
+_OPEN: "WeakSet[TransactionEngine[Any]]" = WeakSet()
 
 
 def _after_fork() -> None:

@@ -16,19 +16,19 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from contextc.errors import InvalidInput
-from contextc.store.base import T, Transaction
+from contextc.store.base import Result, Transaction
 
-MOST = 100
+MAX_GROUP_SIZE = 100
 """Maximum number of writers in one transaction."""
 
 
-class Together(Protocol):
+class GroupRunner(Protocol):
     """Runs several pieces of work in one transaction. Returns an outcome for each, or None if nothing was stored."""
 
-    def __call__(self, works: Sequence[Callable[[Transaction], Any]]) -> "list[Outcome] | None": ...
+    def __call__(self, works: Sequence[Callable[[Transaction], Any]]) -> "list[WorkOutcome] | None": ...
 
 
-class Outcome:
+class WorkOutcome:
     """The result of a piece of work: its return value or its exception."""
 
     __slots__ = ("error", "value")
@@ -37,7 +37,7 @@ class Outcome:
         self.value, self.error = value, error
 
 
-class _Writer:
+class _QueuedWriter:
     """A queued writer. `outcome` is set if a leader ran its work; otherwise the writer leads itself.
 
     `alone` is True after its group could not be stored: it joins no other group.
@@ -48,7 +48,7 @@ class _Writer:
     def __init__(self, work: Callable[[Transaction], Any]) -> None:
         self.work = work
         self.alone = False
-        self.outcome: Outcome | None = None
+        self.outcome: WorkOutcome | None = None
         self._turn = threading.Lock()
         self._turn.acquire()
 
@@ -59,13 +59,13 @@ class _Writer:
         self._turn.release()
 
 
-class Line:
+class WriteQueue:
     """The queue of writers of one process."""
 
-    def __init__(self, together: Together) -> None:
+    def __init__(self, together: GroupRunner) -> None:
         self._together = together
         self._mutex = threading.Lock()
-        self._waiting: list[_Writer] = []
+        self._waiting: list[_QueuedWriter] = []
         self._busy = False
         self._inside: set[int] = set()
         """Threads that are writing or queued: a nested write would deadlock."""
@@ -76,15 +76,15 @@ class Line:
         self._kept = threading.Lock()
         """Held by a waiting leader: the main thread cannot overtake it twice."""
 
-    def write(self, work: Callable[[Transaction], T], alone: Callable[[], T]) -> T:
+    def write(self, work: Callable[[Transaction], Result], alone: Callable[[], Result]) -> Result:
         """Run work in a group, or by calling `alone`."""
-        return self._once(lambda: self._for_itself(alone) if _is_main() else self._in_line(_Writer(work), alone))
+        return self._once(lambda: self._for_itself(alone) if _is_main() else self._in_line(_QueuedWriter(work), alone))
 
     def at_once(self, statement: Callable[[], bool]) -> bool:
         """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
         return self._once(lambda: self._for_itself(statement) if _is_main() else self._if_free(statement))
 
-    def _once(self, write: Callable[[], T]) -> T:
+    def _once(self, write: Callable[[], Result]) -> Result:
         me = get_ident()
         if me in self._inside:
             raise InvalidInput(
@@ -97,7 +97,7 @@ class Line:
         finally:
             self._inside.discard(me)
 
-    def _for_itself(self, write: Callable[[], T]) -> T:
+    def _for_itself(self, write: Callable[[], Result]) -> Result:
         """Write on the main thread."""
         with self._kept:
             pass
@@ -111,7 +111,7 @@ class Line:
             self._busy = True
         return self._lead(statement)
 
-    def _in_line(self, writer: _Writer, alone: Callable[[], T]) -> T:
+    def _in_line(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
         with self._mutex:
             leads, self._busy = not self._busy, True
             if not leads:
@@ -124,7 +124,7 @@ class Line:
             raise writer.outcome.error
         return writer.outcome.value
 
-    def _lead(self, write: Callable[[], T]) -> T:
+    def _lead(self, write: Callable[[], Result]) -> Result:
         """Write when the main thread does not; then make the next writer lead."""
         with self._kept:
             with self._main:
@@ -136,12 +136,12 @@ class Line:
             self._disk.release()
             self._hand_on()
 
-    def _for_all(self, writer: _Writer, alone: Callable[[], T]) -> T:
+    def _for_all(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
         """Run the work of all queued writers, or of this one alone if no other is queued."""
         others = [] if writer.alone else self._take_others()
         if not others:
             return alone()
-        found: list[Outcome] | None = None
+        found: list[WorkOutcome] | None = None
         try:
             found = self._together([writer.work, *[other.work for other in others]])
         finally:
@@ -160,9 +160,9 @@ class Line:
             raise found[0].error
         return found[0].value
 
-    def _take_others(self) -> list[_Writer]:
+    def _take_others(self) -> list[_QueuedWriter]:
         with self._mutex:
-            others = [each for each in self._waiting if not each.alone][: MOST - 1]
+            others = [each for each in self._waiting if not each.alone][: MAX_GROUP_SIZE - 1]
             taken = set(others)
             self._waiting = [each for each in self._waiting if each not in taken]
         return others

@@ -12,35 +12,35 @@ from functools import cache
 PROC = "/proc"
 
 
-def current_holder() -> str:
+def current_process() -> str:
     pid = os.getpid()
-    return f"{_machine()} {pid} {_started(pid) or ''}"
+    return f"{_machine_id()} {pid} {_read_start_time(pid) or ''}"
 
 
-def is_gone(holder: str) -> bool:
+def has_ended(holder: str) -> bool:
     """Return True only if it is certain that the process was on this machine and has ended."""
-    pid, started = _local(holder)
+    pid, started = _parse_local(holder)
     if not pid:
         return False
-    found = _started(pid)
+    found = _read_start_time(pid)
     return not _exists(pid) if found is None else found != started
 
 
-def is_alive(holder: str) -> bool:
+def is_running(holder: str) -> bool:
     """Return True only if it is certain that the process is on this machine and runs, or is suspended."""
-    pid, started = _local(holder)
-    return bool(pid) and _started(pid) == started
+    pid, started = _parse_local(holder)
+    return bool(pid) and _read_start_time(pid) == started
 
 
-def _local(holder: str) -> tuple[int, str]:
+def _parse_local(holder: str) -> tuple[int, str]:
     """Return pid and start time of a process on this machine; pid 0 for another machine, or if it cannot be checked."""
     machine, _, process = holder.partition(" ")
     pid, _, started = process.partition(" ")
-    return (int(pid), started) if started and machine == _machine() and pid.isdigit() else (0, "")
+    return (int(pid), started) if started and machine == _machine_id() and pid.isdigit() else (0, "")
 
 
 @cache
-def _machine() -> str:
+def _machine_id() -> str:
     try:
         with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()}/{os.readlink(f'{PROC}/self/ns/pid')}"
@@ -48,7 +48,7 @@ def _machine() -> str:
         return "unknown"
 
 
-def _started(pid: int) -> str | None:
+def _read_start_time(pid: int) -> str | None:
     """Return the start time of a process in kernel ticks, "" for a zombie, None if it cannot be read.
 
     It cannot be read if the process does not exist, or if `/proc` hides other users' processes (`hidepid`).
@@ -71,10 +71,10 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def described(holder: str) -> str:
+def describe_process(holder: str) -> str:
     """Name the process of a holder, for an error message."""
     if not holder:
         return "unknown"
     machine, _, process = holder.partition(" ")
-    where = "this machine" if machine == current_holder().partition(" ")[0] else "another machine"
+    where = "this machine" if machine == current_process().partition(" ")[0] else "another machine"
     return f"process {process.partition(' ')[0]} on {where}"

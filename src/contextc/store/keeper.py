@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-Thing = TypeVar("Thing")
-KEEPER = "contextc-keeper"
+TaskItem = TypeVar("TaskItem")
+THREAD_NAME = "contextc-keeper"
 """The name of the thread. A store with a connection limit reserves one connection for it."""
 
 
@@ -23,7 +23,7 @@ class _Task(NamedTuple):
     thing: Any
 
 
-class Keeper:
+class Scheduler:
     def __init__(self) -> None:
         self._tasks: dict[int, _Task] = {}
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class Keeper:
 
         return self._add(_Task(time.monotonic() + seconds, seconds, False, run, None))
 
-    def every_for(self, seconds: float, thing: Thing, task: Callable[[list[Thing]], None]) -> Callable[[], None]:
+    def every_for(self, seconds: float, thing: TaskItem, task: Callable[[list[TaskItem]], None]) -> Callable[[], None]:
         """Call the task periodically with all its items that are due. Return a function that removes `thing`."""
         return self._add(_Task(time.monotonic() + seconds, seconds, True, task, thing))
 
@@ -48,7 +48,7 @@ class Keeper:
             number = self._count
             self._tasks[number] = task
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=KEEPER, daemon=True)
+                self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
                 self._thread.start()
             self._changed.notify()
 
@@ -84,10 +84,10 @@ class Keeper:
             try:
                 first.run(things)
             except Exception as error:
-                warn(f"background task of the store failed: {error}")
+                log_warning(f"background task of the store failed: {error}")
 
 
-def warn(text: str) -> None:
+def log_warning(text: str) -> None:
     import logging  # imported here: it costs as much as the rest of the store
 
     logging.getLogger("contextc.store").warning(text)

@@ -27,25 +27,25 @@ from contextc.errors import (
 from contextc.messages import AnyPart, Message
 from contextc.store import chain, leases, streams
 from contextc.store.base import DEFAULT_AGENT, Lease, Recovered, Transaction
-from contextc.store.engine import Connection, Engine
-from contextc.store.keeper import warn
+from contextc.store.engine import Connection, TransactionEngine
+from contextc.store.keeper import log_warning
 from contextc.store.places import check_name
-from contextc.store.waiting import Waiting
+from contextc.store.waiting import LeaseQueue
 
-RECOVERED_KEPT = 100
+MAX_RECOVERED = 100
 CLOSING_SECONDS = 5.0
 RECOVERY_SECONDS = 10
 """Time after which opening a store waits for no more locked conversations."""
 
 
-class LeaseManager(Engine[Connection]):
+class LeaseManager(TransactionEngine[Connection]):
     """The leases that a store handle holds."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self._losses: dict[Lease, Callable[[], None]] = {}
-        self.waiting = Waiting()
+        self.waiting = LeaseQueue()
         self._streams: dict[str, streams.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """Dead turns that this handle has recovered."""
@@ -90,14 +90,14 @@ class LeaseManager(Engine[Connection]):
             lambda tx: leases.acquire(tx, conversation, agent, ttl, self._holds_here, patient=patient)
         )
         if recovered is not None:
-            self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
+            self.recovered = (*self.recovered, recovered)[-MAX_RECOVERED:]
         self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
-        _HOLDING[self.address, conversation, agent, lease.number] = self
+        _LEASE_HOLDERS[self.address, conversation, agent, lease.number] = self
         return lease
 
     def busy(self, conversation: str, agent: str) -> ConversationBusy:
         """Return the error for a turn that cannot begin because another one runs or waits."""
-        number, _, left = self.read(lambda tx: leases.standing(tx, conversation, agent))
+        number, _, left = self.read(lambda tx: leases.load_lease(tx, conversation, agent))
         return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
 
     def holds(self, conversation: str, agent: str, number: int) -> bool:
@@ -168,25 +168,25 @@ class LeaseManager(Engine[Connection]):
         if head.parts:
             raise InvalidMessage("must be empty in a stream", field="parts", fix="Add parts with stream.write(…).")
         uid = head.uid or chain.new_uid()
-        sound = chain.admit_to(replace(head, uid=uid, status="error"), lease.conversation).message
+        sound = chain.validate_for(replace(head, uid=uid, status="error"), lease.conversation).message
         head = replace(sound, status="pending", time=head.time or chain.now_ms())
 
         def begin(tx: Transaction) -> None:
-            leases.check(tx, lease, lease.conversation)
-            streams.begin(tx, lease, head)
+            leases.check_lease(tx, lease, lease.conversation)
+            streams.open_stream(tx, lease, head)
 
         def save(number: int, parts: list[AnyPart]) -> None:
             def work(tx: Transaction) -> None:
-                leases.check(tx, lease, lease.conversation)
-                streams.journal(tx, uid, number, parts)
+                leases.check_lease(tx, lease, lease.conversation)
+                streams.save_deltas(tx, uid, number, parts)
 
             self.write(work, repeatable=True)
 
         def close(number: int, parts: list[AnyPart], final: Message) -> Message:
             def work(tx: Transaction) -> Message:
-                leases.check(tx, lease, lease.conversation)
+                leases.check_lease(tx, lease, lease.conversation)
                 if parts:
-                    streams.journal(tx, uid, number, parts)
+                    streams.save_deltas(tx, uid, number, parts)
                 return leases.close_stream(tx, lease.conversation, uid, final)[-1]
 
             stored = self.write(work, repeatable=True)
@@ -212,10 +212,10 @@ class LeaseManager(Engine[Connection]):
         def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
             if tx.dialect.hurry:
                 tx.run(tx.dialect.hurry)
-            return leases.recover(tx, *turn, self._holds_here)
+            return leases.recover_turn(tx, *turn, self._holds_here)
 
         recovered: list[Recovered] = []
-        ended = self.read(lambda tx: leases.ended(tx, self._holds_here))
+        ended = self.read(lambda tx: leases.find_dead_turns(tx, self._holds_here))
         end = time.monotonic() + RECOVERY_SECONDS
         for index, turn in enumerate(ended):
             try:
@@ -227,9 +227,11 @@ class LeaseManager(Engine[Connection]):
             ) as error:  # one damaged turn must not prevent opening the store
                 if isinstance(error, StoreBusy) and not self.dialect.hurry:
                     raise
-                warn(f"conversation {turn[0]!r}: could not recover the dead turn of agent {turn[1]!r}: {error}")
+                log_warning(f"conversation {turn[0]!r}: could not recover the dead turn of agent {turn[1]!r}: {error}")
                 if isinstance(error, StoreBusy) and time.monotonic() > end:
-                    warn(f"recovery of {len(ended) - index - 1} more dead turns was postponed: too many were locked")
+                    log_warning(
+                        f"recovery of {len(ended) - index - 1} more dead turns was postponed: too many were locked"
+                    )
                     break
                 continue
             recovered += [found] if found is not None else []
@@ -240,27 +242,27 @@ class LeaseManager(Engine[Connection]):
             if lease in self._renewals:  # otherwise it was released meanwhile
                 call = self._losses.get(lease)
                 self.released(lease)
-                warn(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
+                log_warning(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
                 if call is not None:
                     call()
 
     def _holds_here(self, conversation: str, agent: str, number: int) -> bool:
         """Return True if this process holds a lease, through this handle or another one of the same store."""
         key = self.address, conversation, agent, number
-        other = _HOLDING.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
+        other = _LEASE_HOLDERS.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
         return any(not each._closed and each.holds(*key[1:]) for each in (self, other) if each is not None)
 
     def _forked(self) -> None:
         super()._forked()
         self._renewals, self._losses, self._streams = {}, {}, {}
-        self.waiting = Waiting()
+        self.waiting = LeaseQueue()
 
     def _stop_renewing(self, lease: Lease) -> None:
         self._losses.pop(lease, None)
-        _HOLDING.pop((self.address, lease.conversation, lease.agent, lease.number), None)
+        _LEASE_HOLDERS.pop((self.address, lease.conversation, lease.agent, lease.number), None)
         if stop := self._renewals.pop(lease, None):
             stop()
 
 
-_HOLDING: "WeakValueDictionary[tuple[str, str, str, int], LeaseManager[Any]]" = WeakValueDictionary()
+_LEASE_HOLDERS: "WeakValueDictionary[tuple[str, str, str, int], LeaseManager[Any]]" = WeakValueDictionary()
 """The handle of this process that holds a lease, by store address, conversation, agent and number."""

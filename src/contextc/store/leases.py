@@ -15,31 +15,38 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
-from contextc.messages import Message, ToolCall, admit, tool_result
-from contextc.pairing import open_calls
+from contextc.messages import Message, ToolCall, tool_result, validate_message
+from contextc.pairing import find_open_calls
 from contextc.store import streams, turns
 from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import append, create, entry, free_uid, load, now_ms
-from contextc.store.holder import current_holder, is_alive, is_gone
-from contextc.store.places import branch_base, find_head, head
+from contextc.store.chain import (
+    append_messages,
+    find_free_uid,
+    insert_conversation,
+    load_messages,
+    now_ms,
+    prepare_entry,
+)
+from contextc.store.holder import current_process, has_ended, is_running
+from contextc.store.places import find_tip, load_base_seq, load_tip
 
-DIED = "The process that was running this turn ended before the turn was over."
-SILENT = "The process that was running this turn did not renew its lease, and the turn was taken over."
-LEFT_OPEN = "The turn ended before this message was complete."
-FAILED = (
+PROCESS_ENDED = "The process that was running this turn ended before the turn was over."
+NOT_RENEWED = "The process that was running this turn did not renew its lease, and the turn was taken over."
+INCOMPLETE_MESSAGE = "The turn ended before this message was complete."
+RESULT_TURN_FAILED = (
     "Interrupted: the turn ended with an error before the tool's result was stored. "
     "Whether the tool ran is not known; it was not run again."
 )
-UNANSWERED = (
+RESULT_PROCESS_ENDED = (
     "Interrupted: the process that was running this turn ended before the tool's result was stored. "
     "Whether the tool ran is not known; it was not run again."
 )
-TAKEN_OVER = (
+RESULT_TAKEN_OVER = (
     "Interrupted: the turn was taken over from a process that did not renew its lease, before the tool's result was "
     "stored. Whether the tool ran is not known; it was not run again."
 )
 
-Holds: TypeAlias = Callable[[str, str, int], bool]
+HoldsLease: TypeAlias = Callable[[str, str, int], bool]
 """Returns True if this process runs the turn of a conversation, an agent and a lease number."""
 
 
@@ -47,31 +54,31 @@ def holds_none(conversation: str, agent: str, number: int) -> bool:
     return False
 
 
-def is_over(lease: tuple[str, str, int], holder: str, left: float, holds: Holds, *, wanted: bool) -> bool:
+def may_take(lease: tuple[str, str, int], holder: str, left: float, holds: HoldsLease, *, wanted: bool) -> bool:
     """Return True if a lease may be taken from its holder, because the process is gone or late.
 
     A late process that is alive keeps it until another process requests the turn. This process keeps it while it runs
     the turn.
     """
     if left > 0:
-        return is_gone(holder)
-    if holder == current_holder():
+        return has_ended(holder)
+    if holder == current_process():
         return not holds(*lease)
-    return wanted or not is_alive(holder)
+    return wanted or not is_running(holder)
 
 
 def acquire(
-    tx: Transaction, conversation: str, agent: str, ttl: float, holds: Holds = holds_none, *, patient: bool = False
+    tx: Transaction, conversation: str, agent: str, ttl: float, holds: HoldsLease = holds_none, *, patient: bool = False
 ) -> tuple[Lease, Recovered | None]:
     """Return a new lease, and the dead turn recovered before it. A `patient` caller lets a late live process renew."""
-    here, recovered = find_head(tx, conversation, True) or create(tx, conversation), None
-    number, holder, left = standing(tx, conversation, agent)
+    here, recovered = find_tip(tx, conversation, True) or insert_conversation(tx, conversation), None
+    number, holder, left = load_lease(tx, conversation, agent)
     if holder:
-        if is_over((conversation, agent, number), holder, left, holds, wanted=not patient):
-            recovered = _put_right(tx, conversation, agent, number, holds, wanted=not patient)
+        if may_take((conversation, agent, number), holder, left, holds, wanted=not patient):
+            recovered = _end_dead_turn(tx, conversation, agent, number, holds, wanted=not patient)
         if recovered is None:
             raise ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
-        here, number = head(tx, conversation, lock=True), number + 1
+        here, number = load_tip(tx, conversation, lock=True), number + 1
     number += 1
     tx.run(
         "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq)"
@@ -81,7 +88,7 @@ def acquire(
         conversation,
         agent,
         number,
-        current_holder(),
+        current_process(),
         ttl,
         here.branch,
         here.seq,
@@ -92,7 +99,7 @@ def acquire(
     return lease, recovered
 
 
-def standing(tx: Transaction, conversation: str, agent: str, *, lock: str = "") -> tuple[int, str, float]:
+def load_lease(tx: Transaction, conversation: str, agent: str, *, lock: str = "") -> tuple[int, str, float]:
     """Return the number of the last lease, its holder (empty: released), and the seconds until it expires."""
     row = tx.row(
         f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?{lock}",
@@ -102,7 +109,7 @@ def standing(tx: Transaction, conversation: str, agent: str, *, lock: str = "") 
     return (row[0], row[1], row[2]) if row else (0, "", 0.0)
 
 
-def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
+def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
     """Return branch and seq at which the turn of a lease began. Raise if the lease has ended or does not apply.
 
     The conversation is locked first, as in every takeover: locks in one order cannot deadlock.
@@ -118,7 +125,7 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
         )
     if lease.pid != os.getpid():
         raise InvalidInput(f"Lease {lease.number} belongs to another process", fix="Take a lease in this process.")
-    if (since := _held(tx, lease)) is None:
+    if (since := _load_turn_start(tx, lease)) is None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
     return since
 
@@ -156,14 +163,14 @@ def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     """End the turn and its open streams. Do nothing if the lease has already ended."""
-    since = _held(tx, lease)
+    since = _load_turn_start(tx, lease)
     if since is None:
         return
-    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, FAILED) if failed else []
-    ending = Message(role="assistant", status="error", error=LEFT_OPEN)
-    for uid in streams.open_under(tx, lease.conversation, lease.agent, lease.number):
+    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, RESULT_TURN_FAILED) if failed else []
+    ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
+    for uid in streams.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
-    turns.interrupt(tx, lease.root, lease.agent, now_ms(), len(messages), LEFT_OPEN)
+    turns.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -172,7 +179,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     )
 
 
-def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
+def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     """Return branch and seq of the conversation when this turn began, or None if the lease has ended."""
     if not tx.dialect.lock:  # there is one writer at a time, so one statement suffices
         row = tx.row(
@@ -197,7 +204,7 @@ def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     return (row[0], row[1]) if row else None
 
 
-def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, int]]:
+def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tuple[str, str, int]]:
     """Return turns whose process is gone, or late and not known to be alive: conversation, agent, number.
 
     It locks nothing and reads only the leases that are held.
@@ -208,42 +215,44 @@ def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, in
     return [
         (name, agent, number)
         for name, agent, number, holder, left in rows
-        if is_over((name, agent, number), holder, left, holds, wanted=False)
+        if may_take((name, agent, number), holder, left, holds, wanted=False)
     ]
 
 
-def holder_of(tx: Transaction, conversation: str, agent: str) -> str:
+def load_holder(tx: Transaction, conversation: str, agent: str) -> str:
     """Return the process that holds the lease of an agent, or an empty string."""
     row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
     return row[0] if row else ""
 
 
-def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none) -> Recovered | None:
+def recover_turn(
+    tx: Transaction, conversation: str, agent: str, number: int, holds: HoldsLease = holds_none
+) -> Recovered | None:
     """Recover one dead turn. Return None if another process did so first, or if the holder renewed its lease."""
-    if find_head(tx, conversation, True) is None:
+    if find_tip(tx, conversation, True) is None:
         return None
-    return _put_right(tx, conversation, agent, number, holds, wanted=False)
+    return _end_dead_turn(tx, conversation, agent, number, holds, wanted=False)
 
 
-def _put_right(
-    tx: Transaction, conversation: str, agent: str, number: int, holds: Holds, *, wanted: bool
+def _end_dead_turn(
+    tx: Transaction, conversation: str, agent: str, number: int, holds: HoldsLease, *, wanted: bool
 ) -> Recovered | None:
     """End the turn of a lease that may be taken: append what it wrote and invalidate its number.
 
     The lease is locked and checked again, because it may just have been renewed.
     """
-    now, holder, left = standing(tx, conversation, agent, lock=tx.dialect.lock)
+    now, holder, left = load_lease(tx, conversation, agent, lock=tx.dialect.lock)
     row = tx.row("SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
     lease = (conversation, agent, number)
-    if row is None or now != number or not holder or not is_over(lease, holder, left, holds, wanted=wanted):
+    if row is None or now != number or not holder or not may_take(lease, holder, left, holds, wanted=wanted):
         return None
-    here = head(tx, conversation, lock=True)
-    why, answer = (DIED, UNANSWERED) if is_gone(holder) else (SILENT, TAKEN_OVER)
+    here = load_tip(tx, conversation, lock=True)
+    why, answer = (PROCESS_ENDED, RESULT_PROCESS_ENDED) if has_ended(holder) else (NOT_RENEWED, RESULT_TAKEN_OVER)
     ending = Message(role="assistant", status="error", error=why)
-    open_streams = streams.open_under(tx, conversation, agent, number)
+    open_streams = streams.list_open_of_turn(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
-    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages), why)
+    turns.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -255,12 +264,16 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 
     The reply becomes several messages if the provider ran tools within it.
     """
-    message = streams.assemble(tx, uid, final)
+    message = streams.assemble_message(tx, uid, final)
     if message is None:  # closed by an earlier attempt whose commit was not confirmed
-        return [load(tx, conversation, upto=uid, last=1)[0]]
-    streams.forget(tx, uid)
-    free = free_uid(tx, head(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
-    return append(tx, conversation, [entry(admit(each)) for each in streams.split(replace(message, uid=free))])
+        return [load_messages(tx, conversation, upto=uid, last=1)[0]]
+    streams.delete_stream(tx, uid)
+    free = find_free_uid(tx, load_tip(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
+    return append_messages(
+        tx,
+        conversation,
+        [prepare_entry(validate_message(each)) for each in streams.split_reply(replace(message, uid=free))],
+    )
 
 
 def _answer_open_calls(
@@ -270,19 +283,19 @@ def _answer_open_calls(
 
     Calls that certainly were not started stay open: a resumed turn runs them.
     """
-    here = head(tx, conversation)
-    start = since[1] if since[0] == here.branch else min(since[1], branch_base(tx, here.branch))
-    turn = turns.last_turn(tx, here.conversation, agent)
+    here = load_tip(tx, conversation)
+    start = since[1] if since[0] == here.branch else min(since[1], load_base_seq(tx, here.branch))
+    turn = turns.load_last_turn(tx, here.conversation, agent)
     turn = turn if turn is not None and turn.state == "running" else None
     if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
-    written = load(tx, conversation, after=start)
+    written = load_messages(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
     authors = (agent,) if others else (agent, None)
 
     @cache
     def started(seq: int) -> set[str] | None:
-        return turns.started(tx, here.conversation, turn.number, seq) if turn is not None else None
+        return turns.find_started_calls(tx, here.conversation, turn.number, seq) if turn is not None else None
 
     def may_have_run(message: Message, call: ToolCall) -> bool:
         if turn is None or message.turn != turn.number:
@@ -300,7 +313,11 @@ def _answer_open_calls(
             turn=message.turn,
             step=message.step,
         )
-        for message, call in open_calls(written)
+        for message, call in find_open_calls(written)
         if message.author in authors and may_have_run(message, call)
     ]
-    return append(tx, conversation, [entry(admit(result)) for result in results]) if results else []
+    return (
+        append_messages(tx, conversation, [prepare_entry(validate_message(result)) for result in results])
+        if results
+        else []
+    )

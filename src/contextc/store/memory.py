@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from contextc.store.base import Row, T, Transaction
+from contextc.store.base import Result, Row, Transaction
 from contextc.store.sqlite import SQLiteStore
 
 
@@ -27,8 +27,8 @@ class MemoryStore(SQLiteStore):
                 super()._disconnect(connection)
 
     def _run(
-        self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
         with self._turn:
             return super()._run(self._take(), work, writing=writing, again=again)  # it may have been closed meanwhile
 

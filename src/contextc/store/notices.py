@@ -11,88 +11,90 @@ from contextc.errors import StoreCorrupt
 from contextc.events import (
     AnyEvent,
     Event,
-    InputTaken,
+    InputDequeued,
     StepFinish,
     SystemMessageCreated,
-    ToolError,
-    ToolResult,
+    ToolFailed,
+    ToolFinished,
     TurnStart,
-    event_from_json,
+    decode_event,
 )
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import LOOK, read_as
-from contextc.store.turns import TurnRecord, turns_at
+from contextc.store.places import SEQ_MASK, make_place
+from contextc.store.reading import DOCTOR_HINT, decode_row
+from contextc.store.turns import TurnRecord, load_turns_by_number
 
-Told = TypeVar("Told", bound=Event)
-SPEAKING = (TurnStart, StepFinish, ToolResult, ToolError, SystemMessageCreated, InputTaken)
+EventType = TypeVar("EventType", bound=Event)
+MESSAGE_EVENTS = (TurnStart, StepFinish, ToolFinished, ToolFailed, SystemMessageCreated, InputDequeued)
 """Types of events that name a stored message by its seq."""
 
 
-class Happened(NamedTuple, Generic[Told]):
+class PositionedEvent(NamedTuple, Generic[EventType]):
     """An event, with seq and uid of the last message that earlier events name (seq 0 if there is none)."""
 
-    event: Told
+    event: EventType
     seq: int
     uid: str
 
 
-def happened(
-    tx: Transaction, conversation: int, kinds: Sequence[type[Told]], *, before: int | None = None, limit: int
-) -> list[Happened[Told]]:
+def load_events_of_types(
+    tx: Transaction, conversation: int, kinds: Sequence[type[EventType]], *, before: int | None = None, limit: int
+) -> list[PositionedEvent[EventType]]:
     """Return the last `limit` events of the given types before event `before` (None: the end), oldest first."""
-    wanted, speaking = _bounds(kinds), _bounds(SPEAKING)
-    first, last = place(conversation, 0), place(conversation, SEQ_MASK if before is None else before - 1)
+    wanted, speaking = _type_bounds(kinds), _type_bounds(MESSAGE_EVENTS)
+    first, last = make_place(conversation, 0), make_place(conversation, SEQ_MASK if before is None else before - 1)
     rows = tx.rows(
-        f"SELECT n.body, ({_last('n.place - 1', speaking)})"
+        f"SELECT n.body, ({_last_event_query('n.place - 1', speaking)})"
         f" FROM (SELECT place, body FROM event WHERE place BETWEEN ? AND ? AND {_between('body', wanted)}"
         f" ORDER BY place DESC LIMIT {limit:d}) n ORDER BY n.place",
         *(first, *speaking),
         *(first, last, *wanted),
     )
-    told = [(_read(body), _spoken(tx, conversation, spoken)) for body, spoken in rows]
-    opened = turns_at(tx, conversation, {spoken.turn for _, spoken in told if isinstance(spoken, TurnStart)})
-    found: list[Happened[Told]] = []
+    told = [(_read(body), _find_message_event(tx, conversation, spoken)) for body, spoken in rows]
+    opened = load_turns_by_number(
+        tx, conversation, {spoken.turn for _, spoken in told if isinstance(spoken, TurnStart)}
+    )
+    found: list[PositionedEvent[EventType]] = []
     for event, spoken in told:
         if not isinstance(event, tuple(kinds)):
             raise StoreCorrupt(
-                f"Event: its type must be the one its row begins with, got {type(event).__name__}", fix=LOOK
+                f"Event: its type must be the one its row begins with, got {type(event).__name__}", fix=DOCTOR_HINT
             )
-        found.append(Happened(event, *_named(spoken, opened)))
+        found.append(PositionedEvent(event, *_message_of(spoken, opened)))
     return found
 
 
-def _named(spoken: AnyEvent | None, opened: Mapping[int, TurnRecord]) -> tuple[int, str]:
+def _message_of(spoken: AnyEvent | None, opened: Mapping[int, TurnRecord]) -> tuple[int, str]:
     """Return seq and uid of the message that an event names. For a turn start, the turn's record has the uid."""
     match spoken:
         case TurnStart():
             return spoken.seq, opened[spoken.turn].opening if spoken.turn in opened else ""
-        case StepFinish() | ToolResult() | ToolError() | SystemMessageCreated() | InputTaken():
+        case StepFinish() | ToolFinished() | ToolFailed() | SystemMessageCreated() | InputDequeued():
             return spoken.seq, spoken.uid
         case _:
             return 0, ""
 
 
-def _spoken(tx: Transaction, conversation: int, body: bytes | None) -> AnyEvent | None:
+def _find_message_event(tx: Transaction, conversation: int, body: bytes | None) -> AnyEvent | None:
     """Return the event that names a message. For a resumed turn, search before its start."""
-    speaking = _bounds(SPEAKING)
+    speaking = _type_bounds(MESSAGE_EVENTS)
     while body is not None:
         event = _read(body)
         if not isinstance(event, TurnStart) or not event.resumed:
             return event
-        where = place(conversation, 0), place(conversation, event.number - 1)
-        row = tx.row(_last("?", speaking), *where, *speaking)
+        where = make_place(conversation, 0), make_place(conversation, event.number - 1)
+        row = tx.row(_last_event_query("?", speaking), *where, *speaking)
         body = None if row is None else row[0]
     return None
 
 
-def _last(high: str, bounds: Sequence[bytes]) -> str:
+def _last_event_query(high: str, bounds: Sequence[bytes]) -> str:
     """Return the query for the last event of some types up to a place."""
     which = f"s.place BETWEEN ? AND {high} AND {_between('s.body', bounds)}"
     return f"SELECT s.body FROM event s WHERE {which} ORDER BY s.place DESC LIMIT 1"
 
 
-def _bounds(kinds: Iterable[type[Event]]) -> list[bytes]:
+def _type_bounds(kinds: Iterable[type[Event]]) -> list[bytes]:
     """Return the bounds of rows of some types: of all types first, which excludes most rows, then of each."""
     tags = [str(kind.__struct_config__.tag) for kind in kinds]
     bounds = [f'{{"type":"{tag}{end}'.encode() for tag in tags for end in ('"', "#")]
@@ -105,4 +107,4 @@ def _between(body: str, bounds: Sequence[bytes]) -> str:
 
 
 def _read(body: bytes) -> AnyEvent:
-    return read_as(event_from_json, body, "Event")
+    return decode_row(decode_event, body, "Event")

@@ -11,20 +11,20 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from contextc.errors import InvalidInput, UnknownConversation
-from contextc.messages import Message, from_json
+from contextc.messages import Message, decode_message
 from contextc.store.base import Row, Transaction
-from contextc.store.places import SEQ_MASK, check_name, head, place, stretches
-from contextc.store.reading import UNREADABLE
-from contextc.store.turns import last_steps
+from contextc.store.places import SEQ_MASK, check_name, load_tip, make_place, split_by_branch
+from contextc.store.reading import DECODE_ERRORS
+from contextc.store.turns import load_last_steps
 
-LARGEST_PAGE = 500
-LATEST = 1 << 53
+MAX_PAGE_SIZE = 500
+ABOVE_ALL = 1 << 53
 """Above every time in seconds and every conversation number."""
-OPENING = 8
+TITLE_MESSAGES = 8
 """Number of messages that are searched for the first user message, which gives the title."""
-TITLE = 80
+MAX_TITLE = 80
 
-LIST = (
+SELECT_CONVERSATIONS = (
     "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, c.spoken, m.place,"
     " COALESCE(m.time, p.time, 0)"
     " FROM conversation c JOIN branch b ON b.number = c.branch"
@@ -32,10 +32,10 @@ LIST = (
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
     " LEFT JOIN message p ON p.place = b.parent * 4294967296 + b.base_seq"
 )
-ORDER = "ORDER BY c.spoken DESC, c.number DESC"
+LIST_ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 
 
-class Overview(Struct, frozen=True, kw_only=True):
+class ConversationOverview(Struct, frozen=True, kw_only=True):
     """An entry of the list of conversations.
 
     `title` is the beginning of the first user message. `spoken` is the time of the last message (0: none). `model` is
@@ -55,14 +55,14 @@ class Overview(Struct, frozen=True, kw_only=True):
     hit: int = 0
 
 
-class Page(NamedTuple):
+class ConversationPage(NamedTuple):
     """A page of conversations. `next` is the cursor of the next page, empty on the last one."""
 
-    found: list[Overview]
+    found: list[ConversationOverview]
     next: str
 
 
-class Listed(NamedTuple):
+class ConversationRow(NamedTuple):
     """The row of a conversation in the list, before its details are loaded.
 
     `moved` is the second of its last message, or of its creation. `last` is the place of the last message on its
@@ -84,7 +84,7 @@ class Listed(NamedTuple):
         return self.last & SEQ_MASK if self.last is not None else self.base
 
 
-class Mark(NamedTuple):
+class PageCursor(NamedTuple):
     """The cursor of a page: after a conversation, or within it at message `upto`.
 
     `named` is 1 if a search was still matching names.
@@ -99,40 +99,42 @@ class Mark(NamedTuple):
         return "-".join(str(each) for each in self)
 
 
-Line = list[tuple[int, int]]
+Lineage = list[tuple[int, int]]
 """The branches of a chain, newest first, each with the seq after which it begins."""
 
 
-def overviews(tx: Transaction, *, before: str = "", limit: int = 50) -> Page:
+def load_page(tx: Transaction, *, before: str = "", limit: int = 50) -> ConversationPage:
     """Return a page of conversations."""
-    some = listed(tx, mark_of(before), check_limit(limit) + 1)
+    some = list_rows(tx, parse_cursor(before), check_limit(limit) + 1)
     shown = some[:limit]
-    return Page(described(tx, shown), str(Mark(shown[-1].moved, shown[-1].number)) if len(some) > limit else "")
+    return ConversationPage(
+        load_details(tx, shown), str(PageCursor(shown[-1].moved, shown[-1].number)) if len(some) > limit else ""
+    )
 
 
-def overview(tx: Transaction, name: str) -> Overview:
+def load_overview(tx: Transaction, name: str) -> ConversationOverview:
     """Return the entry of one conversation. Raises `UnknownConversation`."""
     check_name(name)
-    rows = tx.rows(f"{LIST} WHERE c.name = ?", name)
+    rows = tx.rows(f"{SELECT_CONVERSATIONS} WHERE c.name = ?", name)
     if not rows:
-        head(tx, name)  # raises if the conversation or its branch is missing
+        load_tip(tx, name)  # raises if the conversation or its branch is missing
         raise UnknownConversation(name)
-    return described(tx, [Listed(*rows[0])])[0]
+    return load_details(tx, [ConversationRow(*rows[0])])[0]
 
 
 def check_limit(limit: int) -> int:
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidInput(f"limit must be 1 to {LARGEST_PAGE}", got=limit)
+    if not 1 <= limit <= MAX_PAGE_SIZE:
+        raise InvalidInput(f"limit must be 1 to {MAX_PAGE_SIZE}", got=limit)
     return limit
 
 
-def mark_of(written: str) -> Mark | None:
+def parse_cursor(written: str) -> PageCursor | None:
     """Parse the cursor that the previous page returned as `next`."""
     if not written:
         return None
     try:
-        mark = Mark(*[int(each) for each in written.split("-")])
-        if max(mark.moved, mark.number) >= LATEST or mark.upto > SEQ_MASK:
+        mark = PageCursor(*[int(each) for each in written.split("-")])
+        if max(mark.moved, mark.number) >= ABOVE_ALL or mark.upto > SEQ_MASK:
             raise ValueError("out of range")
         return mark
     except (ValueError, TypeError):
@@ -141,41 +143,49 @@ def mark_of(written: str) -> Mark | None:
         ) from None
 
 
-def listed(tx: Transaction, after: Mark | None, limit: int) -> list[Listed]:
+def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[ConversationRow]:
     """Return conversations in list order."""
-    which, values = _which(after)
-    return [Listed(*row) for row in tx.rows(f"{LIST} {which} {ORDER} LIMIT {limit:d}", *values)]
+    which, values = _after_cursor(after)
+    return [
+        ConversationRow(*row)
+        for row in tx.rows(f"{SELECT_CONVERSATIONS} {which} {LIST_ORDER} LIMIT {limit:d}", *values)
+    ]
 
 
-def names_after(tx: Transaction, after: Mark | None) -> list[tuple[int, str]]:
+def list_names(tx: Transaction, after: PageCursor | None) -> list[tuple[int, str]]:
     """Return numbers and names of all conversations in list order."""
-    which, values = _which(after)
-    rows = tx.rows(f"SELECT number, name FROM conversation c {which} {ORDER}", *values)
+    which, values = _after_cursor(after)
+    rows = tx.rows(f"SELECT number, name FROM conversation c {which} {LIST_ORDER}", *values)
     return [(number, name) for number, name in rows]
 
 
-def listed_as(tx: Transaction, numbers: Sequence[int]) -> list[Listed]:
+def list_rows_by_number(tx: Transaction, numbers: Sequence[int]) -> list[ConversationRow]:
     """Return conversations by number, in list order."""
-    return [Listed(*row) for row in tx.rows(f"{LIST} WHERE c.number IN ({_marks(numbers)}) {ORDER}", *numbers)]
+    return [
+        ConversationRow(*row)
+        for row in tx.rows(
+            f"{SELECT_CONVERSATIONS} WHERE c.number IN ({_placeholders(numbers)}) {LIST_ORDER}", *numbers
+        )
+    ]
 
 
-def _which(after: Mark | None) -> tuple[str, tuple[int, ...]]:
+def _after_cursor(after: PageCursor | None) -> tuple[str, tuple[int, ...]]:
     if after is None:
         return "", ()
     return f"WHERE (c.spoken, c.number) {'<=' if after.upto else '<'} (?, ?)", (after.moved, after.number)
 
 
-def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:
+def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[ConversationOverview]:
     """Load the list entries of some conversations, with a fixed number of queries."""
     if not some:
         return []
-    branches = branches_of(tx, some)
+    branches = load_branches(tx, some)
     titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
     counts: dict[str, int] = {}
     for _, _, _, conversation in branches:
         counts[conversation] = counts.get(conversation, 0) + 1
     return [
-        Overview(
+        ConversationOverview(
             name=each.name,
             title=titles.get(each.number, ""),
             length=each.length,
@@ -189,18 +199,20 @@ def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:
     ]
 
 
-def branches_of(tx: Transaction, some: Iterable[Listed]) -> list[Row]:
+def load_branches(tx: Transaction, some: Iterable[ConversationRow]) -> list[Row]:
     """Return the branches of the trees of some conversations: number, parent, base, conversation."""
     trees = sorted({each.tree for each in some})
-    return tx.rows(f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_marks(trees)})", *trees)
+    return tx.rows(
+        f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_placeholders(trees)})", *trees
+    )
 
 
-def lines_of(some: Iterable[Listed], branches: Iterable[Row]) -> dict[int, Line]:
+def find_lineages(some: Iterable[ConversationRow], branches: Iterable[Row]) -> dict[int, Lineage]:
     """Return the branches of each conversation's current chain, by conversation number."""
     known: Mapping[int, tuple[int | None, int]] = {number: (parent, base) for number, parent, base, _ in branches}
-    found: dict[int, Line] = {}
+    found: dict[int, Lineage] = {}
     for each in some:
-        line: Line = []
+        line: Lineage = []
         branch: int | None = each.branch
         while branch is not None and branch in known:
             parent, base = known[branch]
@@ -210,59 +222,59 @@ def lines_of(some: Iterable[Listed], branches: Iterable[Row]) -> dict[int, Line]
     return found
 
 
-def _titles(tx: Transaction, some: Sequence[Listed], branches: Sequence[Row]) -> dict[int, str]:
+def _titles(tx: Transaction, some: Sequence[ConversationRow], branches: Sequence[Row]) -> dict[int, str]:
     whose: dict[int, list[int]] = {}
-    lines = lines_of(some, branches)
+    lines = find_lineages(some, branches)
     for each in some:
-        for branch, first, last in stretches(lines[each.number], 0, min(OPENING, each.length)):
+        for branch, first, last in split_by_branch(lines[each.number], 0, min(TITLE_MESSAGES, each.length)):
             for seq in range(first, last + 1):
-                whose.setdefault(place(branch, seq), []).append(each.number)
+                whose.setdefault(make_place(branch, seq), []).append(each.number)
     if not whose:
         return {}
-    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_marks(whose)})", *whose)
+    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_placeholders(whose)})", *whose)
     found: dict[int, str] = {}
     for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
-        message = read_or_none(body)
-        if message is not None and message.role == "user" and (title := shortened(message.text)):
+        message = decode_or_none(body)
+        if message is not None and message.role == "user" and (title := shorten_title(message.text)):
             for number in whose[where]:
                 found.setdefault(number, title)
     return found
 
 
-def _running(tx: Transaction, some: Sequence[Listed]) -> set[str]:
+def _running(tx: Transaction, some: Sequence[ConversationRow]) -> set[str]:
     """Return the names of conversations with a running turn, in any process."""
     names = [each.name for each in some]
     rows = tx.rows(
         f"SELECT conversation FROM lease WHERE holder <> '' AND expires > {tx.dialect.now}"
-        f" AND conversation IN ({_marks(names)})",
+        f" AND conversation IN ({_placeholders(names)})",
         *names,
     )
     return {name for (name,) in rows}
 
 
-def _models(tx: Transaction, some: Sequence[Listed]) -> dict[int, str]:
+def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     """Return provider and model of each conversation's last step, or else of its newest channel."""
     numbers = {each.name: each.number for each in some}
     rows = tx.rows(
-        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_marks(numbers)}) ORDER BY number",
+        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_placeholders(numbers)}) ORDER BY number",
         *numbers,
     )
     found = {numbers[name]: f"{provider}:{model}" for name, provider, model in rows}
-    steps = last_steps(tx, list(numbers.values()))
+    steps = load_last_steps(tx, list(numbers.values()))
     return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
 
 
-def read_or_none(body: bytes) -> Message | None:
+def decode_or_none(body: bytes) -> Message | None:
     try:
-        return from_json(body)
-    except UNREADABLE:
+        return decode_message(body)
+    except DECODE_ERRORS:
         return None
 
 
-def shortened(text: str) -> str:
+def shorten_title(text: str) -> str:
     """Return the beginning of a text on one line."""
-    return " ".join(text[: TITLE * 8].split())[:TITLE]
+    return " ".join(text[: MAX_TITLE * 8].split())[:MAX_TITLE]
 
 
-def _marks(values: Iterable[object]) -> str:
+def _placeholders(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values)

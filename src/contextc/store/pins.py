@@ -3,62 +3,64 @@
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Reference, Transaction
-from contextc.store.chain import messages_between
-from contextc.store.places import SEQ_MASK, Head, find, head, lineage, place, stretches
+from contextc.store.chain import load_between
+from contextc.store.places import SEQ_MASK, BranchTip, find_message, load_lineage, load_tip, make_place, split_by_branch
 
-NEAR = 500  # maximum distance between a call and its result, in messages
+MAX_CALL_DISTANCE = 500  # maximum distance between a call and its result, in messages
 
 
-def pin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
+def pin_message(tx: Transaction, conversation: str, target: Reference) -> list[int]:
     """Pin a message. Return the seqs of all messages that were pinned."""
-    here = head(tx, conversation, lock=True)
-    group = _group(tx, conversation, here, target)
+    here = load_tip(tx, conversation, lock=True)
+    group = _find_group(tx, conversation, here, target)
     for where in group:
         tx.run("INSERT INTO pin (place) VALUES (?) ON CONFLICT DO NOTHING", where)
-    _touch(tx, here)
+    _increment_revision(tx, here)
     return [where & SEQ_MASK for where in group]
 
 
-def unpin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
-    here = head(tx, conversation, lock=True)
-    group = _group(tx, conversation, here, target)
+def unpin_message(tx: Transaction, conversation: str, target: Reference) -> list[int]:
+    here = load_tip(tx, conversation, lock=True)
+    group = _find_group(tx, conversation, here, target)
     gone = [where for where in group if tx.run("DELETE FROM pin WHERE place = ?", where)]
     if gone:
-        _touch(tx, here)
+        _increment_revision(tx, here)
     return [where & SEQ_MASK for where in gone]
 
 
-def pinned(tx: Transaction, here: Head) -> list[int]:
+def load_pinned_places(tx: Transaction, here: BranchTip) -> list[int]:
     """Return the places of the pinned messages on the current branch, in order."""
     return [
         row[0]
-        for branch, first, last in stretches(lineage(tx, here.branch), 0, here.seq)
+        for branch, first, last in split_by_branch(load_lineage(tx, here.branch), 0, here.seq)
         for row in tx.rows(
             "SELECT place FROM pin WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(branch, first),
-            place(branch, last),
+            make_place(branch, first),
+            make_place(branch, last),
         )
     ]
 
 
-def _touch(tx: Transaction, here: Head) -> None:
+def _increment_revision(tx: Transaction, here: BranchTip) -> None:
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
 
 
-def _group(tx: Transaction, conversation: str, here: Head, target: Reference) -> list[int]:
-    spot = find(tx, conversation, here, target)
+def _find_group(tx: Transaction, conversation: str, here: BranchTip, target: Reference) -> list[int]:
+    spot = find_message(tx, conversation, here, target)
     if spot.seq == 0:
         raise UnknownMessage(conversation, target, hint="The root is not a message.")
-    near = messages_between(tx, here.branch, max(0, spot.seq - NEAR), min(here.seq, spot.seq + NEAR))
+    near = load_between(
+        tx, here.branch, max(0, spot.seq - MAX_CALL_DISTANCE), min(here.seq, spot.seq + MAX_CALL_DISTANCE)
+    )
     message = next(each for each in near if each.seq == spot.seq)
-    wanted = {spot.seq, *_partners(near, message)}
+    wanted = {spot.seq, *_find_partners(near, message)}
     for seq in list(wanted):
-        wanted |= _partners(near, next(each for each in near if each.seq == seq))
-    line = list(stretches(lineage(tx, here.branch), 0, here.seq))
-    return [place(branch, seq) for branch, first, last in line for seq in sorted(wanted) if first <= seq <= last]
+        wanted |= _find_partners(near, next(each for each in near if each.seq == seq))
+    line = list(split_by_branch(load_lineage(tx, here.branch), 0, here.seq))
+    return [make_place(branch, seq) for branch, first, last in line for seq in sorted(wanted) if first <= seq <= last]
 
 
-def _partners(near: list[Message], message: Message) -> set[int]:
+def _find_partners(near: list[Message], message: Message) -> set[int]:
     """Return the seqs of messages that answer its calls, and of messages whose calls it answers."""
     calls = {call.id for call in message.tool_calls}
     results = {result.call_id for result in message.tool_results}

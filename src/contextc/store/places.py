@@ -1,6 +1,6 @@
 """Addressing of messages: by seq, uid or id, along the branches of a chain.
 
-A branch holds consecutive messages. `place` combines the number of a branch and the seq of a message in one integer. A
+A branch holds consecutive messages. `make_place` combines the number of a branch and the seq of a message in one integer. A
 chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on to the
 root. No index is needed: an id begins with the seq, and a generated uid contains the place.
 """
@@ -13,17 +13,17 @@ from msgspec import Struct
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Reference, Transaction
-from contextc.store.reading import LOOK, SEQ_BITS, SEQ_MASK, as_id, read_message
+from contextc.store.reading import DOCTOR_HINT, SEQ_BITS, SEQ_MASK, decode_message_row, to_id
 
 MAX_NAME = 512
-FOLDERS = (".", "..")
-UNANSWERED = 1 << 30
+DOT_NAMES = (".", "..")
+FIRST_UNANSWERED = 1 << 30
 """Rows and manifests of a channel with a higher number belong to unanswered requests."""
-UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
-ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
+UID_PATTERN = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
+ID_PATTERN = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 
 
-class Head(Struct, frozen=True, gc=False):
+class BranchTip(Struct, frozen=True, gc=False):
     """The end of a conversation's current branch: its last message, or the root."""
 
     conversation: int
@@ -36,7 +36,7 @@ class Head(Struct, frozen=True, gc=False):
     """The second of the last message as stored in the conversation's row; 0 if unknown."""
 
 
-class Spot(Struct, frozen=True, gc=False):
+class MessageLocation(Struct, frozen=True, gc=False):
     """The location of a message: its branch, seq and id. Seq 0 is the root."""
 
     branch: int
@@ -44,7 +44,7 @@ class Spot(Struct, frozen=True, gc=False):
     id: bytes
 
 
-def place(branch: int, seq: int) -> int:
+def make_place(branch: int, seq: int) -> int:
     return branch << SEQ_BITS | seq
 
 
@@ -56,21 +56,21 @@ def check_name(name: object, what: str = "conversation") -> None:
 
 def check_new_name(name: str) -> None:
     """Raise `InvalidInput` for "." and "..", which a browser resolves as folders in a URL."""
-    if name in FOLDERS:
+    if name in DOT_NAMES:
         raise InvalidInput(
             'conversation name must not be "." or "..", which browsers resolve as folders', fix="Choose another name."
         )
 
 
-def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
+def load_tip(tx: Transaction, conversation: str, *, lock: bool = False) -> BranchTip:
     """Return the end of a conversation. With `lock`, its row is locked until the transaction ends."""
-    found = find_head(tx, conversation, lock)
+    found = find_tip(tx, conversation, lock)
     if found is None:
         raise UnknownConversation(conversation)
     return found
 
 
-def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
+def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None:
     """Return the end of a conversation, or None if it does not exist."""
     check_name(conversation)
     if lock and tx.dialect.lock:
@@ -90,27 +90,27 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     if not isinstance(base, int):
         raise StoreCorrupt(
             f"Conversation {conversation!r}: current branch {branch} is missing, or belongs to another one",
-            fix=LOOK,
+            fix=DOCTOR_HINT,
         )
     if last is None:
-        return Head(number, tree, branch, revision, base, as_id(root_id), spoken)
+        return BranchTip(number, tree, branch, revision, base, to_id(root_id), spoken)
     if last & SEQ_MASK <= base:
-        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before its base {base}", fix=LOOK)
-    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip), spoken)
+        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before its base {base}", fix=DOCTOR_HINT)
+    return BranchTip(number, tree, branch, revision, last & SEQ_MASK, to_id(tip), spoken)
 
 
-LAST_SPOKEN = (
+LAST_ACTIVE = (
     "COALESCE((SELECT time FROM message WHERE place = (SELECT max(place) FROM message"
     " WHERE place BETWEEN branch * 4294967296 AND branch * 4294967296 + 4294967295)), created) / 1000"
 )
 
 
-def turned(tx: Transaction, conversation: str) -> None:
+def update_last_active(tx: Transaction, conversation: str) -> None:
     """Update the time of the last message after a switch to another branch."""
-    tx.run(f"UPDATE conversation SET spoken = {LAST_SPOKEN} WHERE name = ?", conversation)
+    tx.run(f"UPDATE conversation SET spoken = {LAST_ACTIVE} WHERE name = ?", conversation)
 
 
-def spoken_at(tx: Transaction, at: Head, time: int) -> None:
+def set_last_active(tx: Transaction, at: BranchTip, time: int) -> None:
     """Update the time of the last message after an append; `time` is in milliseconds."""
     if (second := time // 1000) != at.spoken:
         sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
@@ -124,28 +124,28 @@ def lock_tree(tx: Transaction, conversation: str) -> None:
         tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", row[0])
 
 
-def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
+def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
     last = tx.row(
         "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
-        place(branch, 0),
-        place(branch, SEQ_MASK),
+        make_place(branch, 0),
+        make_place(branch, SEQ_MASK),
     )
-    return (last[0] & SEQ_MASK, as_id(last[1])) if last is not None else base_of(tx, branch)
+    return (last[0] & SEQ_MASK, to_id(last[1])) if last is not None else load_branch_base(tx, branch)
 
 
-def branch_base(tx: Transaction, branch: int) -> int:
-    return base_of(tx, branch)[0]
+def load_base_seq(tx: Transaction, branch: int) -> int:
+    return load_branch_base(tx, branch)[0]
 
 
-def base_of(tx: Transaction, branch: int) -> tuple[int, bytes]:
+def load_branch_base(tx: Transaction, branch: int) -> tuple[int, bytes]:
     """Return seq and id of the message, or root, after which a branch begins."""
     row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
     if row is None:
-        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=LOOK)
-    return row[0], as_id(row[1])
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=DOCTOR_HINT)
+    return row[0], to_id(row[1])
 
 
-def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
+def load_lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
     """Return the branches of a chain, newest first, each with the seq after which it begins.
 
     A parent must be older than its child, so corrupt rows cannot cause a cycle.
@@ -160,15 +160,17 @@ def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
         branch,
     )
     if not rows:
-        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=LOOK)
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=DOCTOR_HINT)
     if strange := [number for number, base, _ in rows if not isinstance(base, int)]:
-        raise StoreCorrupt(f"Branch {strange[0]}: base_seq must be an integer", fix=LOOK)
+        raise StoreCorrupt(f"Branch {strange[0]}: base_seq must be an integer", fix=DOCTOR_HINT)
     if rows and rows[-1][2] is not None and rows[-1][1] != 0:
-        raise StoreCorrupt(f"Branch {rows[-1][0]}: its parent, branch {rows[-1][2]}, is missing or not older", fix=LOOK)
+        raise StoreCorrupt(
+            f"Branch {rows[-1][0]}: its parent, branch {rows[-1][2]}, is missing or not older", fix=DOCTOR_HINT
+        )
     return [(number, base) for number, base, _ in rows]
 
 
-def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
+def split_by_branch(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
     """Yield the ranges of a lineage with the messages after `after` up to `upto`, oldest first: branch, first, last."""
     found: list[tuple[int, int, int]] = []
     for number, base in line:
@@ -178,7 +180,9 @@ def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterato
     return reversed(found)
 
 
-def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, anywhere: bool = False) -> Spot:
+def find_message(
+    tx: Transaction, conversation: str, at: BranchTip, reference: Reference, *, anywhere: bool = False
+) -> MessageLocation:
     """Return the location of a referenced message. `anywhere` includes other branches of the conversation's tree."""
     if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
         raise UnknownMessage(conversation, reference)
@@ -187,8 +191,8 @@ def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, 
             raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
         return _by_seq(tx, conversation, at, reference)
     wanted = reference.uid if isinstance(reference, Message) else reference
-    spots = by_name(tx, at.tree, wanted)
-    here = list(stretches(lineage(tx, at.branch), 0, at.seq)) if spots else []
+    spots = find_by_name(tx, at.tree, wanted)
+    here = list(split_by_branch(load_lineage(tx, at.branch), 0, at.seq)) if spots else []
     for spot in spots:
         if any(spot.branch == branch and first <= spot.seq <= last for branch, first, last in here):
             return spot
@@ -198,31 +202,33 @@ def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, 
     raise UnknownMessage(conversation, wanted, hint=hint)
 
 
-def _by_seq(tx: Transaction, conversation: str, at: Head, seq: int) -> Spot:
+def _by_seq(tx: Transaction, conversation: str, at: BranchTip, seq: int) -> MessageLocation:
     if seq == 0:
-        return Spot(at.tree, 0, root(tx, at.tree))
-    for branch, first, _ in stretches(lineage(tx, at.branch), seq - 1, seq):
-        row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, first))
+        return MessageLocation(at.tree, 0, load_root(tx, at.tree))
+    for branch, first, _ in split_by_branch(load_lineage(tx, at.branch), seq - 1, seq):
+        row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, first))
         if row is not None:
-            return Spot(branch, seq, as_id(row[0]))
-    raise missing(conversation, seq)
+            return MessageLocation(branch, seq, to_id(row[0]))
+    raise missing_message_error(conversation, seq)
 
 
-def missing(conversation: str | None, seq: int) -> StoreCorrupt:
+def missing_message_error(conversation: str | None, seq: int) -> StoreCorrupt:
     """Return the error for a missing message."""
-    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store", fix=LOOK)
+    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store", fix=DOCTOR_HINT)
 
 
-def gap_in(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
+def find_gap_error(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
     """Return the error for the first message from `first` to `last` of a branch that is not among `there`."""
     found = {where & SEQ_MASK for where in there}
     row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
-    return missing(row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found))
+    return missing_message_error(
+        row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found)
+    )
 
 
-def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
+def find_by_name(tx: Transaction, tree: int, name: str) -> list[MessageLocation]:
     """Return the messages of a tree with this uid, or with an id that starts with it."""
-    found: list[Spot] = []
+    found: list[MessageLocation] = []
     for where in _possible_places(tx, tree, name):
         row = tx.row(
             "SELECT m.id, m.body FROM message m JOIN branch b ON b.number = ? WHERE m.place = ? AND b.tree = ?",
@@ -230,8 +236,10 @@ def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
             where,
             tree,
         )
-        if row is not None and (as_id(row[0]).hex().startswith(name) or read_message(tx, where, row[1]).uid == name):
-            found.append(Spot(where >> SEQ_BITS, where & SEQ_MASK, as_id(row[0])))
+        if row is not None and (
+            to_id(row[0]).hex().startswith(name) or decode_message_row(tx, where, row[1]).uid == name
+        ):
+            found.append(MessageLocation(where >> SEQ_BITS, where & SEQ_MASK, to_id(row[0])))
     return found
 
 
@@ -245,12 +253,12 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
         name,
     )
     if any(there is None for _, there in early):
-        raise StoreCorrupt(f"Message {name!r} is missing from the store", fix=LOOK)
+        raise StoreCorrupt(f"Message {name!r} is missing from the store", fix=DOCTOR_HINT)
     found: list[int] = [where for where, _ in early]
-    if match := UID.fullmatch(name):
+    if match := UID_PATTERN.fullmatch(name):
         branch = int(match[1], 16)
-        found += [place(branch, int(match[2], 16))] if branch < 1 << (SEQ_BITS - 1) else []
-    elif match := ID.fullmatch(name):
+        found += [make_place(branch, int(match[2], 16))] if branch < 1 << (SEQ_BITS - 1) else []
+    elif match := ID_PATTERN.fullmatch(name):
         found += [
             row[0]
             for row in tx.rows(
@@ -262,15 +270,15 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
     return found
 
 
-def root(tx: Transaction, tree: int) -> bytes:
-    return base_of(tx, tree)[1]
+def load_root(tx: Transaction, tree: int) -> bytes:
+    return load_branch_base(tx, tree)[1]
 
 
-def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:
+def load_tip_of_branch(tx: Transaction, conversation: str, at: BranchTip, branch: int) -> BranchTip:
     """Return the end of another branch of the conversation."""
     can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # larger numbers overflow the place
     row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation) if can_be else None
     if row is None:
         raise UnknownBranch(conversation, branch)
-    seq, tip = branch_end(tx, branch)
-    return Head(at.conversation, at.tree, branch, at.revision, seq, tip)
+    seq, tip = load_branch_end(tx, branch)
+    return BranchTip(at.conversation, at.tree, branch, at.revision, seq, tip)

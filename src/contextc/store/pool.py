@@ -16,18 +16,18 @@ from contextc.errors import InvalidInput, StoreBusy
 RECHECK_SECONDS = 1.0
 
 
-class Slots:
+class ConnectionSlots:
     """At most `limit` slots. Waiters get one in the order of their arrival."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._mutex = threading.RLock()  # a slot may be collected, and freed, while this thread holds the lock
         self._held: dict[int, int] = {}
-        self._waiting: deque[Slot] = deque()
+        self._waiting: deque[ConnectionSlot] = deque()
 
-    def take(self, seconds: float) -> "Slot":
+    def take(self, seconds: float) -> "ConnectionSlot":
         """Return a slot within `seconds`, or raise `StoreBusy`."""
-        slot = Slot(self)
+        slot = ConnectionSlot(self)
         with self._mutex:
             if slot.thread in self._held.values():
                 raise InvalidInput(
@@ -48,7 +48,7 @@ class Slots:
                     )
         return slot
 
-    def free(self, slot: "Slot") -> None:
+    def free(self, slot: "ConnectionSlot") -> None:
         with self._mutex:
             self._held.pop(slot.key, None)
             if slot in self._waiting:
@@ -62,10 +62,10 @@ class Slots:
             slot.ready.set()
 
 
-class Slot:
+class ConnectionSlot:
     """The right to use one connection, until the `with` block ends."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
         self.key, self.thread = id(self), threading.get_ident()
         self.ready = threading.Event()

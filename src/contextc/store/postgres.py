@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, LiteralString, NamedTuple, cast
 from urllib.parse import unquote
 
-from contextc.config import masked, split_query
+from contextc.config import mask_secrets, split_query
 from contextc.errors import (
     ContextcError,
     InvalidSetting,
@@ -28,10 +28,10 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.base import Dialect, Row, T, Transaction
-from contextc.store.engine import OUTAGE_SECONDS, Again, Cut
-from contextc.store.keeper import KEEPER
-from contextc.store.pool import Slots
+from contextc.store.base import Dialect, Result, Row, Transaction
+from contextc.store.engine import OUTAGE_SECONDS, ConnectionLost, RetryTransaction
+from contextc.store.keeper import THREAD_NAME
+from contextc.store.pool import ConnectionSlots
 from contextc.store.store import Store
 
 try:
@@ -53,7 +53,7 @@ POSTGRES = Dialect(
     hurry="SET LOCAL lock_timeout = 2000",
 )
 SCHEMA_LOCK = 0x636F6E7465787463
-CONNECTION: dict[str, str | int] = {
+CONNECTION_DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 15,
@@ -64,11 +64,11 @@ CONNECTION: dict[str, str | int] = {
 """Defaults for the detection of dead connections. Parameters of the address override them."""
 
 
-PREPARE = 5
+PREPARE_THRESHOLD = 5
 """Executions after which a statement is prepared on a direct connection."""
 
 
-class Options(NamedTuple):
+class AddressOptions(NamedTuple):
     """Parameters of a store address that contextc defines. Timeouts are in seconds.
 
     `prepare` is the number of executions after which a statement is prepared. 0 means PREPARE on direct connections,
@@ -84,7 +84,7 @@ class Options(NamedTuple):
     statement_timeout: float = 120.0
 
 
-class Mark(NamedTuple):
+class TransactionId(NamedTuple):
     """The server's identification of a transaction: its number, and its start by the server's clock."""
 
     xid: int
@@ -102,16 +102,16 @@ class PostgresTransaction:
         self._cursor = connection.cursor(binary=True)
 
     def run(self, sql: str, *values: object) -> int:
-        return self._cursor.execute(_spelled(sql, self._schema), values).rowcount
+        return self._cursor.execute(_translate_sql(sql, self._schema), values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        self._cursor.executemany(_spelled(sql, self._schema), rows)
+        self._cursor.executemany(_translate_sql(sql, self._schema), rows)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
-        return self._cursor.execute(_spelled(sql, self._schema), values).fetchall()
+        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchall()
 
     def row(self, sql: str, *values: object) -> Row | None:
-        return self._cursor.execute(_spelled(sql, self._schema), values).fetchone()
+        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchone()
 
 
 class PostgresStore(Store["psycopg.Connection[Row]"]):
@@ -119,41 +119,41 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
 
     def __init__(self, url: str) -> None:
         _check_login(url)
-        self._url, self._options = _take_options(url)
-        super().__init__(masked(self._url))
+        self._url, self._options = _split_options(url)
+        super().__init__(mask_secrets(self._url))
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
-        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
+        self._slots, self._reserve = ConnectionSlots(self._options.pool), ConnectionSlots(1)
         self._was_reached = False
-        self._beginnings = _beginnings(self._options)
+        self._beginnings = _make_begin_statements(self._options)
 
-    def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
+    def _attempt(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         if self._closed:
             self._take()  # raises
         # A reserved slot, so that leases are renewed on time while all other operations wait for locks.
-        slots = self._reserve if threading.current_thread().name == KEEPER else self._slots
+        slots = self._reserve if threading.current_thread().name == THREAD_NAME else self._slots
         with slots.take(self.outage_seconds):
             return super()._attempt(work, writing=writing, repeatable=repeatable)
 
     def _forked(self) -> None:
         super()._forked()
-        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
+        self._slots, self._reserve = ConnectionSlots(self._options.pool), ConnectionSlots(1)
 
     def _connect(self) -> "psycopg.Connection[Row]":
         try:
             given = conninfo_to_dict(self._url)
-            settings: dict[str, Any] = {name: value for name, value in CONNECTION.items() if name not in given}
+            settings: dict[str, Any] = {name: value for name, value in CONNECTION_DEFAULTS.items() if name not in given}
             threshold = self._options.prepare or None
             connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=threshold, **settings)
             if not threshold and _is_direct(connection):
-                connection.prepare_threshold = PREPARE
+                connection.prepare_threshold = PREPARE_THRESHOLD
         except psycopg.Error as error:
             said = _one_line(error)
             failure = StoreUnavailable(
                 f"{self.address} cannot be reached: {self._without_secrets(said)}",
                 fix="Check that the server runs, and check the address, user and password.",
             )
-            if self._was_reached or any(each in said for each in FOR_NOW):
-                raise Cut(committing=False, error=failure) from error
+            if self._was_reached or any(each in said for each in TEMPORARY_FAILURES):
+                raise ConnectionLost(committing=False, error=failure) from error
             raise failure from error
         self._was_reached = True
         return connection
@@ -163,26 +163,31 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             connection.close()
 
     def _run(
-        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
-        mark: Mark | None = None
-        result: T | None = None
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
+        mark: TransactionId | None = None
+        result: Result | None = None
         committing = False
         try:
             begun = connection.execute(self._beginnings[writing])
             if writing:
                 begun.nextset()
                 xid, began, *_ = begun.fetchone() or (0, 0.0)
-                mark = Mark(xid, began)
+                mark = TransactionId(xid, began)
             result = work(PostgresTransaction(connection, self._schema, again))
             committing = writing
             ended = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
             if connection.closed or connection.broken or _is_lost(error):
-                raise Cut(committing=committing, mark=mark, result=result) from error
+                raise ConnectionLost(committing=committing, mark=mark, result=result) from error
             self._roll_back(connection)
-            if isinstance(error, LOST_RACES):
-                raise Again from error
+            if isinstance(error, CONFLICTS):
+                raise RetryTransaction from error
             raise self._ours(error) from error
         except BaseException:
             self._roll_back(connection)
@@ -193,13 +198,13 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             )
         return result
 
-    def _was_stored(self, connection: "psycopg.Connection[Row]", lost: Cut) -> bool | None:
+    def _was_stored(self, connection: "psycopg.Connection[Row]", lost: ConnectionLost) -> bool | None:
         """Ask the server for the status of the transaction.
 
         After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
         therefore trusted only if the server did not crash since; a crash resets the statistics.
         """
-        if not isinstance(lost.mark, Mark):
+        if not isinstance(lost.mark, TransactionId):
             return None
         try:
             row = connection.execute(
@@ -209,10 +214,10 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         except pg.InvalidParameterValue:  # the number is unused: a crash has lost the transaction
             return False
         except psycopg.Error as error:
-            raise Cut(committing=False) from error
+            raise ConnectionLost(committing=False) from error
         status, is_sure = row or (None, None)
         if status == "in progress":
-            raise Cut(committing=False)
+            raise ConnectionLost(committing=False)
         if status == "aborted":
             return False
         return True if status == "committed" and is_sure else None
@@ -248,7 +253,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         """Do nothing: the server's vacuum removes old row versions."""
 
     def _ours(self, error: psycopg.Error) -> ContextcError:
-        for kinds, kind, advice in ERRORS:
+        for kinds, kind, advice in ERROR_MAP:
             if isinstance(error, kinds):
                 return kind(f"{self.address}: {_one_line(error)}", fix=advice)
         return StoreError(f"{self.address}: {_one_line(error)} ({error.sqlstate})", fix="Nothing was written.")
@@ -259,10 +264,10 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         return text
 
 
-LOST_CONNECTIONS = ("08", "57P", "25P03", "53300")
+CONNECTION_LOST_CODES = ("08", "57P", "25P03", "53300")
 """Prefixes of SQLSTATE codes that end a session. pgbouncer reports an unavailable server as 08P01."""
 
-FOR_NOW = (
+TEMPORARY_FAILURES = (
     "starting up",
     "shutting down",
     "recovery",
@@ -276,9 +281,9 @@ FOR_NOW = (
 )
 """Texts of temporary connection failures, which are retried even on the first connection."""
 
-LOST_RACES = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 
-ERRORS: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...] = (
+ERROR_MAP: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...] = (
     ((pg.DiskFull,), StoreFull, "Nothing was written. Free space on the server's disk and retry."),
     (
         (pg.ReadOnlySqlTransaction, pg.InsufficientPrivilege),
@@ -299,36 +304,36 @@ def _is_lost(error: psycopg.Error) -> bool:
     """Return True if the session ended, or if its state is unknown because the server sent no code."""
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return error.sqlstate.startswith(LOST_CONNECTIONS)
+    return error.sqlstate.startswith(CONNECTION_LOST_CODES)
 
 
-TABLES = re.compile(
+TABLE_PATTERN = re.compile(
     r"((?<!\bFOR )(?<!\bDO )(?<!\bDISTINCT )"
     r"\b(?:FROM|JOIN|INTO|UPDATE|USING|TABLE(?: IF(?: NOT)? EXISTS)?|INDEX \w+ ON)\s+)"
     r"([a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?(?:\s*,\s*[a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?)*)"
 )
 """Table names in a statement: a keyword, then names separated by commas, each with an optional alias. In this package
 keywords are upper case and names are lower case."""
-NAME = re.compile(r"(^|,\s*)([a-z_]\w*)")
-DEFINED = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
+NAME_PATTERN = re.compile(r"(^|,\s*)([a-z_]\w*)")
+CTE_PATTERN = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
 
 
 @cache
-def _spelled(sql: str, schema: str) -> LiteralString:
+def _translate_sql(sql: str, schema: str) -> LiteralString:
     """Return the SQL with psycopg's placeholders and with qualified table names, except for `pg_…` tables.
 
     All SQL is written in this package; values never become part of it.
     """
-    defined = {*DEFINED.findall(sql)}
+    defined = {*CTE_PATTERN.findall(sql)}
 
     def qualified(match: re.Match[str]) -> str:
         return match[0] if match[2] in defined or match[2].startswith("pg_") else f'{match[1]}"{schema}".{match[2]}'
 
-    named = TABLES.sub(lambda match: match[1] + NAME.sub(qualified, match[2]), sql)
+    named = TABLE_PATTERN.sub(lambda match: match[1] + NAME_PATTERN.sub(qualified, match[2]), sql)
     return cast(LiteralString, named.replace("%", "%%").replace("?", "%s"))
 
 
-def _beginnings(options: Options) -> tuple[LiteralString, LiteralString]:
+def _make_begin_statements(options: AddressOptions) -> tuple[LiteralString, LiteralString]:
     """Return the statements that begin a reading and a writing transaction, with their settings, in one round trip.
 
     A reader blocks no writer, so its idle timeout is the statement timeout. A writer gets its number at once, so that
@@ -364,27 +369,27 @@ def _is_direct(connection: "psycopg.Connection[Row]") -> bool:
     return row is not None and row[0] == connection.info.backend_pid
 
 
-def _take_options(url: str) -> tuple[str, Options]:
+def _split_options(url: str) -> tuple[str, AddressOptions]:
     """Return the address without our parameters, otherwise unchanged for the driver, and the parameters."""
     address, query = split_query(url)
     ours: dict[str, Any] = {}
     rest: list[str] = []
     for piece in query[1:].split("&"):
         name, _, value = piece.partition("=")
-        if name in Options._fields:
+        if name in AddressOptions._fields:
             ours[name] = unquote(value)
         else:
             rest.append(piece)
-    schema = ours.get("schema", Options().schema)
+    schema = ours.get("schema", AddressOptions().schema)
     if not schema.replace("_", "").isalnum() or not schema.isascii() or len(schema) > 63:
         raise InvalidSetting("schema must be letters, digits and underscores, at most 63", got=schema)
-    for name, default in Options()._asdict().items():
+    for name, default in AddressOptions()._asdict().items():
         if name != "schema" and name in ours:
-            ours[name] = _number(name, ours[name], type(default) is int)
-    return f"{address}?{'&'.join(rest)}" if any(rest) else address, Options(**ours)
+            ours[name] = _parse_number(name, ours[name], type(default) is int)
+    return f"{address}?{'&'.join(rest)}" if any(rest) else address, AddressOptions(**ours)
 
 
-def _number(name: str, value: str, is_whole: bool) -> float:
+def _parse_number(name: str, value: str, is_whole: bool) -> float:
     try:
         number = int(value) if is_whole else float(value)
     except ValueError:
@@ -398,13 +403,15 @@ def _number(name: str, value: str, is_whole: bool) -> float:
 def _check_login(url: str) -> None:
     login, at, _ = split_query(url)[0].partition("://")[2].rpartition("@")
     if at and "/" in login and ":" in login.partition("/")[0]:
-        raise InvalidSetting(f"{masked(url)}: the password must not contain a slash", fix="Write the slash as %2F.")
+        raise InvalidSetting(
+            f"{mask_secrets(url)}: the password must not contain a slash", fix="Write the slash as %2F."
+        )
 
 
 def _secrets(url: str) -> list[str]:
-    """Return the secrets that `masked` hides in an address, encoded and decoded, longest first."""
+    """Return the secrets that `mask_secrets` hides in an address, encoded and decoded, longest first."""
     address, query = split_query(url)
     parameters = [piece.partition("=") for piece in query[1:].split("&")]
-    hidden = [value for name, _, value in parameters if masked(f"?{name}=x") != f"?{name}=x"]
+    hidden = [value for name, _, value in parameters if mask_secrets(f"?{name}=x") != f"?{name}=x"]
     hidden.append(address.partition("://")[2].rpartition("@")[0].partition(":")[2])
     return sorted({form for each in hidden for form in (each, unquote(each)) if form}, key=len, reverse=True)

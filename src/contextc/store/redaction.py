@@ -11,80 +11,80 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.errors import UnknownMessage
-from contextc.messages import Message, content_of, to_json
+from contextc.messages import Message, canonical_content, encode_message
 from contextc.store.base import Reference, Transaction
-from contextc.store.forgetting import forget_shown
-from contextc.store.places import SEQ_BITS, Head, by_name, find, head, lock_tree, place
-from contextc.store.reading import read_message
-from contextc.store.sync import EDITED, original_uid
-from contextc.store.turns import forget_words
+from contextc.store.forgetting import redact_ledgers
+from contextc.store.places import SEQ_BITS, BranchTip, find_by_name, find_message, load_tip, lock_tree, make_place
+from contextc.store.reading import decode_message_row
+from contextc.store.sync import VERSION_SEPARATOR, original_uid
+from contextc.store.turns import redact_events
 
-HEALED = "contextc_healed"
+REPAIR_KEY = "contextc_healed"
 """The key in the `meta` of a message under which a repair recorded its source and reason."""
 
 
-def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
+def redact_message(tx: Transaction, conversation: str, target: Reference) -> Message:
     lock_tree(tx, conversation)
-    here = head(tx, conversation, lock=True)
+    here = load_tip(tx, conversation, lock=True)
     where = _place_of(tx, conversation, here, target)
-    copies = _copies(tx, here.tree, where)
-    message = _blank(tx, where)
+    copies = _find_copies(tx, here.tree, where)
+    message = _redact_row(tx, where)
     if message is None:
         raise UnknownMessage(conversation, target)
-    gone = [message, *[each for copy in copies if (each := _blank(tx, copy)) is not None]]
+    gone = [message, *[each for copy in copies if (each := _redact_row(tx, copy)) is not None]]
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
-    forget_shown(tx, here.tree, {where, *copies})
-    forget_words(tx, here.tree, [each.uid for each in gone])
+    redact_ledgers(tx, here.tree, {where, *copies})
+    redact_events(tx, here.tree, [each.uid for each in gone])
     return message
 
 
-def message_to_redact(tx: Transaction, conversation: str, target: Reference) -> Message:
-    """Return the message that `redact` would empty, as stored. It may be damaged."""
-    where = _place_of(tx, conversation, head(tx, conversation), target)
+def load_redaction_target(tx: Transaction, conversation: str, target: Reference) -> Message:
+    """Return the message that `redact_message` would empty, as stored. It may be damaged."""
+    where = _place_of(tx, conversation, load_tip(tx, conversation), target)
     row = tx.row("SELECT body FROM message WHERE place = ?", where)
     if row is None:
         raise UnknownMessage(conversation, target)
-    return read_message(tx, where, row[0])
+    return decode_message_row(tx, where, row[0])
 
 
-def _place_of(tx: Transaction, conversation: str, here: Head, target: Reference) -> int:
-    spot = find(tx, conversation, here, target, anywhere=True)
+def _place_of(tx: Transaction, conversation: str, here: BranchTip, target: Reference) -> int:
+    spot = find_message(tx, conversation, here, target, anywhere=True)
     if spot.seq == 0:
         raise UnknownMessage(conversation, target, hint="The root holds no content.")
-    return place(spot.branch, spot.seq)
+    return make_place(spot.branch, spot.seq)
 
 
-def _copies(tx: Transaction, tree: int, where: int) -> list[int]:
+def _find_copies(tx: Transaction, tree: int, where: int) -> list[int]:
     """Return the places of copies on other branches. Repairs copy messages under new versions of their uid."""
     row = tx.row("SELECT body FROM message WHERE place = ?", where)
     if row is None:
         return []
-    message, found, version = read_message(tx, where, row[0]), list[int](), 1
+    message, found, version = decode_message_row(tx, where, row[0]), list[int](), 1
     name = original = original_uid(message.uid)
-    while spots := by_name(tx, tree, name):
+    while spots := find_by_name(tx, tree, name):
         for spot in spots:
-            at = place(spot.branch, spot.seq)
+            at = make_place(spot.branch, spot.seq)
             other = tx.row("SELECT body FROM message WHERE place = ?", at)
-            if other is not None and at != where and _same_words(message, read_message(tx, at, other[0])):
+            if other is not None and at != where and _is_copy(message, decode_message_row(tx, at, other[0])):
                 found.append(at)
         version += 1
-        name = f"{original}{EDITED}{version}"
+        name = f"{original}{VERSION_SEPARATOR}{version}"
     return found
 
 
-def _same_words(one: Message, other: Message) -> bool:
+def _is_copy(one: Message, other: Message) -> bool:
     """Return True if one is a copy of the other. An edit under the same uid has other content and is kept."""
-    made_from = {healed_note(one).get("of"), healed_note(other).get("of")}
-    return content_of(one) == content_of(other) or not made_from.isdisjoint({one.uid, other.uid})
+    made_from = {get_repair_note(one).get("of"), get_repair_note(other).get("of")}
+    return canonical_content(one) == canonical_content(other) or not made_from.isdisjoint({one.uid, other.uid})
 
 
-def healed_note(message: Message) -> JSONObject:
+def get_repair_note(message: Message) -> JSONObject:
     """Return the note of a repair in a message: `of`, `because`, `branch`, `tip`. It contains no message content."""
-    note: object = (message.meta or {}).get(HEALED)
+    note: object = (message.meta or {}).get(REPAIR_KEY)
     return cast(JSONObject, note) if isinstance(note, dict) else {}
 
 
-def expire(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, int]:
+def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, int]:
     """Redact up to `limit` messages older than `before` (ms), after a place. Return their number and the last place."""
     rows = tx.rows(
         "SELECT place FROM message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
@@ -99,14 +99,14 @@ def expire(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, i
     for tree in sorted(trees):
         tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", tree)
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
-    uids = [message.uid for (where,) in rows if (message := _blank(tx, where)) is not None]
+    uids = [message.uid for (where,) in rows if (message := _redact_row(tx, where)) is not None]
     for tree in sorted(trees):
-        forget_shown(tx, tree, {where for (where,) in rows})
-        forget_words(tx, tree, uids)
+        redact_ledgers(tx, tree, {where for (where,) in rows})
+        redact_events(tx, tree, uids)
     return len(rows), rows[-1][0] if rows else after
 
 
-def drop_blobs(tx: Transaction, low: int, high: int) -> None:
+def delete_unused_blobs(tx: Transaction, low: int, high: int) -> None:
     """Remove the blob references of a range of places, and blobs that have no other reference."""
     names = sorted({row[0] for row in tx.rows("SELECT name FROM blob_use WHERE place BETWEEN ? AND ?", low, high)})
     tx.run("DELETE FROM blob_use WHERE place BETWEEN ? AND ?", low, high)
@@ -115,14 +115,14 @@ def drop_blobs(tx: Transaction, low: int, high: int) -> None:
         tx.run("DELETE FROM blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM blob_use WHERE name = ?)", name, name)
 
 
-def _blank(tx: Transaction, where: int) -> Message | None:
+def _redact_row(tx: Transaction, where: int) -> Message | None:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
     if row is None:  # deleted by another process meanwhile
         return None
-    message = read_message(tx, where, row[0])
-    note = healed_note(message)
-    meta: JSONObject | None = {HEALED: note} if note else None
+    message = decode_message_row(tx, where, row[0])
+    note = get_repair_note(message)
+    meta: JSONObject | None = {REPAIR_KEY: note} if note else None
     message = replace(message, parts=(), meta=meta, extra=None, error=None, redacted=True)
-    tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", to_json(message), where)
-    drop_blobs(tx, where, where)
+    tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", encode_message(message), where)
+    delete_unused_blobs(tx, where, where)
     return message

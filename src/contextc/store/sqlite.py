@@ -22,12 +22,12 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.backup import PRIVATE, copy_to
-from contextc.store.base import Dialect, Row, T, Transaction
+from contextc.store.backup import PRIVATE_MODE, write_copy
+from contextc.store.base import Dialect, Result, Row, Transaction
 from contextc.store.chain import now_ms
 from contextc.store.engine import jitter
-from contextc.store.group import Line, Outcome
-from contextc.store.keeper import warn
+from contextc.store.group import WorkOutcome, WriteQueue
+from contextc.store.keeper import log_warning
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 
@@ -35,10 +35,10 @@ SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
 )
 BUSY_SECONDS = 60
-ERASE_WAIT = 0.2  # how long a redaction waits for readers; other writers wait meanwhile
-ERASE_SECONDS = 1.0
-LOOK_SECONDS = 0.02  # a check costs as much as a small write, so a burst of writes shares one
-OLDEST = (3, 35, 0)
+ERASE_WAIT_SECONDS = 0.2  # how long a redaction waits for readers; other writers wait meanwhile
+ERASE_RETRY_SECONDS = 1.0
+FILE_CHECK_SECONDS = 0.02  # a check costs as much as a small write, so a burst of writes shares one
+MIN_SQLITE_VERSION = (3, 35, 0)
 
 
 class SQLiteTransaction:
@@ -73,20 +73,20 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self.path, self._read_only = path, read_only
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
-        self._line = Line(self._together)
+        self._line = WriteQueue(self._together)
         self._stop_erasing: Callable[[], None] | None = None
-        if sqlite3.sqlite_version_info < OLDEST:
+        if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
             raise StoreUnavailable(
                 "SQLite must be version 3.35 or newer", got=sqlite3.sqlite_version, fix="Use a newer Python."
             )
 
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
+    def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         return self._line.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
 
-    def _together(self, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome] | None:
+    def _together(self, works: Sequence[Callable[[Transaction], Any]]) -> list[WorkOutcome] | None:
         """Run the work of several writers in one transaction."""
 
-        def all_of_them(tx: Transaction) -> list[Outcome]:
+        def all_of_them(tx: Transaction) -> list[WorkOutcome]:
             return [self._one_of_them(tx, work) for work in works]
 
         try:
@@ -97,7 +97,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             found = self._run(connection, all_of_them, writing=True, again=False)
         except StoreBusy as error:  # all of them have waited for the full time
             self._drop_all(connection)
-            return [Outcome(error=error) for _ in works]
+            return [WorkOutcome(error=error) for _ in works]
         except StoreError:
             self._drop_all(connection)
             return None
@@ -107,22 +107,22 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self._give_back(connection)
         return found
 
-    def _one_of_them(self, tx: Transaction, work: Callable[[Transaction], Any]) -> Outcome:
+    def _one_of_them(self, tx: Transaction, work: Callable[[Transaction], Any]) -> WorkOutcome:
         tx.run("SAVEPOINT one")
         try:
-            found = Outcome(work(tx))
+            found = WorkOutcome(work(tx))
         except (sqlite3.Error, StoreError):  # a failure of the store affects the whole group
             raise
         except BaseException as error:  # a failure of this writer only
             tx.run("ROLLBACK TO one")
-            found = Outcome(error=error)
+            found = WorkOutcome(error=error)
         tx.run("RELEASE one")
         return found
 
     def _forked(self) -> None:
         """Replace the write queue, which another thread of the parent process may have held."""
         super()._forked()
-        self._line = Line(self._together)
+        self._line = WriteQueue(self._together)
         self._stop_erasing = None
 
     def _connect(self) -> sqlite3.Connection:
@@ -138,7 +138,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         except sqlite3.Error as error:
             raise self._ours(error) from error
         if self._file is None:
-            self._file = _identity(self.path)
+            self._file = _file_identity(self.path)
         return connection
 
     def _open_file(self) -> sqlite3.Connection:
@@ -157,7 +157,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _make_private(self) -> None:
         """Create a new file that only its owner can read. SQLite uses the same mode for the files beside it."""
         with suppress(OSError):  # it exists, or cannot be created: opening it then raises
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
     def _open(self, how: str, *pragmas: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -170,7 +170,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         )
         try:
             for pragma in pragmas:
-                _set(connection, pragma)
+                _set_pragma(connection, pragma)
         except BaseException:
             connection.close()
             raise
@@ -181,8 +181,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
             connection.close()
 
     def _run(
-        self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
-    ) -> T:
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
         try:
             try:
                 connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -216,7 +216,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         try:
             cursor = connection.execute(sql, values)  # pyright: ignore[reportArgumentType]
             rows = cursor.fetchall()
-            if writing and monotonic() - self._looked > LOOK_SECONDS:
+            if writing and monotonic() - self._looked > FILE_CHECK_SECONDS:
                 self._look_at_file()
         except BaseException as error:
             self._drop_all(connection)
@@ -232,7 +232,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _look_at_file(self) -> None:
         """Raise `StoreUnavailable` if the file was removed or replaced."""
         self._looked = monotonic()
-        found = _identity(self.path)
+        found = _file_identity(self.path)
         if found != self._file:
             self._closed = True
             what = "was replaced by another file" if found else "was removed"
@@ -245,7 +245,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def backup(self, target: str | os.PathLike[str]) -> None:
         connection = self._take()
         try:
-            copy_to(connection, os.fspath(target))
+            write_copy(connection, os.fspath(target))
         except sqlite3.Error as error:
             raise self._ours(error) from error
         finally:
@@ -290,13 +290,13 @@ class SQLiteStore(Store[sqlite3.Connection]):
 
         Freed pages of the file itself are zeroed at once.
         """
-        if self._erase(ERASE_WAIT) or self._stop_erasing is not None:
+        if self._erase(ERASE_WAIT_SECONDS) or self._stop_erasing is not None:
             return
-        warn(
+        log_warning(
             f"{self.address}: redacted or deleted content stays in the write-ahead log while another connection "
             "reads from it. It is removed when that reader ends."
         )
-        self._stop_erasing = self._keeper.every(ERASE_SECONDS, self._erase_again)
+        self._stop_erasing = self._keeper.every(ERASE_RETRY_SECONDS, self._erase_again)
 
     def _erase_again(self) -> None:
         if self._erase(0) and self._stop_erasing is not None:
@@ -330,13 +330,13 @@ class SQLiteStore(Store[sqlite3.Connection]):
             return StoreReadOnly(
                 f"{self.address} is read-only: it was opened with ?mode=ro", fix="Open it without ?mode=ro."
             )
-        for prefix, kind, advice in ERRORS:
+        for prefix, kind, advice in ERROR_MAP:
             if name.startswith(prefix):
                 return kind(f"{self.address}: {error}", fix=advice)
         return StoreError(f"{self.address}: {error} ({name or type(error).__name__})", fix="Nothing was written.")
 
 
-ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
+ERROR_MAP: tuple[tuple[str, type[StoreError], str], ...] = (
     ("SQLITE_FULL", StoreFull, "Nothing was written. Free disk space and retry."),
     (
         "SQLITE_READONLY",
@@ -360,7 +360,7 @@ ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
 )
 
 
-def _set(connection: sqlite3.Connection, pragma: str) -> None:
+def _set_pragma(connection: sqlite3.Connection, pragma: str) -> None:
     """Set a pragma. Retry while busy: two processes that enable WAL at once get that error without waiting."""
     end = monotonic() + BUSY_SECONDS
     while True:
@@ -377,7 +377,7 @@ def _quote(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _file_identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
-from contextc.messages import Message, admit
+from contextc.messages import Message, validate_message
 from contextc.store import branches, chain, leases, pins, places, redaction, streams, transcripts
 from contextc.store import overviews as lists
 from contextc.store import search as searching
@@ -17,15 +17,15 @@ from contextc.store import turns as running
 from contextc.store.base import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
 from contextc.store.engine import Connection
 from contextc.store.lease_manager import LeaseManager
-from contextc.store.overviews import Overview, Page
-from contextc.store.places import Head, check_name
-from contextc.store.reading import LOOK, as_bytes
+from contextc.store.overviews import ConversationOverview, ConversationPage
+from contextc.store.places import BranchTip, check_name
+from contextc.store.reading import DOCTOR_HINT, bytes_or_none
 from contextc.store.transcripts import TranscriptKey
-from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
-from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
+from contextc.store.turns import QueuedMessage, QueueKind, StepRecord, TurnRecord
+from contextc.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 EXPIRE_BATCH = 500
-TIPS_KEPT = 10_000
+MAX_CACHED_TIPS = 10_000
 
 
 class Store(LeaseManager[Connection]):
@@ -33,8 +33,8 @@ class Store(LeaseManager[Connection]):
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
-        self._tips: dict[str, Head] = {}
-        self._verified = chain.Verified()
+        self._tips: dict[str, BranchTip] = {}
+        self._verified = chain.VerifiedRanges()
 
     def ready(self) -> None:
         """Migrate the schema, then recover dead turns."""
@@ -58,7 +58,7 @@ class Store(LeaseManager[Connection]):
         returns the stored message. A `parent` that is followed by another message raises `StaleParent`.
         """
         try:
-            entry = chain.entry(admit(message if lease is None else _spoken(message, lease)))
+            entry = chain.prepare_entry(validate_message(message if lease is None else _with_author(message, lease)))
         except InvalidMessage as error:
             raise error.within(conversation) from None
         if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
@@ -67,9 +67,10 @@ class Store(LeaseManager[Connection]):
 
     def extend(self, conversation: str, messages: Iterable[Message], *, lease: Lease | None = None) -> list[Message]:
         """Append several messages without others between them: all or none."""
-        spoken = [message if lease is None else _spoken(message, lease) for message in _listed(messages)]
+        spoken = [message if lease is None else _with_author(message, lease) for message in _check_list(messages)]
         entries = [
-            chain.entry(chain.admit_to(message, conversation, index=index)) for index, message in enumerate(spoken)
+            chain.prepare_entry(chain.validate_for(message, conversation, index=index))
+            for index, message in enumerate(spoken)
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
 
@@ -89,7 +90,7 @@ class Store(LeaseManager[Connection]):
         """
 
         def work(tx: Transaction) -> list[Message]:
-            return chain.load(
+            return chain.load_messages(
                 tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
             )
 
@@ -102,61 +103,63 @@ class Store(LeaseManager[Connection]):
         new branch and the old one is kept. If the history matches another branch, that branch becomes current.
         """
         entries = [
-            chain.entry(chain.admit_to(message, conversation, index=index))
-            for index, message in enumerate(_listed(history))
+            chain.prepare_entry(chain.validate_for(message, conversation, index=index))
+            for index, message in enumerate(_check_list(history))
         ]
 
         def work(tx: Transaction) -> list[Message]:
-            here = places.find_head(tx, conversation, True)
+            here = places.find_tip(tx, conversation, True)
             if here is None:
-                return chain.append(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.stored_before(tx, tails[-1])):
+                return chain.append_messages(tx, conversation, entries) if entries else []
+            if tx.again and (stored := chain.find_stored(tx, tails[-1])):
                 return stored
-            open_now = streams.open_in(tx, conversation)  # a client may send a message that is still being written
+            open_now = streams.list_open_uids(
+                tx, conversation
+            )  # a client may send a message that is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
-            difference = branches.reconcile(
+            difference = branches.switch_to_best_match(
                 tx, conversation, [entry.admitted.message for entry in mine], self._verified
             )
             tail = mine[len(mine) - difference.tail :]
-            tails.append([branches.renamed(tx, here.tree, entry) for entry in tail])
-            return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
+            tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
+            return chain.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
         return self.write(work, repeatable=True)
 
     def conversation(self, name: str) -> Conversation:
         """Return the state of a conversation: its length, tip, branch and revision."""
-        return self.read(lambda tx: branches.describe(tx, name))
+        return self.read(lambda tx: branches.load_conversation(tx, name))
 
     def conversations(self) -> list[Conversation]:
-        return self.read(branches.listing)
+        return self.read(branches.list_conversations)
 
     def begin(self, name: str) -> Conversation:
         """Create an empty conversation. Raises `ConversationExists`."""
-        return self.write(lambda tx: branches.begin(tx, name))
+        return self.write(lambda tx: branches.create_conversation(tx, name))
 
-    def overview(self, name: str) -> Overview:
+    def overview(self, name: str) -> ConversationOverview:
         """Return the list entry of a conversation: title, time of the last message, model."""
-        return self.read(lambda tx: lists.overview(tx, name))
+        return self.read(lambda tx: lists.load_overview(tx, name))
 
-    def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> Page:
+    def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> ConversationPage:
         """Return a page of conversations, most recently active first, optionally only those that contain `search`.
 
         Pass `next` of a page as `before` to get the next one. A search reads a bounded number of messages per call. A
         page may therefore have fewer than `limit` entries, or none, and still have a next one.
         """
         if search.strip():
-            return self.read(lambda tx: searching.search(tx, search, before=before, limit=limit))
-        return self.read(lambda tx: lists.overviews(tx, before=before, limit=limit))
+            return self.read(lambda tx: searching.search_conversations(tx, search, before=before, limit=limit))
+        return self.read(lambda tx: lists.load_page(tx, before=before, limit=limit))
 
     def blob(self, name: str) -> bytes:
         """Return the bytes of a Media part by its `blob`."""
         row = self.read(lambda tx: tx.row("SELECT data FROM blob WHERE name = ?", name))
         if row is None:
             raise InvalidInput(f"This store has no blob {name!r}: it was redacted, or never stored.")
-        data = as_bytes(row[0])
+        data = bytes_or_none(row[0])
         if data is None:
-            raise StoreCorrupt(f"Blob {name!r} is corrupt: expected bytes", fix=LOOK)
+            raise StoreCorrupt(f"Blob {name!r} is corrupt: expected bytes", fix=DOCTOR_HINT)
         return data
 
     def backup(self, target: str | os.PathLike[str]) -> None:
@@ -172,7 +175,7 @@ class Store(LeaseManager[Connection]):
 
     def branches(self, conversation: str) -> list[Branch]:
         """Return the branches of a conversation with their tips, oldest first. One is current."""
-        return self.read(lambda tx: branches.branches(tx, conversation))
+        return self.read(lambda tx: branches.list_branches(tx, conversation))
 
     def fork(self, conversation: str, name: str, *, at: Reference | None = None) -> Conversation:
         """Create a conversation that shares all messages up to `at` (default: the tip). No message is copied."""
@@ -184,7 +187,7 @@ class Store(LeaseManager[Connection]):
 
     def edit(self, conversation: str, target: Reference, message: Message) -> Message:
         """Replace a message on a new branch. The old message and its successors stay on their branch."""
-        entry = chain.entry(chain.admit_to(replace(message, uid="", time=0), conversation))
+        entry = chain.prepare_entry(chain.validate_for(replace(message, uid="", time=0), conversation))
         return self.write(lambda tx: branches.edit(tx, conversation, target, entry))
 
     def switch(self, conversation: str, branch: int) -> Conversation:
@@ -193,19 +196,21 @@ class Store(LeaseManager[Connection]):
 
     def reset(self, conversation: str) -> Conversation:
         """Clear the context: earlier messages stay stored but are no longer sent to a model."""
-        return self.write(lambda tx: branches.reset(tx, conversation))
+        return self.write(lambda tx: branches.reset_context(tx, conversation))
 
     def pin(self, conversation: str, target: Reference) -> list[int]:
         """Pin a message, a call together with its results, so that it is never trimmed. Return the pinned seqs."""
-        return self.write(lambda tx: pins.pin(tx, conversation, target))
+        return self.write(lambda tx: pins.pin_message(tx, conversation, target))
 
     def unpin(self, conversation: str, target: Reference) -> list[int]:
-        return self.write(lambda tx: pins.unpin(tx, conversation, target))
+        return self.write(lambda tx: pins.unpin_message(tx, conversation, target))
 
     def pinned(self, conversation: str) -> list[int]:
         """Return the seqs of the pinned messages."""
         return self.read(
-            lambda tx: [where & places.SEQ_MASK for where in pins.pinned(tx, places.head(tx, conversation))]
+            lambda tx: [
+                where & places.SEQ_MASK for where in pins.load_pinned_places(tx, places.load_tip(tx, conversation))
+            ]
         )
 
     def delete(self, conversation: str) -> None:
@@ -215,7 +220,7 @@ class Store(LeaseManager[Connection]):
         """
 
         def work(tx: Transaction) -> None:
-            branches.delete(tx, conversation)
+            branches.delete_conversation(tx, conversation)
             self._erases(tx)
 
         self.write(work)
@@ -230,7 +235,7 @@ class Store(LeaseManager[Connection]):
         """
 
         def work(tx: Transaction) -> Message:
-            message = redaction.redact(tx, conversation, target)
+            message = redaction.redact_message(tx, conversation, target)
             self._erases(tx)
             return message
 
@@ -250,13 +255,13 @@ class Store(LeaseManager[Connection]):
         before, total, after = chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
 
         def work(tx: Transaction) -> tuple[int, int]:
-            count, last = redaction.expire(tx, before, EXPIRE_BATCH, after)
+            count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
             if count:
                 self._erases(tx)
             return count, last
 
         def drop(tx: Transaction) -> int:
-            count = transcripts.expire(tx, before)
+            count = transcripts.delete_unowned_older(tx, before)
             if count:
                 self._erases(tx)
             return count
@@ -271,7 +276,7 @@ class Store(LeaseManager[Connection]):
         """Remove a provider's transcript of a session permanently: one subpath of it, or all."""
 
         def work(tx: Transaction) -> None:
-            transcripts.drop(tx, key)
+            transcripts.delete_transcript(tx, key)
             self._erases(tx)
 
         self.write(work, repeatable=True)
@@ -291,12 +296,12 @@ class Store(LeaseManager[Connection]):
 
     def todos(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[Todo]:
         """Return the todo list of an agent in a conversation, in order."""
-        return self.read(lambda tx: todo_lists.load(tx, conversation, agent))
+        return self.read(lambda tx: todo_lists.load_todos(tx, conversation, agent))
 
     def add_todo(self, conversation: str, text: str, *, agent: str = DEFAULT_AGENT) -> Todo:
         """Append an open todo to the list. The conversation is created if it does not exist."""
-        line = check_text(text)
-        return self.write(lambda tx: todo_lists.add(tx, conversation, agent, line))
+        line = validated_text(text)
+        return self.write(lambda tx: todo_lists.add_todo(tx, conversation, agent, line))
 
     def set_todo(
         self,
@@ -315,54 +320,56 @@ class Store(LeaseManager[Connection]):
         self, conversation: str, changes: Iterable[TodoChange], *, agent: str = DEFAULT_AGENT
     ) -> list[Todo]:
         """Change several todos, all of them or none, and return the list."""
-        checked = todo_lists.checked_changes(changes)
-        return self.write(lambda tx: todo_lists.change(tx, conversation, agent, checked), repeatable=True)
+        checked = todo_lists.check_changes(changes)
+        return self.write(lambda tx: todo_lists.change_todos(tx, conversation, agent, checked), repeatable=True)
 
     def replace_todos(
         self, conversation: str, todos: Iterable[str | Todo], *, agent: str = DEFAULT_AGENT
     ) -> list[Todo]:
         """Replace the whole list, numbered from 1. The conversation is created if it does not exist."""
-        listed = numbered(todos)
-        return self.write(lambda tx: todo_lists.replace(tx, conversation, agent, listed), repeatable=True)
+        listed = numbered_todos(todos)
+        return self.write(lambda tx: todo_lists.replace_todos(tx, conversation, agent, listed), repeatable=True)
 
     # ── turns and events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
-        return self.read(lambda tx: running.turns(tx, places.head(tx, conversation).conversation, last=last))
+        return self.read(lambda tx: running.load_turns(tx, places.load_tip(tx, conversation).conversation, last=last))
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(lambda tx: running.steps(tx, places.head(tx, conversation).conversation, turn))
+        return self.read(lambda tx: running.load_steps(tx, places.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
         for name, value, least in (("after", after, 0), ("limit", limit, 1)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
-        return self.read(lambda tx: running.events(tx, places.head(tx, conversation).conversation, after, limit))
+        return self.read(
+            lambda tx: running.load_events(tx, places.load_tip(tx, conversation).conversation, after, limit)
+        )
 
     def enqueue(
         self, conversation: str, message: Message, *, kind: QueueKind = "follow-up", agent: str = DEFAULT_AGENT
-    ) -> Queued:
+    ) -> QueuedMessage:
         """Queue input: to `steer` the running turn between two steps, or as a `follow-up` after it."""
         check_name(agent, "agent")
         if kind not in ("steer", "follow-up"):
             raise InvalidInput('kind must be "steer" or "follow-up"', got=kind)
-        blobs = chain.admit_to(message, conversation).blobs
+        blobs = chain.validate_for(message, conversation).blobs
 
-        def work(tx: Transaction) -> Queued:
-            here = places.find_head(tx, conversation, True) or chain.create(tx, conversation)
+        def work(tx: Transaction) -> QueuedMessage:
+            here = places.find_tip(tx, conversation, True) or chain.insert_conversation(tx, conversation)
             chain.check_blobs(tx, conversation, blobs)
-            return running.enqueue(tx, here.conversation, agent, kind, message)
+            return running.enqueue_message(tx, here.conversation, agent, kind, message)
 
         return self.write(work)
 
-    def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[Queued]:
+    def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(lambda tx: running.queued(tx, places.head(tx, conversation).conversation, agent))
+        return self.read(lambda tx: running.load_queue(tx, places.load_tip(tx, conversation).conversation, agent))
 
-    def _append_at_tip(self, conversation: str, entry: chain.Entry) -> Message | None:
+    def _append_at_tip(self, conversation: str, entry: chain.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
 
         The statement checks that the tip is unchanged. Return None if it changed, or if more than one row is needed.
@@ -370,13 +377,13 @@ class Store(LeaseManager[Connection]):
         tip = self._tips.get(conversation)
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
             return None
-        message, values = chain.placed(tip, entry)
+        message, values = chain.build_row(tip, entry)
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
-    def ends_at(self, conversation: str, end: Head) -> None:
+    def ends_at(self, conversation: str, end: BranchTip) -> None:
         """Update the cached tip of a conversation after a transaction outside this class."""
         if conversation in self._tips:
             self._tips[conversation] = end
@@ -384,7 +391,7 @@ class Store(LeaseManager[Connection]):
     def _append(
         self,
         conversation: str,
-        entries: list[chain.Entry],
+        entries: list[chain.PendingMessage],
         *,
         key: str | None = None,
         parent: Reference | None = None,
@@ -392,29 +399,29 @@ class Store(LeaseManager[Connection]):
     ) -> list[Message]:
         def work(tx: Transaction) -> list[Message]:
             if lease is not None:
-                leases.check(tx, lease, conversation)
-            stored = chain.append(tx, conversation, entries, key=key, parent=parent)
+                leases.check_lease(tx, lease, conversation)
+            stored = chain.append_messages(tx, conversation, entries, key=key, parent=parent)
             if plain:
-                ends.append(places.head(tx, conversation))
+                ends.append(places.load_tip(tx, conversation))
             return stored
 
-        plain, ends = key is None and parent is None and lease is None, list[Head]()
+        plain, ends = key is None and parent is None and lease is None, list[BranchTip]()
         stored = self.write(work, repeatable=True)
         if plain:
-            if len(self._tips) >= TIPS_KEPT:
+            if len(self._tips) >= MAX_CACHED_TIPS:
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
 
 
-def _spoken(message: Message, lease: Lease) -> Message:
+def _with_author(message: Message, lease: Lease) -> Message:
     """Return a message of a turn, with the agent of the lease as its default author."""
     if not isinstance(message, Message) or not isinstance(lease, Lease):
         return message  # validation reports the wrong type later
     return replace(message, author=lease.agent) if message.role == "assistant" and message.author is None else message
 
 
-def _listed(messages: Iterable[Message]) -> list[Message]:
+def _check_list(messages: Iterable[Message]) -> list[Message]:
     if isinstance(messages, Message):
         raise InvalidInput("expected a list of messages, got one message", fix="Use `append`, or pass [message].")
     return list(messages)

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import well_formed_json
+from contextc._json import fix_surrogates_in_json
 from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost
 from contextc.messages import (
     AnyPart,
@@ -24,25 +24,25 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
-    admit,
-    from_json,
-    to_json,
+    decode_message,
+    encode_message,
     tool_call,
+    validate_message,
 )
 from contextc.store.base import Lease, Transaction
-from contextc.store.places import by_name, check_name, head
-from contextc.store.reading import read_all, read_as
+from contextc.store.places import check_name, find_by_name, load_tip
+from contextc.store.reading import decode_row, decode_rows
 
 BATCH_SECONDS = 0.25
-Ending: TypeAlias = Literal["sent", "error", "cancelled"]
-Delta: TypeAlias = Text | Reasoning | ToolCall
-BLANK = Message(role="assistant")
+StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]
+StreamDelta: TypeAlias = Text | Reasoning | ToolCall
+EMPTY_REPLY = Message(role="assistant")
 
 _parts_to_json = msgspec.json.Encoder().encode
 _parts_from_json = msgspec.json.Decoder(list[AnyPart]).decode
 
 
-def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
+def open_stream(tx: Transaction, lease: Lease, beginning: Message) -> None:
     """Create the journal of a message that has no parts yet."""
     uid = beginning.uid
     check_name(uid, "message")
@@ -52,9 +52,9 @@ def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
         lease.conversation,
         lease.agent,
         lease.number,
-        to_json(beginning),
+        encode_message(beginning),
     )
-    if (not made and not tx.again) or by_name(tx, head(tx, lease.conversation).tree, uid):
+    if (not made and not tx.again) or find_by_name(tx, load_tip(tx, lease.conversation).tree, uid):
         raise InvalidMessage(
             f"there is already a message {uid!r}",
             field="uid",
@@ -63,11 +63,11 @@ def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
         )
 
 
-def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
+def save_deltas(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
     try:
         body = _parts_to_json(parts)
     except UnicodeEncodeError:
-        body = _parts_to_json(well_formed_json(msgspec.to_builtins(parts)))
+        body = _parts_to_json(fix_surrogates_in_json(msgspec.to_builtins(parts)))
     tx.run(
         "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
         " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # a retry: the same deltas, possibly more
@@ -77,7 +77,7 @@ def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> Non
     )
 
 
-def open_under(tx: Transaction, conversation: str, agent: str, number: int) -> list[str]:
+def list_open_of_turn(tx: Transaction, conversation: str, agent: str, number: int) -> list[str]:
     """Return the uids of open streams of a turn and of earlier turns."""
     rows = tx.rows(
         "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid",
@@ -88,12 +88,12 @@ def open_under(tx: Transaction, conversation: str, agent: str, number: int) -> l
     return [uid for (uid,) in rows]
 
 
-def open_in(tx: Transaction, conversation: str) -> set[str]:
+def list_open_uids(tx: Transaction, conversation: str) -> set[str]:
     """Return the uids of open streams in a conversation."""
     return {uid for (uid,) in tx.rows("SELECT uid FROM stream WHERE conversation = ?", conversation)}
 
 
-def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
+def assemble_message(tx: Transaction, uid: str, final: Message) -> Message | None:
     """Return the complete message: the fields that `final` sets, and the journaled ones otherwise.
 
     Return None if the stream has already ended.
@@ -101,30 +101,32 @@ def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
     row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
     if row is None:
         return None
-    begun = read_as(from_json, row[0], f"Stream {uid}")
-    known = {name: value for name in final.__struct_fields__ if (value := getattr(final, name)) != getattr(BLANK, name)}
+    begun = decode_row(decode_message, row[0], f"Stream {uid}")
+    known = {
+        name: value for name in final.__struct_fields__ if (value := getattr(final, name)) != getattr(EMPTY_REPLY, name)
+    }
     message = replace(begun, **known | {"uid": uid, "status": final.status, "time": begun.time})
     if not message.parts:
         deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
-        batches = read_all(_parts_from_json, [batch for (batch,) in deltas], f"Stream {uid}")
-        message = replace(message, parts=join(part for batch in batches for part in batch))
+        batches = decode_rows(_parts_from_json, [batch for (batch,) in deltas], f"Stream {uid}")
+        message = replace(message, parts=join_deltas(part for batch in batches for part in batch))
     if not message.parts and message.status == "sent" and message.finish is None:
         message = replace(message, finish="stop")  # an empty reply without a finish reason
     return message
 
 
-def so_far(tx: Transaction, conversation: str, agent: str) -> Message | None:
+def load_partial(tx: Transaction, conversation: str, agent: str) -> Message | None:
     """Return the journaled part of the message that an agent is writing, or None."""
     row = tx.row("SELECT max(uid) FROM stream WHERE conversation = ? AND agent = ?", conversation, agent)
-    return assemble(tx, row[0], replace(BLANK, status="pending")) if row and row[0] is not None else None
+    return assemble_message(tx, row[0], replace(EMPTY_REPLY, status="pending")) if row and row[0] is not None else None
 
 
-def forget(tx: Transaction, uid: str) -> None:
+def delete_stream(tx: Transaction, uid: str) -> None:
     tx.run("DELETE FROM stream_delta WHERE uid = ?", uid)
     tx.run("DELETE FROM stream WHERE uid = ?", uid)
 
 
-def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
+def join_deltas(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
     """Merge deltas into parts: adjacent text and reasoning, and all pieces of the same call."""
     joined: list[AnyPart] = []
     calls: dict[str, int] = {}
@@ -141,7 +143,7 @@ def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
     return tuple(joined)
 
 
-def split(message: Message) -> list[Message]:
+def split_reply(message: Message) -> list[Message]:
     """Split a reply with tool results into messages: calls, their results, and what follows.
 
     Such replies come from a provider that runs tools itself; their `finish` is "tool_calls". The status and error of an
@@ -158,10 +160,10 @@ def split(message: Message) -> list[Message]:
     for index, run in enumerate(runs):
         uid = message.uid if index == 0 else ""
         if index == len(runs) - 1 and message.status != "sent" and message.finish == "tool_calls":
-            run = [*written(run)]
+            run = [*drop_incomplete_call(run)]
         if run and isinstance(run[0], ToolResult):
             messages.append(replace(whole, role="tool", finish=None, parts=tuple(run), uid=uid))
-        elif index < len(runs) - 1 or has_run(message.finish, run):
+        elif index < len(runs) - 1 or may_have_run(message.finish, run):
             messages.append(replace(whole, parts=tuple(run), uid=uid))
         else:
             finish = None if message.finish == "tool_calls" and message.status != "sent" else message.finish
@@ -169,18 +171,18 @@ def split(message: Message) -> list[Message]:
     return messages
 
 
-def has_run(finish: str | None, parts: Sequence[AnyPart]) -> bool:
+def may_have_run(finish: str | None, parts: Sequence[AnyPart]) -> bool:
     """Return True if an aborted reply ends with calls that its provider may have run."""
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    return finish == "tool_calls" and bool(calls) and not any(_is_half(call) for call in calls)
+    return finish == "tool_calls" and bool(calls) and not any(_is_incomplete(call) for call in calls)
 
 
-def written(parts: Sequence[AnyPart]) -> Sequence[AnyPart]:
+def drop_incomplete_call(parts: Sequence[AnyPart]) -> Sequence[AnyPart]:
     """Return the parts of an aborted reply, without an incomplete call that follows complete ones."""
-    return parts[:-1] if parts and _is_half(parts[-1]) and has_run("tool_calls", parts[:-1]) else parts
+    return parts[:-1] if parts and _is_incomplete(parts[-1]) and may_have_run("tool_calls", parts[:-1]) else parts
 
 
-def _is_half(part: AnyPart) -> bool:
+def _is_incomplete(part: AnyPart) -> bool:
     """Return True for a call whose arguments are incomplete."""
     return isinstance(part, ToolCall) and (part.malformed or (part.raw is not None and not part.raw.strip()))
 
@@ -239,12 +241,12 @@ class Stream:
         self.stop: Callable[[], None] = lambda: None
         """Stops the periodic journaling."""
 
-    def write(self, delta: Delta | str) -> None:
+    def write(self, delta: StreamDelta | str) -> None:
         """Add text, reasoning or a call. Raises `LeaseLost` after the turn has ended."""
         part = Text(delta) if isinstance(delta, str) else delta
         if not isinstance(part, Text | Reasoning | ToolCall):
             raise InvalidMessage(f"stream.write expects text, Reasoning or a ToolCall, got {type(delta).__name__}.")
-        (sound,) = admit(Message(role="assistant", parts=(part,), status="error")).message.parts
+        (sound,) = validate_message(Message(role="assistant", parts=(part,), status="error")).message.parts
         with self._lock:
             if self._lost is not None:
                 raise self._lost
@@ -272,7 +274,7 @@ class Stream:
             if not taken or self.message is not None:
                 return
             try:
-                self._save(self._batches, list(join(taken)))
+                self._save(self._batches, list(join_deltas(taken)))
             except LeaseLost as error:
                 self._lost = error
                 self.stop()
@@ -284,7 +286,7 @@ class Stream:
         self,
         message: Message | None = None,
         *,
-        status: Ending | None = None,
+        status: StreamStatus | None = None,
         error: str | None = None,
         finish: str | None = None,
         usage: Usage | None = None,
@@ -293,7 +295,7 @@ class Stream:
 
         `message` may set them all at once. Its parts, if any, replace those that were written.
         """
-        final = message or BLANK
+        final = message or EMPTY_REPLY
         final = replace(
             final,
             status=status or final.status,
@@ -306,7 +308,7 @@ class Stream:
                 with self._lock:
                     self._ending, taken = True, list(self._waiting)
                 try:
-                    self.message = self._close(self._batches, list(join(taken)), final)
+                    self.message = self._close(self._batches, list(join_deltas(taken)), final)
                 finally:
                     self._ending = False
                 self.stop()

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from contextc.messages import Media, Message, Native, chain_id, content_of
+from contextc.messages import Media, Message, ProviderBlock, canonical_content, make_chain_id
 
-EDITED = "~"  # an edit under the same uid is stored as `uid~2`, `uid~3` …
+VERSION_SEPARATOR = "~"  # an edit under the same uid is stored as `uid~2`, `uid~3` …
 
 
-class Difference(NamedTuple):
+class HistoryDifference(NamedTuple):
     """The result of a comparison: the last `tail` messages of the client are new and follow message `after`.
 
     `rewrites` is True if other messages follow there in the stored chain.
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
     rewrites: bool
 
 
-def compare(ours: Sequence[Message], theirs: Sequence[Message]) -> Difference:
+def compare_histories(ours: Sequence[Message], theirs: Sequence[Message]) -> HistoryDifference:
     matched, cursor = 0, 0
     for message in theirs:
         found = _find(ours, cursor, message)
@@ -37,23 +37,23 @@ def compare(ours: Sequence[Message], theirs: Sequence[Message]) -> Difference:
             break
         matched, cursor = matched + 1, found + 1
     if matched == len(theirs):
-        return Difference(0, len(ours), False)
+        return HistoryDifference(0, len(ours), False)
     first = theirs[matched]
-    rewrites = any(_replaced(message, first) for message in ours[cursor:])
-    return Difference(len(theirs) - matched, cursor if rewrites else len(ours), rewrites)
+    rewrites = any(_was_omitted(message, first) for message in ours[cursor:])
+    return HistoryDifference(len(theirs) - matched, cursor if rewrites else len(ours), rewrites)
 
 
 def original_uid(uid: str) -> str:
     """Return the uid that the client uses for a message, without the version suffix."""
-    before, _, version = uid.rpartition(EDITED)
+    before, _, version = uid.rpartition(VERSION_SEPARATOR)
     return before if before and version.isdigit() else uid
 
 
 def _find(ours: Sequence[Message], start: int, wanted: Message) -> int | None:
     for index in range(start, len(ours)):
-        if _same(ours[index], wanted) or (ours[index].redacted and _was(ours, index, wanted)):
+        if _same(ours[index], wanted) or (ours[index].redacted and _was_redacted_as(ours, index, wanted)):
             return index
-        if ours[index].role == "user" and _by_the_same(ours[index], wanted):
+        if ours[index].role == "user" and _may_share_author(ours[index], wanted):
             return None
     return None
 
@@ -61,18 +61,20 @@ def _find(ours: Sequence[Message], start: int, wanted: Message) -> int | None:
 def _same(ours: Message, theirs: Message) -> bool:
     if theirs.uid:
         known = ours.uid == theirs.uid or original_uid(ours.uid) == theirs.uid
-        return known and (ours.role != "user" or ours.redacted or _says(ours) == _says(theirs))
-    calls = _calls(theirs)
+        return known and (
+            ours.role != "user" or ours.redacted or _comparable_content(ours) == _comparable_content(theirs)
+        )
+    calls = _call_ids(theirs)
     return (
         not ours.redacted
         and ours.role == theirs.role
-        and _by_the_same(ours, theirs)
-        and (not calls or calls == _calls(ours))
-        and (theirs.role == "tool" or _says(ours) == _says(theirs))
+        and _may_share_author(ours, theirs)
+        and (not calls or calls == _call_ids(ours))
+        and (theirs.role == "tool" or _comparable_content(ours) == _comparable_content(theirs))
     )
 
 
-def _was(ours: Sequence[Message], index: int, theirs: Message) -> bool:
+def _was_redacted_as(ours: Sequence[Message], index: int, theirs: Message) -> bool:
     """Return True if a redacted message had this content, judged by its id: it must not be stored again as new.
 
     A message without an author matches any author.
@@ -81,29 +83,30 @@ def _was(ours: Sequence[Message], index: int, theirs: Message) -> bool:
     before = bytes.fromhex(ours[index - 1].id) if index else None
     versions = [replace(theirs, author=author) for author in (theirs.author, gone.author)]
     return gone.role == theirs.role and (
-        before is None or any(chain_id(before, content_of(version)).hex() == gone.id for version in versions)
+        before is None
+        or any(make_chain_id(before, canonical_content(version)).hex() == gone.id for version in versions)
     )
 
 
-def _says(message: Message) -> tuple[str, list[object]]:
-    media = [part for part in message.parts if isinstance(part, Media | Native)]
+def _comparable_content(message: Message) -> tuple[str, list[object]]:
+    media = [part for part in message.parts if isinstance(part, Media | ProviderBlock)]
     return message.text.strip(), [
-        part.data if isinstance(part, Native) else part.blob or part.url or part.file_id or "" for part in media
+        part.data if isinstance(part, ProviderBlock) else part.blob or part.url or part.file_id or "" for part in media
     ]
 
 
-def _calls(message: Message) -> list[str]:
+def _call_ids(message: Message) -> list[str]:
     asked = [call.id for call in message.tool_calls]
     return asked + [result.call_id for result in message.tool_results]
 
 
-def _by_the_same(one: Message, other: Message) -> bool:
+def _may_share_author(one: Message, other: Message) -> bool:
     """Return True if two messages may have the same author. A message without an author matches any."""
     return one.author is None or other.author is None or one.author == other.author
 
 
-def _replaced(passed: Message, first_new: Message) -> bool:
+def _was_omitted(passed: Message, first_new: Message) -> bool:
     """Return True if the client must have received `passed`, so that it was omitted on purpose."""
     if passed.role == "user":
-        return _by_the_same(passed, first_new)
+        return _may_share_author(passed, first_new)
     return passed.role == "assistant" and first_new.role == "assistant"

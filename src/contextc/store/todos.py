@@ -9,18 +9,18 @@ from collections.abc import Iterable
 
 from contextc.errors import InvalidInput
 from contextc.store.base import Transaction
-from contextc.store.chain import create
-from contextc.store.places import check_name, find_head, head
-from contextc.todos import Todo, TodoChange, check_count, check_state, check_text
+from contextc.store.chain import insert_conversation
+from contextc.store.places import check_name, find_tip, load_tip
+from contextc.todos import Todo, TodoChange, check_count, validated_state, validated_text
 
 
-def load(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
+def load_todos(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
     check_name(agent, "agent")
-    head(tx, conversation)
+    load_tip(tx, conversation)
     return _rows(tx, conversation, agent)
 
 
-def add(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
+def add_todo(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
     """Add a todo. `text` has been validated."""
     _lock_or_create(tx, conversation, agent)
     numbers = tx.row(
@@ -32,7 +32,7 @@ def add(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
     return todo
 
 
-def replace(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> list[Todo]:
+def replace_todos(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> list[Todo]:
     """Replace the list. `todos` have been validated and numbered."""
     _lock_or_create(tx, conversation, agent)
     tx.run("DELETE FROM todo WHERE conversation = ? AND agent = ?", conversation, agent)
@@ -40,10 +40,10 @@ def replace(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -
     return todos
 
 
-def change(tx: Transaction, conversation: str, agent: str, changes: list[TodoChange]) -> list[Todo]:
+def change_todos(tx: Transaction, conversation: str, agent: str, changes: list[TodoChange]) -> list[Todo]:
     """Apply all changes, or none. `changes` have been validated."""
     check_name(agent, "agent")
-    head(tx, conversation, lock=True)
+    load_tip(tx, conversation, lock=True)
     for each in changes:
         changed = tx.run(
             "UPDATE todo SET state = coalesce(?, state), text = coalesce(?, text)"
@@ -63,7 +63,7 @@ def change(tx: Transaction, conversation: str, agent: str, changes: list[TodoCha
     return _rows(tx, conversation, agent)
 
 
-def copy(tx: Transaction, source: str, name: str) -> None:
+def copy_todos(tx: Transaction, source: str, name: str) -> None:
     """Copy the lists of a conversation to a new one."""
     tx.run(
         "INSERT INTO todo (conversation, agent, number, text, state)"
@@ -73,7 +73,7 @@ def copy(tx: Transaction, source: str, name: str) -> None:
     )
 
 
-def checked_changes(changes: Iterable[object]) -> list[TodoChange]:
+def check_changes(changes: Iterable[object]) -> list[TodoChange]:
     found: list[TodoChange] = []
     for each in changes:
         if not isinstance(each, TodoChange):
@@ -82,16 +82,16 @@ def checked_changes(changes: Iterable[object]) -> list[TodoChange]:
             raise InvalidInput(f"{each.number!r} is no number of a todo. They count from 1.")
         if each.state is None and each.text is None:
             raise InvalidInput(f"Todo {each.number}: give a state, a text, or both.")
-        state = None if each.state is None else check_state(each.state)
-        text = None if each.text is None else check_text(each.text)
+        state = None if each.state is None else validated_state(each.state)
+        text = None if each.text is None else validated_text(each.text)
         found.append(TodoChange(number=each.number, state=state, text=text))
     return found
 
 
 def _lock_or_create(tx: Transaction, conversation: str, agent: str) -> None:
     check_name(agent, "agent")
-    if find_head(tx, conversation, True) is None:
-        create(tx, conversation)
+    if find_tip(tx, conversation, True) is None:
+        insert_conversation(tx, conversation)
 
 
 def _rows(tx: Transaction, conversation: str, agent: str) -> list[Todo]:

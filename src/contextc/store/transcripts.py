@@ -15,11 +15,11 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
-from contextc.store.places import SEQ_MASK, check_name, place
-from contextc.store.reading import read_as
+from contextc.store.places import SEQ_MASK, check_name, make_place
+from contextc.store.reading import decode_row
 
-SOME = 500
-Fold: TypeAlias = Callable[[JSONObject | None, list[JSONObject]], JSONObject]
+NAMES_PER_QUERY = 500
+UpdateSummary: TypeAlias = Callable[[JSONObject | None, list[JSONObject]], JSONObject]
 """Returns the summary that a provider keeps beside a transcript, from the previous one and the new entries."""
 
 
@@ -31,7 +31,7 @@ class TranscriptKey(NamedTuple):
     subpath: str = ""
 
 
-class Batch:
+class EntryBatch:
     """Entries to append, each under a name that identifies it when the transaction is retried."""
 
     def __init__(self, entries: Sequence[JSONObject]) -> None:
@@ -39,10 +39,12 @@ class Batch:
         self.entries: dict[bytes, tuple[JSONObject, bytes]] = {}
         for index, entry in enumerate(entries):
             name = _uuid(entry) or mark + index.to_bytes(4)
-            self.entries.setdefault(name, (entry, written(entry)))
+            self.entries.setdefault(name, (entry, encode_entry(entry)))
 
 
-def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str = "", fold: Fold | None = None) -> int:
+def append_entries(
+    tx: Transaction, key: TranscriptKey, batch: EntryBatch, conversation: str = "", fold: UpdateSummary | None = None
+) -> int:
     """Append entries to a transcript, which is created if needed. Return the number of new entries."""
     check_key(key)
     if not batch.entries:
@@ -65,17 +67,20 @@ def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str 
     if row is None or row[4]:  # redacted while this waited for the lock
         return 0
     number, owner, time, last, _, summary = row
-    known = _known(tx, number, list(batch.entries))
+    known = _find_known(tx, number, list(batch.entries))
     fresh = {name: entry for name, entry in batch.entries.items() if name not in known}
     if not fresh:
         return 0
     tx.run_many(
         "INSERT INTO transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
-        [(place(number, last + index), number, name, body) for index, (name, (_, body)) in enumerate(fresh.items(), 1)],
+        [
+            (make_place(number, last + index), number, name, body)
+            for index, (name, (_, body)) in enumerate(fresh.items(), 1)
+        ],
     )
     if fold is not None:
-        before = None if summary is None else read(summary)
-        summary = written(fold(before, [entry for entry, _ in fresh.values()]))
+        before = None if summary is None else decode_entry(summary)
+        summary = encode_entry(fold(before, [entry for entry, _ in fresh.values()]))
     tx.run(
         "UPDATE transcript SET conversation = ?, time = ?, entries = ?, summary = ? WHERE number = ?",
         owner or conversation,
@@ -87,7 +92,7 @@ def append(tx: Transaction, key: TranscriptKey, batch: Batch, conversation: str 
     return len(fresh)
 
 
-def load(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None:
+def load_entries(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None:
     """Return all entries of a transcript in order, or None if it does not exist."""
     check_key(key)
     row = tx.row(
@@ -96,26 +101,26 @@ def load(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None:
     if row is None:
         return None
     return [
-        read(body)
+        decode_entry(body)
         for (body,) in tx.rows(
             "SELECT body FROM transcript_entry WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(row[0], 0),
-            place(row[0], SEQ_MASK),
+            make_place(row[0], 0),
+            make_place(row[0], SEQ_MASK),
         )
     ]
 
 
-def sessions(tx: Transaction, project: str) -> list[tuple[str, int, JSONObject | None]]:
+def list_sessions(tx: Transaction, project: str) -> list[tuple[str, int, JSONObject | None]]:
     """Return the sessions of a project: id, time of the last write (ms), and summary."""
     rows = tx.rows(
         "SELECT session, time, summary FROM transcript"
         " WHERE project = ? AND subpath = '' AND redacted = 0 ORDER BY time",
         project,
     )
-    return [(session, time, None if summary is None else read(summary)) for session, time, summary in rows]
+    return [(session, time, None if summary is None else decode_entry(summary)) for session, time, summary in rows]
 
 
-def subpaths(tx: Transaction, project: str, session: str) -> list[str]:
+def list_subpaths(tx: Transaction, project: str, session: str) -> list[str]:
     rows = tx.rows(
         "SELECT subpath FROM transcript WHERE project = ? AND session = ? AND subpath <> '' AND redacted = 0"
         " ORDER BY number",
@@ -125,7 +130,7 @@ def subpaths(tx: Transaction, project: str, session: str) -> list[str]:
     return [subpath for (subpath,) in rows]
 
 
-def drop(tx: Transaction, key: TranscriptKey) -> None:
+def delete_transcript(tx: Transaction, key: TranscriptKey) -> None:
     """Remove a transcript. The main one is removed with all its subpaths."""
     check_key(key)
     some = " AND subpath = ?" if key.subpath else ""
@@ -135,14 +140,14 @@ def drop(tx: Transaction, key: TranscriptKey) -> None:
     tx.run(f"DELETE FROM transcript {where}", *values)
 
 
-def drop_owned(tx: Transaction, conversation: str) -> None:
+def delete_of_conversation(tx: Transaction, conversation: str) -> None:
     """Remove the transcripts of a deleted conversation."""
     rows = tx.rows(f"SELECT number FROM transcript WHERE conversation = ?{tx.dialect.lock}", conversation)
     _drop_entries(tx, [number for (number,) in rows])
     tx.run("DELETE FROM transcript WHERE conversation = ?", conversation)
 
 
-def forget(tx: Transaction, tree: int) -> set[str]:
+def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
     """Empty all transcripts of a tree, and refuse further entries. Return their sessions.
 
     The redacted text may be anywhere in them.
@@ -158,7 +163,7 @@ def forget(tx: Transaction, tree: int) -> set[str]:
     return {session for _, session in rows}
 
 
-def expire(tx: Transaction, before: int) -> int:
+def delete_unowned_older(tx: Transaction, before: int) -> int:
     """Remove transcripts without a conversation that were last written before a time (ms). Return their number."""
     rows = tx.rows(
         f"SELECT number FROM transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.lock}", before
@@ -176,8 +181,8 @@ def check_key(key: TranscriptKey) -> None:
         check_name(key.subpath, "part of a session")
 
 
-def written(value: JSONObject) -> bytes:
-    """Return the value as JSON that `read` decodes to the same value, lone surrogates included."""
+def encode_entry(value: JSONObject) -> bytes:
+    """Return the value as JSON that `decode_entry` decodes to the same value, lone surrogates included."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # a lone surrogate, or a file name that is not valid UTF-8
@@ -186,8 +191,8 @@ def written(value: JSONObject) -> bytes:
         raise InvalidInput(f"transcript entry must be JSON: {error}.") from error
 
 
-def read(body: bytes) -> JSONObject:
-    found: JSON = read_as(lambda given: json.loads(bytes(given)), body, "Transcript entry")
+def decode_entry(body: bytes) -> JSONObject:
+    found: JSON = decode_row(lambda given: json.loads(bytes(given)), body, "Transcript entry")
     return found
 
 
@@ -208,10 +213,10 @@ def _is_redacted(tx: Transaction, key: TranscriptKey) -> bool:
     return tx.row(sql, key.project, key.session) is not None
 
 
-def _known(tx: Transaction, transcript: int, names: list[bytes]) -> set[bytes]:
+def _find_known(tx: Transaction, transcript: int, names: list[bytes]) -> set[bytes]:
     found: set[bytes] = set()
-    for start in range(0, len(names), SOME):
-        some = names[start : start + SOME]
+    for start in range(0, len(names), NAMES_PER_QUERY):
+        some = names[start : start + NAMES_PER_QUERY]
         marks = ", ".join("?" * len(some))
         sql = f"SELECT name FROM transcript_entry WHERE transcript = ? AND name IN ({marks})"
         found |= {bytes(name) for (name,) in tx.rows(sql, transcript, *some)}
@@ -220,5 +225,5 @@ def _known(tx: Transaction, transcript: int, names: list[bytes]) -> set[bytes]:
 
 def _drop_entries(tx: Transaction, transcripts: list[int]) -> None:
     for number in transcripts:
-        low, high = place(number, 0), place(number, SEQ_MASK)
+        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
         tx.run("DELETE FROM transcript_entry WHERE place BETWEEN ? AND ?", low, high)

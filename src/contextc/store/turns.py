@@ -12,24 +12,24 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode, well_formed_json
+from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
 from contextc.events import (
-    WORDS,
+    TEXT_FIELDS,
     AnyEvent,
-    Interrupted,
-    QueuedInput,
+    InputQueued,
     StepFinish,
     ToolStart,
-    event_from_json,
-    event_to_json,
+    TurnInterrupted,
+    decode_event,
+    encode_event,
 )
-from contextc.messages import Message, Usage, from_json, to_json
+from contextc.messages import Message, Usage, decode_message, encode_message
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
-from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import SEQ_BITS, read_all, read_as
+from contextc.store.places import SEQ_MASK, make_place
+from contextc.store.reading import SEQ_BITS, decode_row, decode_rows
 
-SHORT = 2_000  # characters of a text that an event includes; its message has the rest
+MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
 QueueKind: TypeAlias = Literal["steer", "follow-up"]
 
 
@@ -57,7 +57,7 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     number: int
     turn: int
     index: int
-    state: Literal["started", "finished", "failed"] = "started"
+    state: Literal["find_started_calls", "finished", "failed"] = "started"
     provider: str = ""
     model: str = ""
     request: int = 0
@@ -73,7 +73,7 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     milliseconds: int = 0
 
 
-class Queued(Struct, frozen=True, kw_only=True):
+class QueuedMessage(Struct, frozen=True, kw_only=True):
     """Input in the queue of a conversation."""
 
     number: int
@@ -89,43 +89,43 @@ _step_from_json = msgspec.json.Decoder(StepRecord).decode
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tell(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
     """Store events. Return them with their numbers."""
     if not events:
         return []
-    number = last_number(tx, "event", conversation)
+    number = load_last_number(tx, "event", conversation)
     told = [replace(event, number=number + index) for index, event in enumerate(events, 1)]
     try:
-        bodies = [event_to_json(event) for event in told]
+        bodies = [encode_event(event) for event in told]
     except UnicodeEncodeError:  # a lone surrogate, or a file name that is not valid UTF-8
-        bodies = [encode(well_formed_json(msgspec.to_builtins(event))) for event in told]
-        told = [event_from_json(body) for body in bodies]
+        bodies = [encode(fix_surrogates_in_json(msgspec.to_builtins(event))) for event in told]
+        told = [decode_event(body) for body in bodies]
     tx.run_many(
         "INSERT INTO event (place, body) VALUES (?, ?)",
-        [(place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
+        [(make_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
     return told
 
 
-def events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
+def load_events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
     rows = tx.rows(
         "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
-        place(conversation, after + 1),
-        place(conversation, SEQ_MASK),
+        make_place(conversation, after + 1),
+        make_place(conversation, SEQ_MASK),
     )
-    return read_all(event_from_json, [body for (body,) in rows], "Event")
+    return decode_rows(decode_event, [body for (body,) in rows], "Event")
 
 
-def last_number(tx: Transaction, table: str, conversation: int) -> int:
+def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
     row = tx.row(
         f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
-        place(conversation, 0),
-        place(conversation, SEQ_MASK),
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
-def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+def load_last_event_numbers(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return number and last event number (0: none) of each existing conversation, by name."""
     found: dict[str, tuple[int, int]] = {}
     for start in range(0, len(names), 500):
@@ -140,43 +140,43 @@ def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, i
     return found
 
 
-def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
+def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
     """Redact messages in the events of every conversation of a tree.
 
     Events about their calls are redacted too, and all error texts, which may quote what was sent.
     """
     gone = {*uids}
     for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
-        low, high = place(number, 0), place(number, SEQ_MASK)
+        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
         rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
-        told: list[tuple[int, JSONObject]] = [(where, read_as(decode, body, "Event")) for where, body in rows]
+        told: list[tuple[int, JSONObject]] = [(where, decode_row(decode, body, "Event")) for where, body in rows]
         theirs = [event for _, event in told if event.get("uid") in gone]
         waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
         steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
         for where, event in told:
             is_of_them = event.get("uid") in gone or event.get("queued") in waited
-            is_beside = event["type"] in BESIDE and (event.get("turn"), event.get("step")) in steps
-            names = (*WORDS, *QUOTING) if is_of_them or is_beside else QUOTING
+            is_beside = event["type"] in STEP_EVENTS and (event.get("turn"), event.get("step")) in steps
+            names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
             if any(event.get(name) for name in names):
-                blank = {name: _blank(value) if name in names else value for name, value in event.items()}
+                blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
                 tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
-        _forget_errors(tx, number)
+        _redact_errors(tx, number)
 
 
-QUOTING = ("error", "fallback")
-BESIDE = ("approval-request", "tool-progress", "system-hint")
+ERROR_FIELDS = ("error", "fallback")
+STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
 """Types of events that quote a message of their step without naming it."""
 
 
-def _blank(value: JSON) -> JSON:
+def _empty_value(value: JSON) -> JSON:
     return {} if isinstance(value, dict) else ""
 
 
-def _forget_errors(tx: Transaction, conversation: int) -> None:
-    for turn in turns(tx, conversation):
+def _redact_errors(tx: Transaction, conversation: int) -> None:
+    for turn in load_turns(tx, conversation):
         if turn.error:
             save_turn(tx, conversation, replace(turn, error=""))
-    for step in steps(tx, conversation, None):
+    for step in load_steps(tx, conversation, None):
         if step.error:
             save_step(tx, conversation, replace(step, error=""))
 
@@ -184,12 +184,12 @@ def _forget_errors(tx: Transaction, conversation: int) -> None:
 # ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
+def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
     """Insert a turn under the next number."""
-    turn = replace(turn, number=last_number(tx, "turn", conversation) + 1)
+    turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
     tx.run(
         "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
-        place(conversation, turn.number),
+        make_place(conversation, turn.number),
         turn.agent,
         msgspec.json.encode(turn),
     )
@@ -201,69 +201,69 @@ def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
         "UPDATE turn SET running = ?, body = ? WHERE place = ?",
         int(turn.state == "running"),
         msgspec.json.encode(turn),
-        place(conversation, turn.number),
+        make_place(conversation, turn.number),
     )
 
 
-def turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
+def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
     rows = tx.rows(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
-        place(conversation, 0),
-        place(conversation, SEQ_MASK),
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
     )
-    return read_all(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
+    return decode_rows(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
 
 
-def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
+def load_last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
     """Return the last turn of an agent, or the last before turn `before`."""
     row = tx.row(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
-        place(conversation, 0),
-        place(conversation, before - 1),
+        make_place(conversation, 0),
+        make_place(conversation, before - 1),
         agent,
     )
-    return read_as(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
+    return decode_row(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
 
 
-def turns_at(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
+def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
     """Return turns by number."""
     if not numbers:
         return {}
     rows = tx.rows(
         f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
-        *[place(conversation, number) for number in numbers],
+        *[make_place(conversation, number) for number in numbers],
     )
-    return {turn.number: turn for turn in read_all(_turn_from_json, [body for (body,) in rows], "Turn")}
+    return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
 
 
-def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
+def mark_interrupted(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
     """Mark a running turn whose lease has ended as interrupted, and its step as failed."""
-    turn = last_turn(tx, conversation, agent)
+    turn = load_last_turn(tx, conversation, agent)
     if turn is None or turn.state != "running":
         return
-    for step in steps(tx, conversation, turn.number):
+    for step in load_steps(tx, conversation, turn.number):
         if step.state == "started":
             save_step(tx, conversation, replace(step, state="failed", error=why))
     save_turn(tx, conversation, replace(turn, state="interrupted", ended=time))
-    tell(tx, conversation, [Interrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+    append_events(tx, conversation, [TurnInterrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
 
 
-def started(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
+def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
     """Return the ids of the calls of a reply whose tools were started after it was stored.
 
     Return None if message `seq` is not a complete reply of that turn: the state of its calls is then unknown.
     """
-    if not any(step.state == "finished" and step.seq == seq for step in steps(tx, conversation, turn)):
+    if not any(step.state == "finished" and step.seq == seq for step in load_steps(tx, conversation, turn)):
         return None
     found: set[str] = set()
-    last = place(conversation, SEQ_MASK)
+    last = make_place(conversation, SEQ_MASK)
     while rows := tx.rows(
         "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
-        place(conversation, 0),
+        make_place(conversation, 0),
         last,
     ):
         last = rows[-1][0] - 1
-        for event in read_all(event_from_json, [body for _, body in rows], "Event"):
+        for event in decode_rows(decode_event, [body for _, body in rows], "Event"):
             if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
                 return found
             if isinstance(event, ToolStart) and event.turn == turn:
@@ -271,11 +271,11 @@ def started(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str]
     return None
 
 
-def open_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
-    step = replace(step, number=last_number(tx, "step", conversation) + 1)
+def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
+    step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
     tx.run(
         "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
-        place(conversation, step.number),
+        make_place(conversation, step.number),
         step.turn,
         msgspec.json.encode(step),
     )
@@ -283,21 +283,21 @@ def open_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecor
 
 
 def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
-    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), place(conversation, step.number))
+    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), make_place(conversation, step.number))
 
 
-def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
+def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
     rows = tx.rows(
         "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
-        place(conversation, 0),
-        place(conversation, SEQ_MASK),
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
         turn or 0,
         -1 if turn is None else 0,
     )
-    return read_all(_step_from_json, [body for (body,) in rows], "Step")
+    return decode_rows(_step_from_json, [body for (body,) in rows], "Step")
 
 
-def last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
+def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
     """Return the last step of each conversation, by conversation number."""
     rows = tx.rows(
         "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
@@ -305,22 +305,22 @@ def last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepR
         f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
         *conversations,
     )
-    found = read_all(_step_from_json, [body for _, body in rows], "Step")
+    found = decode_rows(_step_from_json, [body for _, body in rows], "Step")
     return {where >> SEQ_BITS: step for (where, _), step in zip(rows, found, strict=True)}
 
 
 # ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-STEERED = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
+SELECT_STEERING = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
 """Selects a row if input that steers a running turn is queued."""
 
 
-def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> Queued:
+def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> QueuedMessage:
     try:
-        body = to_json(message)
+        body = encode_message(message)
     except UnicodeEncodeError:
-        message = from_json(body := encode(well_formed_json(msgspec.to_builtins(message))))
+        message = decode_message(body := encode(fix_surrogates_in_json(msgspec.to_builtins(message))))
     row = tx.row(
         "INSERT INTO queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
         conversation,
@@ -329,22 +329,24 @@ def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, mes
         body,
     )
     assert row is not None, "an insert returns its row"
-    waits = QueuedInput(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:SHORT])
-    tell(tx, conversation, [waits])
-    return Queued(number=row[0], agent=agent, kind=kind, message=message)
+    waits = InputQueued(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:MAX_EVENT_TEXT])
+    append_events(tx, conversation, [waits])
+    return QueuedMessage(number=row[0], agent=agent, kind=kind, message=message)
 
 
-def queued(tx: Transaction, conversation: int, agent: str) -> list[Queued]:
+def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMessage]:
     rows = tx.rows(
         "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
     )
     return [
-        Queued(number=number, agent=agent, kind=kind, message=read_as(from_json, body, f"Queued input {number}"))
+        QueuedMessage(
+            number=number, agent=agent, kind=kind, message=decode_row(decode_message, body, f"Queued input {number}")
+        )
         for number, kind, body in rows
     ]
 
 
-def withdraw(tx: Transaction, number: int) -> bool:
+def dequeue(tx: Transaction, number: int) -> bool:
     """Remove input from the queue. Return False if it is no longer there."""
     return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
 
@@ -352,9 +354,9 @@ def withdraw(tx: Transaction, number: int) -> bool:
 # ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
+def load_trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
     rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
-    return {name: read_as(decode, body, f"State of trigger {name!r}") for name, body in rows}
+    return {name: decode_row(decode, body, f"State of trigger {name!r}") for name, body in rows}
 
 
 def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
@@ -372,7 +374,7 @@ def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: 
 # ── fork and delete ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def copy(tx: Transaction, source: int, target: int) -> None:
+def copy_trigger_states(tx: Transaction, source: int, target: int) -> None:
     """Copy trigger states to a fork, so that triggers do not repeat a message there."""
     tx.run(
         "INSERT INTO trigger_state (conversation, agent, name, body)"
@@ -382,10 +384,10 @@ def copy(tx: Transaction, source: int, target: int) -> None:
     )
 
 
-def drop(tx: Transaction, conversation: int) -> None:
+def delete_records(tx: Transaction, conversation: int) -> None:
     """Remove all rows of a deleted conversation."""
     for table in ("turn", "step", "event"):
-        low, high = place(conversation, 0), place(conversation, SEQ_MASK)
+        low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
     for table in ("queue", "trigger_state"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

@@ -12,16 +12,16 @@ from time import monotonic
 from contextc.errors import ConversationBusy
 from contextc.store.engine import jitter
 
-HERE_SECONDS = 1.0
+LOCAL_POLL_SECONDS = 1.0
 """Interval between two checks of a turn of this process, whose end wakes the waiter."""
 
 
-class Waiter:
+class LeaseWaiter:
     """A waiting turn, for at most `wait` seconds. `wake` is called when the lease may be free."""
 
     def __init__(self, wake: Callable[[], None], wait: float, ttl: float) -> None:
         self.wake = wake
-        self.queue: list[Waiter] = []
+        self.queue: list[LeaseWaiter] = []
         self._deadline, self._grace = monotonic() + wait, ttl / 3 if wait else 0.0
         self._late: tuple[int, float] | None = None
 
@@ -44,15 +44,15 @@ class Waiter:
             raise busy
         if not self.is_first:
             return left
-        return min(left, HERE_SECONDS if held_here else 0.02 + jitter(0.08))
+        return min(left, LOCAL_POLL_SECONDS if held_here else 0.02 + jitter(0.08))
 
 
-class Waiting:
+class LeaseQueue:
     """All waiting turns of one process, by conversation and agent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[tuple[str, str], list[Waiter]] = {}
+        self._queues: dict[tuple[str, str], list[LeaseWaiter]] = {}
 
     def __len__(self) -> int:
         with self._lock:
@@ -61,9 +61,9 @@ class Waiting:
     @contextmanager
     def join(
         self, conversation: str, agent: str, wake: Callable[[], None], *, wait: float, ttl: float
-    ) -> Generator[Waiter]:
+    ) -> Generator[LeaseWaiter]:
         """Queue a waiter until the block ends."""
-        key, waiter = (conversation, agent), Waiter(wake, wait, ttl)
+        key, waiter = (conversation, agent), LeaseWaiter(wake, wait, ttl)
         try:
             with self._lock:
                 waiter.queue = self._queues.setdefault(key, waiter.queue)

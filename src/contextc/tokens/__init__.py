@@ -1,18 +1,18 @@
 """Token counting: exact with a vocabulary, otherwise estimated, and calibrated with reported usage."""
 
-from contextc.tokens.cache import keep, known, load_calibration, save_calibration
-from contextc.tokens.calibration import HIGHEST, LOWEST, Calibration, next_input
-from contextc.tokens.counter import Counter, counter
+from contextc.tokens.cache import load_calibration, load_counts, save_calibration, save_counts
+from contextc.tokens.calibration import MAX_FACTOR, MIN_FACTOR, Calibration, estimate_next_input
+from contextc.tokens.counter import TokenCounter, get_counter
 
 __all__ = [
-    "HIGHEST",
-    "LOWEST",
+    "MAX_FACTOR",
+    "MIN_FACTOR",
     "Calibration",
-    "Counter",
-    "counter",
-    "keep",
-    "known",
+    "TokenCounter",
+    "get_counter",
+    "save_counts",
+    "load_counts",
     "load_calibration",
-    "next_input",
+    "estimate_next_input",
     "save_calibration",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from contextc.tokens.calibration import Calibration
 
-AT_ONCE = 500
+HASHES_PER_QUERY = 500
 
 
 class Dialect(Protocol):
@@ -31,11 +31,11 @@ class Transaction(Protocol):
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]: ...
 
 
-def known(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
+def load_counts(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
     """Return the stored counts of these content hashes."""
     found: dict[bytes, int] = {}
-    for start in range(0, len(hashes), AT_ONCE):
-        some = hashes[start : start + AT_ONCE]
+    for start in range(0, len(hashes), HASHES_PER_QUERY):
+        some = hashes[start : start + HASHES_PER_QUERY]
         marks = ", ".join("?" * len(some))
         rows = tx.rows(
             f"SELECT hash, tokens FROM token_count WHERE tokenizer = ? AND hash IN ({marks})", tokenizer, *some
@@ -44,7 +44,7 @@ def known(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[byte
     return found
 
 
-def keep(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
+def save_counts(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
     """Store counts. Existing ones are not changed."""
     if counts:
         tx.run_many(

@@ -6,9 +6,9 @@ differences are overhead of the channel and counted there. Small requests are ig
 
 from msgspec import Struct
 
-LOWEST, HIGHEST = 0.5, 2.0
-FEWEST_TOKENS = 50
-SLOWEST = 0.05  # the weight of a new sample after many
+MIN_FACTOR, MAX_FACTOR = 0.5, 2.0
+MIN_TOKENS = 50
+MIN_WEIGHT = 0.05  # the weight of a new sample after many
 
 
 class Calibration(Struct, frozen=True, gc=False):
@@ -19,17 +19,17 @@ class Calibration(Struct, frozen=True, gc=False):
 
     def learned(self, estimated: int, real: int) -> "Calibration":
         """Return the calibration after one more request: its uncorrected estimate and its real count."""
-        if estimated < FEWEST_TOKENS or real < FEWEST_TOKENS:
+        if estimated < MIN_TOKENS or real < MIN_TOKENS:
             return self
-        share = max(1 / (self.samples + 1), SLOWEST)
-        seen = min(max(real / estimated, LOWEST), HIGHEST)
+        share = max(1 / (self.samples + 1), MIN_WEIGHT)
+        seen = min(max(real / estimated, MIN_FACTOR), MAX_FACTOR)
         return Calibration(self.factor + (seen - self.factor) * share, self.samples + 1)
 
     def corrected(self, estimated: int) -> int:
         return round(estimated * self.factor)
 
 
-def next_input(last_input: int, replayed_output: int, new_estimate: int) -> int:
+def estimate_next_input(last_input: int, replayed_output: int, new_estimate: int) -> int:
     """Return the tokens of the next request, from the real count of the last one.
 
     `last_input` is the provider's count including cache reads and writes. `replayed_output` is the part of the reply

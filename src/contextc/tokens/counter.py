@@ -11,20 +11,20 @@ from math import ceil
 from typing import cast, final
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.tokens.estimate import estimate
-from contextc.tokens.media import media_tokens
-from contextc.tokens.profiles import VERSION, Keeps, Profile, profile
-from contextc.tokens.schemas import as_json, as_typescript, functions, properties
-from contextc.tokens.vocabulary import vocabulary
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.tokens.estimate import estimate_tokens
+from contextc.tokens.media import count_media_tokens
+from contextc.tokens.profiles import VERSION, OverheadProfile, ReasoningRetention, find_profile
+from contextc.tokens.schemas import dump_json, get_properties, render_typescript, split_functions
+from contextc.tokens.vocabulary import load_vocabulary
 
-FOREIGN = 12  # the line that replaces another provider's block
+FOREIGN_BLOCK_TOKENS = 12  # the line that replaces another provider's block
 SHORT, SHORT_KEPT = 32, 4_096
-SERVER_TOOL = 200  # a tool that the provider runs itself; the size of its definition is not published
+SERVER_TOOL_TOKENS = 200  # a tool that the provider runs itself; the size of its definition is not published
 
 
 @final
-class Counter:
+class TokenCounter:
     """Token counter of one model. `exact` is True if text is counted by the model's vocabulary.
 
     The overhead of messages, calls and tools is always an empirical figure.
@@ -40,10 +40,10 @@ class Counter:
     overhead: int
     """Tokens that every request adds."""
 
-    def __init__(self, tokenizer: str, provider: str, figures: Profile) -> None:
-        counted = vocabulary(figures.vocabulary) if figures.vocabulary else None
+    def __init__(self, tokenizer: str, provider: str, figures: OverheadProfile) -> None:
+        counted = load_vocabulary(figures.vocabulary) if figures.vocabulary else None
         self.exact = counted is not None
-        self.text = counted or _estimated(figures.factor)
+        self.text = counted or _make_estimator(figures.factor)
         self.provider = provider
         self.overhead = figures.request
         self.tokenizer = f"{tokenizer}{'' if counted else '~'}/{figures.name}/{provider}/{VERSION}"
@@ -84,9 +84,9 @@ class Counter:
             return self._reasoning(cast(Reasoning, part))
         if kind is Media:
             return self._media(cast(Media, part), blobs)
-        if kind is Native:
-            part = cast(Native, part)
-            return self.text(as_json(part.data)) if part.provider == self.provider else FOREIGN
+        if kind is ProviderBlock:
+            part = cast(ProviderBlock, part)
+            return self.text(dump_json(part.data)) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
         return None
 
     def _call(self, call: ToolCall) -> int:
@@ -116,7 +116,7 @@ class Counter:
         return self._sealed(reasoning.signature or "")
 
     def _media(self, media: Media, blobs: Mapping[str, bytes]) -> int:
-        return media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
+        return count_media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
 
     def _signature(self, part: Text | ToolCall) -> int:
         """Return the tokens of a thought signature, which Gemini attaches to the part after its thoughts."""
@@ -130,7 +130,7 @@ class Counter:
         return max(ceil((len(data) - self._profile.sealed_frame) / self._profile.sealed_characters), 0)
 
     @property
-    def keeps_reasoning(self) -> Keeps:
+    def keeps_reasoning(self) -> ReasoningRetention:
         """When returned reasoning counts as input: always, until the next user message, or never."""
         return self._profile.keeps_reasoning
 
@@ -162,18 +162,18 @@ class Counter:
         figures = self._profile
         if not tools:
             return 0
-        found, others = functions(tools)
-        tokens = figures.tools + sum([self.text(as_json(each)) + SERVER_TOOL for each in others])
-        with_parameters = sum([bool(properties(each.parameters)) for each in found])
+        found, others = split_functions(tools)
+        tokens = figures.tools + sum([self.text(dump_json(each)) + SERVER_TOOL_TOKENS for each in others])
+        with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
         match figures.tool_form:
             case "typescript":
-                return tokens + self.text(as_typescript(found))
+                return tokens + self.text(render_typescript(found))
             case "json":
-                return tokens + sum([self.text(as_json(each._asdict())) for each in found])
+                return tokens + sum([self.text(dump_json(each._asdict())) for each in found])
             case "properties":
-                taken = [properties(each.parameters) for each in found]
-                parameters = sum([self.text(as_json(each)) for each in taken if each])
+                taken = [get_properties(each.parameters) for each in found]
+                parameters = sum([self.text(dump_json(each)) for each in taken if each])
                 return tokens + parameters + sum([self.text(each.name) + self.text(each.description) for each in found])
             case "names":
                 return tokens + sum([self.text(each.name) for each in found])
@@ -182,7 +182,7 @@ class Counter:
         """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
         figures = self._profile
         schema = _schema(settings)
-        tokens = 0 if schema is None else self.text(as_json(schema)) + figures.schema
+        tokens = 0 if schema is None else self.text(dump_json(schema)) + figures.schema
         thinking = settings.get("thinking")
         if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
             tokens += figures.thinking
@@ -209,18 +209,18 @@ def _schema(settings: JSONObject) -> JSON:
     return None
 
 
-def _estimated(factor: float) -> Callable[[str], int]:
+def _make_estimator(factor: float) -> Callable[[str], int]:
     @lru_cache(SHORT_KEPT)
     def short(text: str) -> int:
-        return ceil(estimate(text) * factor)
+        return ceil(estimate_tokens(text) * factor)
 
     def count(text: str) -> int:
-        return short(text) if len(text) <= SHORT else ceil(estimate(text) * factor)
+        return short(text) if len(text) <= SHORT else ceil(estimate_tokens(text) * factor)
 
     return count
 
 
 @cache
-def counter(tokenizer: str, *, provider: str = "", model: str = "") -> Counter:
+def get_counter(tokenizer: str, *, provider: str = "", model: str = "") -> TokenCounter:
     """Return the counter of a model. `provider` selects whose reasoning is sent back, `model` the overhead figures."""
-    return Counter(tokenizer, provider, profile(tokenizer, provider, model))
+    return TokenCounter(tokenizer, provider, find_profile(tokenizer, provider, model))

@@ -47,7 +47,7 @@ UNSEEN = bytes((*range(0x21), 0x7F))  # blanks, line ends, control characters
 BEYOND_ASCII = bytes(range(0x80, 0x100))
 
 
-def estimate(text: str) -> float:
+def estimate_tokens(text: str) -> float:
     """Return the estimated tokens of a text in a vocabulary like o200k_base."""
     data = text.encode("utf-8", "surrogatepass")
     kinds, words = data.translate(KINDS), data.translate(WORDS)

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from contextc.messages import Media
 
-PictureRule: TypeAlias = Literal["area", "tiles", "patches", "frames"]
-Pixels: TypeAlias = tuple[int, int]
+ImageRule: TypeAlias = Literal["area", "tiles", "patches", "frames"]
+Dimensions: TypeAlias = tuple[int, int]
 
 TYPICAL_PIXELS = (1024, 1024)
 PAGE_BYTES, PAGE_TOKENS, MAX_PAGES = 60_000, 1_500, 600
@@ -20,13 +20,13 @@ TEXT_BYTES_A_TOKEN, TYPICAL_TEXT = 3, 2_000
 TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 
 
-def media_tokens(media: Media, rule: PictureRule, data: bytes | None = None) -> int:
+def count_media_tokens(media: Media, rule: ImageRule, data: bytes | None = None) -> int:
     """Return the tokens of a media part. `data` are its bytes, if available."""
     data = data if data is not None else media.data
     size = len(data) if data is not None else media.size
     match media.kind:
         case "image":
-            return picture_tokens(pixels(data) if data else None, rule)
+            return count_image_tokens(read_dimensions(data) if data else None, rule)
         case "audio":
             return _by_time(size, SOUND_BYTES_A_SECOND, SOUND_TOKENS_A_SECOND, TYPICAL_SOUND)
         case "video":
@@ -51,7 +51,7 @@ def _pages(data: bytes | None, size: int | None) -> int:
     return min(max(ceil((size or PAGE_BYTES) / PAGE_BYTES), 1), MAX_PAGES)
 
 
-def picture_tokens(size: Pixels | None, rule: PictureRule) -> int:
+def count_image_tokens(size: Dimensions | None, rule: ImageRule) -> int:
     width, height = size or TYPICAL_PIXELS
     match rule:
         case "area":  # Anthropic: at most 1,568 pixels a side, and a token for 750 of them
@@ -67,7 +67,7 @@ def picture_tokens(size: Pixels | None, rule: PictureRule) -> int:
             return 1_120
 
 
-def pixels(data: bytes) -> Pixels | None:
+def read_dimensions(data: bytes) -> Dimensions | None:
     """Return width and height of an image from its first bytes, or None for an unknown format."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         return _sane(int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
@@ -80,11 +80,11 @@ def pixels(data: bytes) -> Pixels | None:
     return None
 
 
-def _sane(width: int, height: int) -> Pixels | None:
+def _sane(width: int, height: int) -> Dimensions | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _jpeg(data: bytes) -> Pixels | None:
+def _jpeg(data: bytes) -> Dimensions | None:
     """Read the size from the first frame header, skipping the segments before it."""
     place = 2
     while place + 9 <= len(data) and data[place] == 0xFF:
@@ -95,7 +95,7 @@ def _jpeg(data: bytes) -> Pixels | None:
     return None
 
 
-def _webp(data: bytes) -> Pixels | None:
+def _webp(data: bytes) -> Dimensions | None:
     kind = data[12:16]
     if kind == b"VP8X":
         return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1

@@ -11,17 +11,17 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.tokens.media import PictureRule
+from contextc.tokens.media import ImageRule
 
-Keeps: TypeAlias = Literal["always", "turn", "never"]
+ReasoningRetention: TypeAlias = Literal["always", "turn", "never"]
 """When returned reasoning counts as input: always, until the next user message, or never."""
-ITSELF = "itself"
+SAME_AS_TOKENIZER = "itself"
 """As a vocabulary: use the one with the name of the tokenizer."""
 VERSION = 1
 """Part of the name under which counts are stored. Raise it with every changed formula to ignore old counts."""
 
 
-class Profile(Struct, frozen=True, kw_only=True):
+class OverheadProfile(Struct, frozen=True, kw_only=True):
     """The figures of one model family, in tokens unless stated otherwise."""
 
     name: str
@@ -51,14 +51,14 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Additional tokens if reasoning is enabled."""
     schema: int = 0
     """Additional tokens for a response schema, besides the schema itself."""
-    keeps_reasoning: Keeps
+    keeps_reasoning: ReasoningRetention
     sealed_frame: int = 350
     sealed_characters: float = 3.0
     """Encrypted reasoning: characters of the wrapper, and characters per token of the rest."""
-    picture: PictureRule
+    picture: ImageRule
 
 
-OPENAI = Profile(
+OPENAI = OverheadProfile(
     name="gpt-5",
     vocabulary="o200k_base",
     factor=1.05,
@@ -93,7 +93,7 @@ OPENAI_OLDER = replace(
 )
 OPENAI_OLDER_RESPONSES = replace(OPENAI_OLDER, name="gpt-4-responses", tools=1, tool_with_parameters=-5)
 GPT_OSS = replace(OPENAI, name="gpt-oss", vocabulary="o200k_harmony", request=67, tools=20)
-CLAUDE = Profile(
+CLAUDE = OverheadProfile(
     name="claude-4",
     factor=1.1,
     request=3,
@@ -110,7 +110,7 @@ CLAUDE = Profile(
     picture="area",
 )
 CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, keeps_reasoning="always")
-GEMINI = Profile(
+GEMINI = OverheadProfile(
     name="gemini-3",
     vocabulary="gemma4",  # same counts as gemma3, which is Gemini's vocabulary, and ten times as fast
     factor=1.1,
@@ -141,9 +141,9 @@ VERTEX = replace(
     tool_form="names",
     keeps_reasoning="never",
 )
-OPEN = Profile(
+OPEN = OverheadProfile(
     name="open",
-    vocabulary=ITSELF,
+    vocabulary=SAME_AS_TOKENIZER,
     factor=1.2,
     request=5,
     message=5,
@@ -164,7 +164,7 @@ RESPONSES = r"openai|openai_responses|azure"
 OLDER_GPT = r"(.*\W)?(chat)?gpt-[34].*"
 OLDER_CLAUDE = r"|.*claude-(3.*|[a-z]+-[34]([-.@:][0-6])?([-.@:]\d{8}.*|[-.@:]\D.*)?)"
 ANY = r"(?s:.*)"
-PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] = tuple(
+PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], OverheadProfile], ...] = tuple(
     (re.compile(tokenizer), re.compile(provider), re.compile(model), profile)
     for tokenizer, provider, model, profile in (
         (r"o200k_harmony|gpt[-_]oss", ANY, ANY, GPT_OSS),
@@ -187,11 +187,11 @@ PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] =
 """Patterns of tokenizer, provider and model with their profile. The first matching row applies."""
 
 
-def profile(tokenizer: str, provider: str, model: str) -> Profile:
+def find_profile(tokenizer: str, provider: str, model: str) -> OverheadProfile:
     """Return the profile for the names of a tokenizer, a provider and a model."""
     found = next(
         found
         for tokenizers, providers, models, found in PROFILES
         if tokenizers.fullmatch(tokenizer) and providers.fullmatch(provider) and models.fullmatch(model)
     )
-    return replace(found, vocabulary=tokenizer) if found.vocabulary == ITSELF else found
+    return replace(found, vocabulary=tokenizer) if found.vocabulary == SAME_AS_TOKENIZER else found

@@ -16,15 +16,15 @@ TAIL = "} // namespace functions"
 SCHEMA_PLACES = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema", "inputSchema")
 
 
-class Function(NamedTuple):
+class ToolFunction(NamedTuple):
     name: str
     description: str
     parameters: JSONObject
 
 
-def functions(tools: Sequence[JSONObject]) -> tuple[list[Function], list[JSONObject]]:
+def split_functions(tools: Sequence[JSONObject]) -> tuple[list[ToolFunction], list[JSONObject]]:
     """Return the functions among tool definitions of any vendor, and the others, which the provider runs itself."""
-    found: list[Function] = []
+    found: list[ToolFunction] = []
     others: list[JSONObject] = []
     for tool in tools:
         inside = list(_inside(tool))
@@ -49,29 +49,29 @@ def _inside(tool: JSONObject) -> Iterator[JSONObject]:
         yield tool
 
 
-def _function(tool: JSONObject) -> Function:
+def _function(tool: JSONObject) -> ToolFunction:
     found = [cast(JSONObject, tool[place]) for place in SCHEMA_PLACES if isinstance(tool.get(place), dict)]
     schema = found[0] if found else {}
     if isinstance(schema.get("json"), dict) and "type" not in schema:
         schema = schema["json"]  # Bedrock's wrapping
-    return Function(str(tool.get("name") or ""), str(tool.get("description") or ""), schema)
+    return ToolFunction(str(tool.get("name") or ""), str(tool.get("description") or ""), schema)
 
 
-def as_json(value: JSON) -> str:
+def dump_json(value: JSON) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def properties(schema: JSONObject) -> JSONObject:
+def get_properties(schema: JSONObject) -> JSONObject:
     found = schema.get("properties")
     return cast(JSONObject, found) if isinstance(found, dict) else {}
 
 
-def as_typescript(found: Sequence[Function]) -> str:
+def render_typescript(found: Sequence[ToolFunction]) -> str:
     """Return the TypeScript namespace that OpenAI's models read."""
     return HEAD + "".join([_declaration(each) for each in found]) + TAIL
 
 
-def _declaration(function: Function) -> str:
+def _declaration(function: ToolFunction) -> str:
     comment = f"// {function.description}\n" if function.description else ""
     fields = _fields(function.parameters, function.parameters.get("$defs"), 0)
     takes = f"(_: {{\n{fields}}})" if fields else "()"
@@ -82,11 +82,11 @@ def _fields(schema: JSONObject, definitions: JSON, depth: int) -> str:
     needed = schema.get("required")
     needed = cast(list[JSON], needed) if isinstance(needed, list) else []
     lines: list[str] = []
-    for name, field in properties(schema).items():
+    for name, field in get_properties(schema).items():
         field = cast(JSONObject, field) if isinstance(field, dict) else {}
         if description := field.get("description"):
             lines.append(f"// {description}\n")
-        default = f" // default: {as_json(field['default'])}" if "default" in field else ""
+        default = f" // default: {dump_json(field['default'])}" if "default" in field else ""
         lines.append(f"{name}{'' if name in needed else '?'}: {_type(field, definitions, depth + 1)},{default}\n")
     return "".join(lines)
 
@@ -98,9 +98,9 @@ def _type(schema: JSON, definitions: JSON, depth: int) -> str:
     if isinstance(reference := schema.get("$ref"), str) and isinstance(definitions, dict):
         return _type(cast(JSONObject, definitions).get(reference.rpartition("/")[2]), definitions, depth + 1)
     if isinstance(schema.get("enum"), list):
-        return " | ".join([as_json(each) for each in schema["enum"]])
+        return " | ".join([dump_json(each) for each in schema["enum"]])
     if "const" in schema:
-        return as_json(schema["const"])
+        return dump_json(schema["const"])
     for place in ("anyOf", "oneOf"):
         if isinstance(schema.get(place), list):
             return " | ".join([_type(each, definitions, depth + 1) for each in schema[place]])

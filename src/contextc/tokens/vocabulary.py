@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import cache
 from threading import Lock
 
-from contextc._json import well_formed
+from contextc._json import fix_surrogates
 
 _loading = Lock()
 
 
-def vocabulary(name: str) -> Callable[[str], int] | None:
+def load_vocabulary(name: str) -> Callable[[str], int] | None:
     """Return a function that counts the tokens of a text, or None if there is no such vocabulary."""
     with _loading:
         return _load(name)
@@ -34,6 +34,6 @@ def _load(name: str) -> Callable[[str], int] | None:
         try:
             return len(encode(text))
         except UnicodeEncodeError:  # a lone surrogate
-            return len(encode(well_formed(text)))
+            return len(encode(fix_surrogates(text)))
 
     return count

@@ -1,7 +1,7 @@
 """Tools made from plain functions: their schemas, their execution, and the built-in tools."""
 
 from contextc.toolbox.context import ToolContext
-from contextc.toolbox.function import FunctionTool, Toolable, as_tools, tool
-from contextc.toolbox.running import unknown_tool
+from contextc.toolbox.function import FunctionTool, ToolLike, tool, tools_by_name
+from contextc.toolbox.running import unknown_tool_result
 
-__all__ = ["FunctionTool", "ToolContext", "Toolable", "as_tools", "tool", "unknown_tool"]
+__all__ = ["FunctionTool", "ToolContext", "ToolLike", "tools_by_name", "tool", "unknown_tool_result"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextc.store import Store
 
 
-def silent(_: str) -> None:
+def ignore_progress(_: str) -> None:
     """Ignore a progress report."""
 
 
@@ -34,4 +34,4 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     turn: int = 0
     step: int = 0
     cancelled: threading.Event = msgspec.field(default_factory=threading.Event)
-    progress: Callable[[str], None] = silent
+    progress: Callable[[str], None] = ignore_progress

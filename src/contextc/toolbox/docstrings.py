@@ -11,44 +11,44 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-LINE = re.compile(
+PARAMETER_LINE = re.compile(
     r"(?P<indent>\s*)(?::param\s+(?:[^:\s]+\s+)?|[-*]\s+)?`?(?P<name>\w+)`?(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)"
 )
-SECTION = re.compile(
+SECTION_HEADING = re.compile(
     r"(args|arguments|parameters|params|attributes|returns?|raises|yields?|examples?|notes?)(:|\s*$)", re.I
 )
-FIELD = re.compile(r":(param|type|returns?|rtype|raises?)\b")
+FIELD_LINE = re.compile(r":(param|type|returns?|rtype|raises?)\b")
 
 
-class Described(Struct, frozen=True):
+class ParsedDocstring(Struct, frozen=True):
     """A parsed docstring."""
 
     text: str = ""
     parameters: Mapping[str, str] = {}
 
 
-def read_docstring(written: str | None, names: Collection[str]) -> Described:
+def parse_docstring(written: str | None, names: Collection[str]) -> ParsedDocstring:
     """Return the first paragraph and the descriptions of the parameters `names`."""
     lines = inspect.cleandoc(written or "").splitlines()
-    return Described(_first_paragraph(lines, names), _parameters(lines, names))
+    return ParsedDocstring(_first_paragraph(lines, names), _parameters(lines, names))
 
 
 def _first_paragraph(lines: list[str], names: Collection[str]) -> str:
     found: list[str] = []
     for line in lines:
-        if not line.strip() or FIELD.match(line) or _is_section(line) or _named(line, names):
+        if not line.strip() or FIELD_LINE.match(line) or _is_section(line) or _named(line, names):
             break
         found.append(line.strip())
     return " ".join(found)
 
 
 def _is_section(line: str) -> bool:
-    match = SECTION.match(line)
+    match = SECTION_HEADING.match(line)
     return match is not None and not line[match.end() :].strip()
 
 
 def _named(line: str, names: Collection[str]) -> re.Match[str] | None:
-    match = LINE.fullmatch(line)
+    match = PARAMETER_LINE.fullmatch(line)
     return match if match is not None and match["name"] in names else None
 
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from contextc.errors import InvalidInput
 from contextc.messages import ToolCall, ToolResult
 from contextc.toolbox.context import ToolContext
-from contextc.toolbox.parameters import Function, Parameters, described_parameters, given_parameters
+from contextc.toolbox.parameters import Function, FunctionParameters, parameters_from_hints, parameters_from_schema
 from contextc.toolbox.running import run_call
 from contextc.tools import Tool
 
-NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
@@ -32,7 +32,7 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
 
     tool: Tool
     function: Function
-    parameters: Parameters
+    parameters: FunctionParameters
     timeout: float | None = None
     approval: bool = False
     parallel: bool = True
@@ -63,7 +63,7 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, function=cast(Function, self.function.__get__(instance, owner)), method=False)
 
 
-Toolable: TypeAlias = FunctionTool | Function | tuple[Tool, Function]
+ToolLike: TypeAlias = FunctionTool | Function | tuple[Tool, Function]
 """Anything accepted as a tool: a function, a FunctionTool, or a Tool with the function that runs it."""
 
 
@@ -121,12 +121,12 @@ def tool(
     told = first if isinstance(first, Tool) else None
 
     def make(function: Function) -> FunctionTool:
-        _check(function, timeout)
+        _check_options(function, timeout)
         is_method = _is_method(function)
         if told is not None:
-            made, parameters = told, given_parameters(function, told, method=is_method)
+            made, parameters = told, parameters_from_schema(function, told, method=is_method)
         else:
-            made, parameters = _told(function, name, description, strict, is_method)
+            made, parameters = _describe(function, name, description, strict, is_method)
         return FunctionTool(
             tool=made,
             function=function,
@@ -146,20 +146,20 @@ def tool(
     return make if function is None else make(cast(Function, function))
 
 
-def as_tools(given: Toolable | Iterable[Toolable] | Mapping[str, Toolable] | None) -> dict[str, FunctionTool]:
+def tools_by_name(given: ToolLike | Iterable[ToolLike] | Mapping[str, ToolLike] | None) -> dict[str, FunctionTool]:
     """Return the tools by name. Raises `InvalidInput` if two have the same name."""
     found: dict[str, FunctionTool] = {}
     if given is None:
         return found
-    for name, each in _named(given):
-        made = _made(each, name)
+    for name, each in _name_pairs(given):
+        made = _make_tool(each, name)
         if made.name in found:
             raise InvalidInput(f"Two tools are named {made.name}", fix="Rename one: cc.tool(function, name=…).")
         found[made.name] = made
     return found
 
 
-def _named(given: object) -> list[tuple[str | None, object]]:
+def _name_pairs(given: object) -> list[tuple[str | None, object]]:
     if isinstance(given, Mapping):
         return list(cast(Mapping[str | None, object], given).items())
     if not _is_pair(given) and isinstance(given, Iterable):
@@ -171,7 +171,7 @@ def _is_pair(given: object) -> TypeGuard[tuple[Tool, Function]]:
     return isinstance(given, tuple) and len(cast(tuple[object, ...], given)) == 2 and isinstance(given[0], Tool)
 
 
-def _made(given: object, name: str | None) -> FunctionTool:
+def _make_tool(given: object, name: str | None) -> FunctionTool:
     if _is_pair(given):
         made = tool(given[0], given[1])
     elif isinstance(given, FunctionTool):
@@ -185,19 +185,19 @@ def _made(given: object, name: str | None) -> FunctionTool:
         raise InvalidInput(
             f"Tool {made.name} is an unbound method", fix=f"Pass it from an instance: tools=[thing.{made.name}]."
         )
-    return made if name in (None, made.name) else replace(made, tool=replace(made.tool, name=_checked(name)))
+    return made if name in (None, made.name) else replace(made, tool=replace(made.tool, name=_validated_name(name)))
 
 
-def _told(
+def _describe(
     function: Function, name: str | None, description: str | None, strict: bool | None, is_method: bool
-) -> tuple[Tool, Parameters]:
-    named = _checked(name if name is not None else _name_of(function))
-    parameters = described_parameters(function, named, strict=bool(strict), method=is_method)
+) -> tuple[Tool, FunctionParameters]:
+    named = _validated_name(name if name is not None else _name_of(function))
+    parameters = parameters_from_hints(function, named, strict=bool(strict), method=is_method)
     said = parameters.description if description is None else description
     return Tool(name=named, description=said, parameters=parameters.schema, strict=strict), parameters
 
 
-def _check(function: object, timeout: float | None) -> None:
+def _check_options(function: object, timeout: float | None) -> None:
     if not callable(function):
         raise InvalidInput(f"tool: function must be callable, got {type(function).__name__}.")
     if isinstance(function, FunctionTool):
@@ -219,8 +219,8 @@ def _name_of(function: Function) -> str:
     return name
 
 
-def _checked(name: str | None) -> str:
-    if name is None or not NAME.fullmatch(name):
+def _validated_name(name: str | None) -> str:
+    if name is None or not TOOL_NAME.fullmatch(name):
         raise InvalidInput(
             "tool: name must have up to 64 letters, digits, `_` and `-`, and not start with a digit or `-`",
             got=name,

@@ -16,16 +16,16 @@ from msgspec import UNSET, Struct, UnsetType
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput
-from contextc.toolbox.complaints import misread, stranger, strangers_inside
+from contextc.toolbox.complaints import conversion_error, nested_field_errors, unknown_field_error
 from contextc.toolbox.context import ToolContext
-from contextc.toolbox.docstrings import Described, read_docstring
-from contextc.toolbox.schemas import Field, describes, kind_of, object_schema, takes_none
+from contextc.toolbox.docstrings import ParsedDocstring, parse_docstring
+from contextc.toolbox.schemas import SchemaField, accepts_none, annotation_text, msgspec_type, object_schema
 from contextc.tools import Tool
 
 Function: TypeAlias = Callable[..., object]
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class FunctionParameters(Struct, frozen=True, kw_only=True):
     """The parameters of a function. Arguments are converted to the class `reader`; `schema` is sent to the model."""
 
     schema: JSONObject
@@ -46,7 +46,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
             if not (value is None and name in self.never_none and name in self.optional)
         }
         problems = [*self._unknown(given), *self._missing(given)]
-        problems += strangers_inside(self.schema, given)
+        problems += nested_field_errors(self.schema, given)
         if problems:
             raise InvalidInput(" ".join(problems))
         known = {name: value for name, value in given.items() if name in self.names}
@@ -64,7 +64,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         if self.takes_more and self.schema.get("additionalProperties") is not False:
             return []
         known = tuple(told) if self.takes_more else self.names
-        return [stranger(name, known) for name in given if name not in known]
+        return [unknown_field_error(name, known) for name in given if name not in known]
 
     def _missing(self, given: JSONObject) -> list[str]:
         needed = [name for name in self.names if name not in self.optional]
@@ -73,60 +73,62 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     def _converted(self, given: JSONObject) -> Struct:
         try:
-            return msgspec.convert(given, self.reader, dec_hook=_foreign)
+            return msgspec.convert(given, self.reader, dec_hook=_decode_hook)
         except (msgspec.ValidationError, RecursionError) as first:
             try:  # accept numbers and booleans written as strings
-                return msgspec.convert(given, self.reader, strict=False, dec_hook=_foreign)
+                return msgspec.convert(given, self.reader, strict=False, dec_hook=_decode_hook)
             except (msgspec.ValidationError, RecursionError):
-                raise InvalidInput(misread(first, given)) from first
+                raise InvalidInput(conversion_error(first, given)) from first
 
 
-def described_parameters(function: Function, name: str, *, strict: bool, method: bool) -> Parameters:
+def parameters_from_hints(function: Function, name: str, *, strict: bool, method: bool) -> FunctionParameters:
     """Return the parameters of a function, with a schema from its type hints and docstring."""
     hints, parameters = _hints(function, name), _signature(function, name)[1 if method else 0 :]
     for each in parameters:
-        _check_tellable(each, hints, name)
-    documented = read_docstring(docstring(function), [each.name for each in parameters])
+        _check_describable(each, hints, name)
+    documented = parse_docstring(docstring_of(function), [each.name for each in parameters])
     contexts = tuple(each.name for each in parameters if _is_context(hints[each.name]))
     told = [each for each in parameters if each.name not in contexts]
-    fields = [_field(each, hints[each.name], documented, name) for each in told]
+    fields = [_schema_field(each, hints[each.name], documented, name) for each in told]
     schema = object_schema(fields, strict=strict, place=name)
-    return _parameters(parameters, hints, contexts, schema, documented.text, name)
+    return _build_parameters(parameters, hints, contexts, schema, documented.text, name)
 
 
-def given_parameters(function: Function, tool: Tool, *, method: bool) -> Parameters:
+def parameters_from_schema(function: Function, tool: Tool, *, method: bool) -> FunctionParameters:
     """Return the parameters of a function with a given schema. Type hints, if any, convert the arguments."""
     hints, parameters = _hints(function, tool.name), _signature(function, tool.name)[1 if method else 0 :]
     contexts = tuple(each.name for each in parameters if _is_context(hints.get(each.name)))
-    return _parameters(parameters, hints, contexts, tool.parameters, tool.description, tool.name)
+    return _build_parameters(parameters, hints, contexts, tool.parameters, tool.description, tool.name)
 
 
-def _parameters(
+def _build_parameters(
     parameters: list[inspect.Parameter],
     hints: Mapping[str, object],
     contexts: tuple[str, ...],
     schema: JSONObject,
     description: str,
     name: str,
-) -> Parameters:
+) -> FunctionParameters:
     starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [each for each in parameters if each.kind not in starred]
     read = [each for each in named if each.name not in contexts]
     types = {each.name: hints.get(each.name, Any) for each in read}
-    return Parameters(
+    return FunctionParameters(
         schema=schema,
         description=description,
-        reader=_reader(types, name),
+        reader=_argument_class(types, name),
         names=tuple(types),
         optional=frozenset(each.name for each in read if each.default is not each.empty),
-        never_none=frozenset(each for each, hint in types.items() if not takes_none(kind_of(hint, f"{name}.{each}"))),
+        never_none=frozenset(
+            each for each, hint in types.items() if not accepts_none(msgspec_type(hint, f"{name}.{each}"))
+        ),
         positional=tuple(each for each in named if each.kind is each.POSITIONAL_ONLY),
         contexts=contexts,
         takes_more=any(each.kind is each.VAR_KEYWORD for each in parameters),
     )
 
 
-def _reader(types: Mapping[str, object], name: str) -> type[Struct]:
+def _argument_class(types: Mapping[str, object], name: str) -> type[Struct]:
     # A hint is a value here, and its union with another is created at run time, which type checkers cannot follow.
     fields: list[tuple[str, Any, Any]] = [(each, cast(Any, hint) | UnsetType, UNSET) for each, hint in types.items()]
     try:
@@ -135,11 +137,11 @@ def _reader(types: Mapping[str, object], name: str) -> type[Struct]:
         raise InvalidInput(f"Tool {name}: {error}.") from error
 
 
-def _field(each: inspect.Parameter, hint: object, documented: Described, name: str) -> Field:
-    return Field(
+def _schema_field(each: inspect.Parameter, hint: object, documented: ParsedDocstring, name: str) -> SchemaField:
+    return SchemaField(
         name=each.name,
-        kind=kind_of(hint, f"{name}.{each.name}"),
-        description=describes(hint) or documented.parameters.get(each.name, ""),
+        kind=msgspec_type(hint, f"{name}.{each.name}"),
+        description=annotation_text(hint) or documented.parameters.get(each.name, ""),
         required=each.default is each.empty,
         default=UNSET if each.default is each.empty else each.default,
     )
@@ -159,7 +161,7 @@ def _signature(function: Function, name: str) -> list[inspect.Parameter]:
 
 def _hints(function: Function, name: str) -> dict[str, object]:
     try:
-        return get_type_hints(body(function), include_extras=True)
+        return get_type_hints(underlying_function(function), include_extras=True)
     except NameError as error:
         raise InvalidInput(
             f"Tool {name}: type hints cannot be resolved ({error})",
@@ -169,7 +171,7 @@ def _hints(function: Function, name: str) -> dict[str, object]:
         return {}
 
 
-def body(function: Function) -> Function:
+def underlying_function(function: Function) -> Function:
     """Return the underlying function of a partial, a class or a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -180,13 +182,15 @@ def body(function: Function) -> Function:
     return type(function).__call__
 
 
-def docstring(function: Function) -> str:
+def docstring_of(function: Function) -> str:
     while isinstance(function, functools.partial):
         function = function.func
-    return (function if inspect.isroutine(function) else body(function)).__doc__ or function.__doc__ or ""
+    return (
+        (function if inspect.isroutine(function) else underlying_function(function)).__doc__ or function.__doc__ or ""
+    )
 
 
-def _check_tellable(each: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
+def _check_describable(each: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
     if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
         stars = "*" if each.kind is each.VAR_POSITIONAL else "**"
         raise InvalidInput(
@@ -204,7 +208,7 @@ def _is_context(hint: object) -> bool:
     return hint is ToolContext or ToolContext in get_args(hint)
 
 
-def _foreign(kind: type, value: object) -> object:
+def _decode_hook(kind: type, value: object) -> object:
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if kind is object:

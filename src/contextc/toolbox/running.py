@@ -23,25 +23,25 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._threads import Slots, limit_from_environment, run_soon
-from contextc.errors import ContextcError, InvalidInput, InvalidMessage, described, is_interrupt
-from contextc.messages import Message, ToolCall, ToolResult, admit
-from contextc.toolbox.complaints import usage
+from contextc._threads import ConcurrencyLimit, read_thread_limit, submit
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, describe_error, is_interrupt
+from contextc.messages import Message, ToolCall, ToolResult, validate_message
+from contextc.toolbox.complaints import tool_signature
 from contextc.toolbox.context import ToolContext
-from contextc.toolbox.parameters import Function, Parameters
+from contextc.toolbox.parameters import Function, FunctionParameters
 
 log = logging.getLogger("contextc.toolbox")
 
-GRACE = 0.5
-LONGEST_ERROR = 4_000
-LONGEST_RESULT = 10_000_000
-MANY_NAMES = 40
-LONGEST_NAME = 64
-THREADS = Slots(limit_from_environment("CONTEXTC_TOOL_THREADS", 256))
+GRACE_SECONDS = 0.5
+MAX_ERROR_CHARACTERS = 4_000
+MAX_RESULT_CHARACTERS = 10_000_000
+MAX_LISTED_NAMES = 40
+MAX_NAME_CHARACTERS = 64
+TOOL_SLOTS = ConcurrencyLimit(read_thread_limit("CONTEXTC_TOOL_THREADS", 256))
 _in_a_tool: contextvars.ContextVar[bool] = contextvars.ContextVar("contextc_in_a_tool", default=False)
 
 
-class Outcome(Struct, frozen=True):
+class ExecutionOutcome(Struct, frozen=True):
     """The value or the exception of a function call."""
 
     value: object = None
@@ -49,46 +49,50 @@ class Outcome(Struct, frozen=True):
 
 
 async def run_call(
-    function: Function, parameters: Parameters, call: ToolCall, context: ToolContext, seconds: float | None
+    function: Function, parameters: FunctionParameters, call: ToolCall, context: ToolContext, seconds: float | None
 ) -> ToolResult:
     """Convert the arguments, run the function for at most `seconds`, and return the result."""
     if call.malformed:
-        return failed(call, f"{_not_json(call.raw or '')} {_expected(call, parameters)}")
+        return error_result(call, f"{_invalid_json_text(call.raw or '')} {_expected_text(call, parameters)}")
     try:
         values = parameters.read(call.arguments)
     except InvalidInput as error:
-        return failed(call, f"The tool was not run. {error} {_expected(call, parameters)}")
-    outcome = await _ended(lambda: parameters.call(function, values, context), is_async(function), context, seconds)
+        return error_result(call, f"The tool was not run. {error} {_expected_text(call, parameters)}")
+    outcome = await _run_with_timeout(
+        lambda: parameters.call(function, values, context), is_async(function), context, seconds
+    )
     if outcome is None:
         log.debug("tool %s, call %s: stopped after %s s", call.name, call.id, seconds)
-        return failed(
+        return error_result(
             call,
             f"{call.name} had not ended after {seconds:g} seconds and was stopped. Whatever it had done by then stays "
             "done. Ask for less at once, or try another way.",
         )
     if outcome.error is not None:
         log.debug("tool %s, call %s failed", call.name, call.id, exc_info=outcome.error)
-        return failed(call, _words(outcome.error))
-    return result_of(call, outcome.value)
+        return error_result(call, _error_text(outcome.error))
+    return as_tool_result(call, outcome.value)
 
 
-def failed(call: ToolCall, words: str) -> ToolResult:
+def error_result(call: ToolCall, words: str) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=words, is_error=True)
 
 
-def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolResult:
+def unknown_tool_result(call: ToolCall, names: Iterable[str]) -> ToolResult:
     """Return the error result for a call of an unknown tool."""
     known = sorted(names)
     lowered = {name.lower(): name for name in known}
-    alike = [lowered[each] for each in difflib.get_close_matches(call.name[:LONGEST_NAME].lower(), lowered, 3)]
+    alike = [lowered[each] for each in difflib.get_close_matches(call.name[:MAX_NAME_CHARACTERS].lower(), lowered, 3)]
     hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
-    some = ", ".join(known[:MANY_NAMES]) + (f" and {len(known) - MANY_NAMES} more" if len(known) > MANY_NAMES else "")
-    return failed(
+    some = ", ".join(known[:MAX_LISTED_NAMES]) + (
+        f" and {len(known) - MAX_LISTED_NAMES} more" if len(known) > MAX_LISTED_NAMES else ""
+    )
+    return error_result(
         call, f"There is no tool {call.name}.{hint} " + (f"There are: {some}." if known else "There are none.")
     )
 
 
-def result_of(call: ToolCall, value: object) -> ToolResult:
+def as_tool_result(call: ToolCall, value: object) -> ToolResult:
     """Return the return value of a function as the result of this call."""
     try:
         if isinstance(value, ToolResult):
@@ -97,14 +101,16 @@ def result_of(call: ToolCall, value: object) -> ToolResult:
             # ToolResult converts every other value to text; its field has the type after that conversion.
             result = ToolResult(call_id=call.id, name=call.name, content=cast(str, value))
         if not isinstance(result.content, str):
-            admit(Message(role="tool", parts=(replace(result, call_id="any", name="any"),)))
+            validate_message(Message(role="tool", parts=(replace(result, call_id="any", name="any"),)))
     except Exception as error:  # a user's object may raise any exception when it is converted
         log.debug("tool %s, call %s: the return value cannot be stored", call.name, call.id, exc_info=error)
-        why = error if isinstance(error, InvalidMessage) else described(error)
-        return failed(call, f"{call.name} ran, but what it returned cannot be passed on: {why}")
+        why = error if isinstance(error, InvalidMessage) else describe_error(error)
+        return error_result(call, f"{call.name} ran, but what it returned cannot be passed on: {why}")
     size = len(result.text)
-    if size > LONGEST_RESULT:
-        return failed(call, f"{call.name} ran, but returned {size:,} characters, which is too much. Ask for less.")
+    if size > MAX_RESULT_CHARACTERS:
+        return error_result(
+            call, f"{call.name} ran, but returned {size:,} characters, which is too much. Ask for less."
+        )
     return result
 
 
@@ -113,24 +119,26 @@ def is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
 
 
-async def _ended(
+async def _run_with_timeout(
     work: Callable[[], object], on_loop: bool, context: ToolContext, seconds: float | None
-) -> Outcome | None:
+) -> ExecutionOutcome | None:
     """Return the outcome of the work, None after a timeout."""
     loop = asyncio.get_running_loop()
-    counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else THREADS.taken()
+    counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else TOOL_SLOTS.taken()
     async with counted:  # the timeout starts when the tool does
         started = loop.time()
-        waiting = loop.create_task(_on_loop(work)) if on_loop else _in_thread(work, context)
-        outcome = await _within(waiting, context, seconds)
+        waiting = loop.create_task(_run_on_loop(work)) if on_loop else _run_on_thread(work, context)
+        outcome = await _wait_with_timeout(waiting, context, seconds)
     if outcome is not None and inspect.isawaitable(outcome.value):  # a plain function that returned a coroutine
         value = cast(Awaitable[object], outcome.value)
         left = None if seconds is None else max(0.0, seconds - (loop.time() - started))
-        outcome = await _within(loop.create_task(_on_loop(lambda: value)), context, left)
+        outcome = await _wait_with_timeout(loop.create_task(_run_on_loop(lambda: value)), context, left)
     return outcome
 
 
-async def _within(waiting: "asyncio.Future[Outcome]", context: ToolContext, seconds: float | None) -> Outcome | None:
+async def _wait_with_timeout(
+    waiting: "asyncio.Future[ExecutionOutcome]", context: ToolContext, seconds: float | None
+) -> ExecutionOutcome | None:
     try:
         await asyncio.wait({waiting}, timeout=seconds)
     except asyncio.CancelledError:
@@ -139,36 +147,36 @@ async def _within(waiting: "asyncio.Future[Outcome]", context: ToolContext, seco
     if waiting.done() and not waiting.cancelled():
         return waiting.result()
     if waiting.cancelled():
-        return Outcome(error=RuntimeError("the tool cancelled itself"))
+        return ExecutionOutcome(error=RuntimeError("the tool cancelled itself"))
     await _stop(waiting, context)
     return None
 
 
-async def _stop(waiting: "asyncio.Future[Outcome]", context: ToolContext) -> None:
-    """Signal the cancellation, and wait `GRACE` seconds for cleanup. Abandon it if it still runs then."""
+async def _stop(waiting: "asyncio.Future[ExecutionOutcome]", context: ToolContext) -> None:
+    """Signal the cancellation, and wait `GRACE_SECONDS` seconds for cleanup. Abandon it if it still runs then."""
     context.cancelled.set()
     if isinstance(waiting, asyncio.Task):
         waiting.cancel()
-    await asyncio.wait({waiting}, timeout=GRACE)
+    await asyncio.wait({waiting}, timeout=GRACE_SECONDS)
 
 
-async def _on_loop(work: Callable[[], object]) -> Outcome:
+async def _run_on_loop(work: Callable[[], object]) -> ExecutionOutcome:
     try:
-        return Outcome(await cast(Awaitable[object], work()))
+        return ExecutionOutcome(await cast(Awaitable[object], work()))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
         if is_interrupt(error):
             raise
-        return Outcome(error=error)
+        return ExecutionOutcome(error=error)
 
 
-def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Future[Outcome]":
+def _run_on_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Future[ExecutionOutcome]":
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Outcome] = loop.create_future()
+    ended: asyncio.Future[ExecutionOutcome] = loop.create_future()
     variables = contextvars.copy_context()
     variables.run(_in_a_tool.set, True)
-    outcomes: list[Outcome] = []
+    outcomes: list[ExecutionOutcome] = []
 
     def end() -> None:
         if not ended.done():
@@ -176,9 +184,9 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
 
     def run() -> None:
         try:
-            outcomes.append(Outcome(variables.run(work)))
+            outcomes.append(ExecutionOutcome(variables.run(work)))
         except BaseException as error:
-            outcomes.append(Outcome(error=error))
+            outcomes.append(ExecutionOutcome(error=error))
 
     def deliver() -> None:
         try:
@@ -187,25 +195,25 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
             log.debug("tool %s, call %s ended after its event loop", context.call.name, context.call.id)
 
     try:
-        run_soon(run, deliver)
+        submit(run, deliver)
     except RuntimeError as error:
-        ended.set_result(Outcome(error=error))
+        ended.set_result(ExecutionOutcome(error=error))
     return ended
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an exception as text for the model, with its type unless it is an error of contextc."""
-    kind, separator, said = described(error).partition(": ")
-    if len(said) > LONGEST_ERROR:
-        said = f"{said[:LONGEST_ERROR]}… [{len(said) - LONGEST_ERROR:,} characters more]"
+    kind, separator, said = describe_error(error).partition(": ")
+    if len(said) > MAX_ERROR_CHARACTERS:
+        said = f"{said[:MAX_ERROR_CHARACTERS]}… [{len(said) - MAX_ERROR_CHARACTERS:,} characters more]"
     return said if isinstance(error, ContextcError) and said else f"{kind}{separator}{said}"
 
 
-def _expected(call: ToolCall, parameters: Parameters) -> str:
-    return f"Expected: {usage(call.name, parameters.schema)}."
+def _expected_text(call: ToolCall, parameters: FunctionParameters) -> str:
+    return f"Expected: {tool_signature(call.name, parameters.schema)}."
 
 
-def _not_json(written: str) -> str:
+def _invalid_json_text(written: str) -> str:
     """Return the reason why the arguments are not a JSON object, with the parser's error."""
     try:
         value: object = json.loads(written)

@@ -16,12 +16,12 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec import inspect as kinds
 
-from contextc._json import JSON, JSONObject, check, decode, encode
+from contextc._json import JSON, JSONObject, decode, encode, find_json_problem
 from contextc.errors import InvalidInput
-from contextc.toolbox.docstrings import read_docstring
+from contextc.toolbox.docstrings import parse_docstring
 
 NULL: JSONObject = {"type": "null"}
-WRITTEN_AS: Mapping[type[kinds.Type], tuple[str, str]] = {
+JSON_TYPES: Mapping[type[kinds.Type], tuple[str, str]] = {
     kinds.BoolType: ("boolean", ""),
     kinds.IntType: ("integer", ""),
     kinds.FloatType: ("number", ""),
@@ -35,7 +35,7 @@ WRITTEN_AS: Mapping[type[kinds.Type], tuple[str, str]] = {
     kinds.UUIDType: ("string", "A UUID."),
     kinds.DecimalType: ("string", "A decimal number."),
 }
-LIMITS = {
+CONSTRAINT_TEXTS = {
     "gt": "More than {}.",
     "ge": "At least {}.",
     "lt": "Less than {}.",
@@ -47,7 +47,7 @@ LIMITS = {
 }
 
 
-class Field(Struct, frozen=True, kw_only=True):
+class SchemaField(Struct, frozen=True, kw_only=True):
     """One property of an object: a parameter of a function, or a field of a class."""
 
     name: str
@@ -57,29 +57,29 @@ class Field(Struct, frozen=True, kw_only=True):
     default: object = UNSET
 
 
-def kind_of(hint: object, place: str) -> kinds.Type:
+def msgspec_type(hint: object, place: str) -> kinds.Type:
     """Return the msgspec type of a type hint. Raises `InvalidInput` if msgspec does not support it."""
     try:
         return kinds.type_info(hint)
     except (TypeError, NameError) as error:
-        raise InvalidInput(f"{place}: {error}. {WAY_OUT}") from error
+        raise InvalidInput(f"{place}: {error}. {SUPPORTED_TYPES}") from error
 
 
-def takes_none(kind: kinds.Type) -> bool:
+def accepts_none(kind: kinds.Type) -> bool:
     match kind:
         case kinds.NoneType() | kinds.AnyType():
             return True
         case kinds.UnionType(types=arms):
-            return any(takes_none(arm) for arm in arms)
+            return any(accepts_none(arm) for arm in arms)
         case kinds.LiteralType(values=values):
             return None in values
         case kinds.Metadata(type=inner):
-            return takes_none(inner)
+            return accepts_none(inner)
         case _:
             return False
 
 
-def describes(hint: object) -> str:
+def annotation_text(hint: object) -> str:
     """Return the description in `Annotated[str, "description"]`, also in a member of a union."""
     if get_origin(hint) is Annotated:
         for note in get_args(hint)[1:]:
@@ -87,29 +87,29 @@ def describes(hint: object) -> str:
             said = said or getattr(note, "documentation", None)
             if isinstance(said, str):
                 return said
-        return describes(get_args(hint)[0])
+        return annotation_text(get_args(hint)[0])
     if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
-        said = [describes(arm) for arm in cast(tuple[object, ...], get_args(hint))]
+        said = [annotation_text(arm) for arm in cast(tuple[object, ...], get_args(hint))]
         return next((words for words in said if words), "")
     return ""
 
 
-def object_schema(fields: Iterable[Field], *, strict: bool, place: str) -> JSONObject:
+def object_schema(fields: Iterable[SchemaField], *, strict: bool, place: str) -> JSONObject:
     """Return the schema of an object with exactly these properties."""
-    return _Writer(strict).object_of(fields, place, ())
+    return _SchemaWriter(strict).object_of(fields, place, ())
 
 
-WAY_OUT = (
+SUPPORTED_TYPES = (
     "Use str, int, float, bool, None, Literal, Enum, list, dict, tuple, a dataclass, a TypedDict or a msgspec Struct, "
     "or unions of them."
 )
 
 
-class _Writer:
+class _SchemaWriter:
     def __init__(self, strict: bool) -> None:
         self.strict = strict
 
-    def object_of(self, fields: Iterable[Field], place: str, inside: tuple[type, ...]) -> JSONObject:
+    def object_of(self, fields: Iterable[SchemaField], place: str, inside: tuple[type, ...]) -> JSONObject:
         properties: JSONObject = {}
         required: list[str] = []
         for field in fields:
@@ -123,38 +123,40 @@ class _Writer:
             found["required"] = required
         return {**found, "additionalProperties": False}
 
-    def property_of(self, field: Field, place: str, inside: tuple[type, ...]) -> JSONObject:
+    def property_of(self, field: SchemaField, place: str, inside: tuple[type, ...]) -> JSONObject:
         schema = self.write(field.kind, place, inside)
         if field.default is None and not self.strict:
             schema = _without_null(schema)
-        default = _as_json(field.default)
+        default = _json_default(field.default)
         told = field.description
         if default is not None and self.strict:
             told = f"{told} Default: {msgspec.json.encode(default).decode()}.".strip()
-        schema = _described(schema, told)
+        schema = _with_description(schema, told)
         return schema if default is None or self.strict else {**schema, "default": default}
 
     def write(self, kind: kinds.Type, place: str, inside: tuple[type, ...]) -> JSONObject:
         match kind:
             case kinds.Metadata():
                 said = cast(dict[str, str], kind.extra_json_schema or {}).get("description", "")
-                return _described(self.write(kind.type, place, inside), said)
+                return _with_description(self.write(kind.type, place, inside), said)
             case kinds.AnyType():
                 return self.open_type(place, {})
             case kinds.EnumType(cls=cls):
-                return _one_of([member.value for member in cls])
+                return _enum_schema([member.value for member in cls])
             case kinds.LiteralType(values=values):
-                return _one_of(values)
+                return _enum_schema(values)
             case kinds.UnionType(types=arms):
-                return _any_of([self.write(arm, place, inside) for arm in arms])
+                return _union_schema([self.write(arm, place, inside) for arm in arms])
             case kinds.ListType() | kinds.SetType() | kinds.FrozenSetType() | kinds.VarTupleType():
                 items = self.write(kind.item_type, f"{place}[]", inside)
-                return _described({"type": "array", "items": items}, _limits(kind, " items"))
+                return _with_description({"type": "array", "items": items}, _constraints_text(kind, " items"))
             case kinds.TupleType(item_types=types):
                 return self.tuple_of(types, place, inside)
             case kinds.NamedTupleType(fields=fields):
                 names = ", ".join(field.name for field in fields)
-                return _described(self.tuple_of([field.type for field in fields], place, inside), f"In order: {names}.")
+                return _with_description(
+                    self.tuple_of([field.type for field in fields], place, inside), f"In order: {names}."
+                )
             case kinds.DictType():
                 return self.dict_of(kind, place, inside)
             case kinds.StructType() | kinds.DataclassType() | kinds.TypedDictType():
@@ -163,13 +165,13 @@ class _Writer:
                 return {"type": "string"}
             case kinds.CustomType(cls=cls) if cls is object:
                 return self.open_type(place, {})
-            case _ if type(kind) in WRITTEN_AS:
-                name, words = WRITTEN_AS[type(kind)]
+            case _ if type(kind) in JSON_TYPES:
+                name, words = JSON_TYPES[type(kind)]
                 unit = " characters" if name == "string" else ""
-                return _described({"type": name}, f"{words} {_limits(kind, unit)}".strip())
+                return _with_description({"type": name}, f"{words} {_constraints_text(kind, unit)}".strip())
             case _:
                 named = kind.cls.__name__ if isinstance(kind, kinds.CustomType) else type(kind).__name__
-                raise InvalidInput(f"{place}: type {named} cannot be described in a JSON schema", fix=WAY_OUT)
+                raise InvalidInput(f"{place}: type {named} cannot be described in a JSON schema", fix=SUPPORTED_TYPES)
 
     def open_type(self, place: str, schema: JSONObject) -> JSONObject:
         if self.strict:
@@ -184,7 +186,9 @@ class _Writer:
         for count, each in enumerate(types, 1):
             schema = self.write(each, f"{place}[{count - 1}]", inside)
             items += [] if schema in items else [schema]
-        return _described({"type": "array", "items": _any_of(items) if items else {}}, f"Exactly {count} items.")
+        return _with_description(
+            {"type": "array", "items": _union_schema(items) if items else {}}, f"Exactly {count} items."
+        )
 
     def dict_of(self, kind: kinds.DictType, place: str, inside: tuple[type, ...]) -> JSONObject:
         if not isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
@@ -212,13 +216,13 @@ class _Writer:
             )
         names = [field.encode_name for field in kind.fields]
         written = cls.__doc__ or ""
-        documented = read_docstring("" if written.startswith(f"{cls.__name__}(") else written, names)
+        documented = parse_docstring("" if written.startswith(f"{cls.__name__}(") else written, names)
         hints = get_type_hints(cls, include_extras=True)
         fields = [
-            Field(
+            SchemaField(
                 name=field.encode_name,
                 kind=field.type,
-                description=describes(hints.get(field.name)) or documented.parameters.get(field.encode_name, ""),
+                description=annotation_text(hints.get(field.name)) or documented.parameters.get(field.encode_name, ""),
                 required=field.required,
                 default=field.default,
             )
@@ -226,8 +230,8 @@ class _Writer:
         ]
         tag = ()
         if isinstance(kind, kinds.StructType) and kind.tag_field is not None:
-            tag = (Field(name=kind.tag_field, kind=kinds.LiteralType((cast(str | int, kind.tag),))),)
-        return _described(self.object_of((*tag, *fields), place, (*inside, cls)), documented.text)
+            tag = (SchemaField(name=kind.tag_field, kind=kinds.LiteralType((cast(str | int, kind.tag),))),)
+        return _with_description(self.object_of((*tag, *fields), place, (*inside, cls)), documented.text)
 
 
 def _check_name(name: str, place: str) -> None:
@@ -237,32 +241,32 @@ def _check_name(name: str, place: str) -> None:
         )
 
 
-def _described(schema: JSONObject, words: str) -> JSONObject:
+def _with_description(schema: JSONObject, words: str) -> JSONObject:
     """Return the schema with a text added in front of its description."""
     said = f"{words} {schema.get('description', '')}".strip()
     return {**schema, "description": said} if said else schema
 
 
-def _limits(kind: kinds.Type, unit: str) -> str:
+def _constraints_text(kind: kinds.Type, unit: str) -> str:
     found: list[str] = []
-    for name, words in LIMITS.items():
+    for name, words in CONSTRAINT_TEXTS.items():
         limit = getattr(kind, name, None)
         if limit is not None:
             found.append(words.format(f"{limit}{unit if name.endswith('_length') else ''}"))
     return " ".join(found)
 
 
-def _one_of(values: Iterable[JSON]) -> JSONObject:
+def _enum_schema(values: Iterable[JSON]) -> JSONObject:
     arms: dict[str, list[JSON]] = {}
     for value in values:
-        arms.setdefault(JSON_NAMES[type(value)], []).append(value)
-    return _any_of([NULL if name == "null" else {"type": name, "enum": found} for name, found in arms.items()])
+        arms.setdefault(LITERAL_TYPES[type(value)], []).append(value)
+    return _union_schema([NULL if name == "null" else {"type": name, "enum": found} for name, found in arms.items()])
 
 
-JSON_NAMES: Mapping[type, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+LITERAL_TYPES: Mapping[type, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 
 
-def _any_of(arms: list[JSONObject]) -> JSONObject:
+def _union_schema(arms: list[JSONObject]) -> JSONObject:
     return arms[0] if len(arms) == 1 else {"anyOf": arms}
 
 
@@ -271,16 +275,16 @@ def _without_null(schema: JSONObject) -> JSONObject:
     arms = cast(list[JSONObject] | None, schema.get("anyOf"))
     if arms is None:
         return schema
-    rest = _any_of([arm for arm in arms if arm != NULL])
-    return _described(rest, cast(str, schema.get("description", "")))
+    rest = _union_schema([arm for arm in arms if arm != NULL])
+    return _with_description(rest, cast(str, schema.get("description", "")))
 
 
-def _as_json(default: object) -> JSON:
+def _json_default(default: object) -> JSON:
     """Return a default value as JSON; None if there is none, or if it cannot be encoded."""
     if default is NODEFAULT or default is UNSET or default is None:
         return None
     try:
         plain: JSON = decode(encode(default))
-        return plain if check(plain) is None else None
+        return plain if find_json_problem(plain) is None else None
     except (TypeError, RecursionError):
         return None

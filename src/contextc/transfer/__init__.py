@@ -3,8 +3,8 @@ other programs.
 """
 
 from contextc.transfer.export import export_lines
-from contextc.transfer.files import Summary, TakenIn, import_files
-from contextc.transfer.requests import Exported, Imported, export_request, import_requests
+from contextc.transfer.files import ImportedConversation, ImportSummary, import_files
+from contextc.transfer.requests import ExportedRequest, ImportedRequest, export_request, import_requests
 from contextc.transfer.sessions import (
     ImportedSession,
     ListedSession,
@@ -15,12 +15,12 @@ from contextc.transfer.sessions import (
 from contextc.transfer.take import import_lines
 
 __all__ = [
-    "Exported",
-    "Imported",
+    "ExportedRequest",
+    "ImportedRequest",
     "ImportedSession",
     "ListedSession",
-    "Summary",
-    "TakenIn",
+    "ImportSummary",
+    "ImportedConversation",
     "export_lines",
     "export_request",
     "import_files",

@@ -4,19 +4,19 @@ import base64
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from contextc._json import blob_name
+from contextc._json import hash_blob
 from contextc.errors import StoreCorrupt
 from contextc.store import Store, places, todos
 from contextc.store.base import Transaction
-from contextc.store.chain import checked_messages
-from contextc.store.reading import LOOK
+from contextc.store.chain import load_and_verify
+from contextc.store.reading import DOCTOR_HINT
 from contextc.transfer.lines import (
     CHUNK,
-    PLAIN,
     VERSION,
+    VERSION_WITHOUT_TODOS,
     BlobLine,
     BranchLine,
-    Header,
+    HeaderLine,
     MessageLine,
     Progress,
     TodosLine,
@@ -24,12 +24,12 @@ from contextc.transfer.lines import (
     encode_line,
 )
 
-EVERY_BRANCH = (
+DAMAGED_BRANCH_FIX = (
     "An export contains every branch. Repair the conversation, then export a fork of it without the damaged branch."
 )
 
 
-class Reach(NamedTuple):
+class BranchRange(NamedTuple):
     """The range of a branch that belongs to a conversation: the messages after `base` up to `upto`."""
 
     number: int
@@ -63,11 +63,11 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
                 progress(done, header.messages)
 
 
-def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], list[TodosLine]]:
-    at = places.head(tx, conversation)
-    reaches = _reaches(tx, conversation)
+def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
+    at = places.load_tip(tx, conversation)
+    reaches = _branch_ranges(tx, conversation)
     lists = [
-        TodosLine(agent=agent, todos=tuple(todos.load(tx, conversation, agent)))
+        TodosLine(agent=agent, todos=tuple(todos.load_todos(tx, conversation, agent)))
         for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
     ]
     lines = tuple(
@@ -76,15 +76,15 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], li
             parent=reach.parent,
             base=reach.base,
             own=reach.own,
-            edges=_marked(tx, "edge", reach),
-            pins=_marked(tx, "pin", reach),
+            edges=_marked_seqs(tx, "edge", reach),
+            pins=_marked_seqs(tx, "pin", reach),
         )
         for reach in reaches
     )
-    header = Header(
-        version=VERSION if lists or any(line.pins for line in lines) else PLAIN,
+    header = HeaderLine(
+        version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
         conversation=conversation,
-        root=places.root(tx, at.tree).hex(),
+        root=places.load_root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
         messages=sum(reach.upto - reach.base for reach in reaches),
@@ -92,19 +92,19 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], li
     return header, reaches, lists
 
 
-def _marked(tx: Transaction, table: str, reach: Reach) -> tuple[int, ...]:
+def _marked_seqs(tx: Transaction, table: str, reach: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
-    low, high = places.place(reach.number, 0), places.place(reach.number, reach.upto)
+    low, high = places.make_place(reach.number, 0), places.make_place(reach.number, reach.upto)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & places.SEQ_MASK for row in rows)
 
 
-def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
+def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
     """Return the branches of a conversation and their parents, oldest first."""
-    found: dict[int, Reach] = {}
+    found: dict[int, BranchRange] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
-        found[number] = Reach(number, parent, base, places.branch_end(tx, number)[0], True)
+        found[number] = BranchRange(number, parent, base, places.load_branch_end(tx, number)[0], True)
     below = [(parent, base) for _, parent, base in own]
     while below:
         number, upto = below.pop()
@@ -113,15 +113,15 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):
             raise StoreCorrupt(
-                f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {LOOK}"
+                f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {DOCTOR_HINT}"
             )
-        found[number] = Reach(number, row[0], row[1], upto, False)
+        found[number] = BranchRange(number, row[0], row[1], upto, False)
         below.append((row[0], row[1]))
     return sorted(found.values())
 
 
-def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto: int) -> list[MessageLine]:
-    low, high = places.place(reach.number, after + 1), places.place(reach.number, upto)
+def _messages(tx: Transaction, conversation: str, reach: BranchRange, after: int, upto: int) -> list[MessageLine]:
+    low, high = places.make_place(reach.number, after + 1), places.make_place(reach.number, upto)
     keys = dict(
         tx.rows(
             "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
@@ -131,17 +131,17 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
         )
     )
     try:
-        found = checked_messages(tx, reach.number, after + 1, upto)
+        found = load_and_verify(tx, reach.number, after + 1, upto)
     except StoreCorrupt as error:
-        raise StoreCorrupt(f"{error} {EVERY_BRANCH}") from error
+        raise StoreCorrupt(f"{error} {DAMAGED_BRANCH_FIX}") from error
     return [
-        MessageLine(branch=reach.number, message=each, key=keys.get(places.place(reach.number, each.seq)))
+        MessageLine(branch=reach.number, message=each, key=keys.get(places.make_place(reach.number, each.seq)))
         for each in found
     ]
 
 
 def _blob(store: Store, name: str) -> bytes:
     data = store.blob(name)
-    if blob_name(data) != name:
-        raise StoreCorrupt(f"Blob {name!r} is corrupt: its bytes do not match its hash. {LOOK}")
+    if hash_blob(data) != name:
+        raise StoreCorrupt(f"Blob {name!r} is corrupt: its bytes do not match its hash. {DOCTOR_HINT}")
     return data

@@ -18,26 +18,26 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.messages import Message, Usage, from_json
+from contextc.messages import Message, Usage, decode_message
 from contextc.store import Store
-from contextc.transfer.exchanges import exchange_in
-from contextc.transfer.found import NAMELESS, Found, as_name, noted, origin_of
-from contextc.transfer.given import File, Given
+from contextc.transfer.exchanges import parse_exchange
+from contextc.transfer.found import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
+from contextc.transfer.given import ImportInput, InputFile
 from contextc.transfer.lines import Progress
-from contextc.transfer.placing import Placed, Wish, place
-from contextc.transfer.requests import says_something
-from contextc.transfer.similar import Similar
-from contextc.transfer.sources import source, source_names
+from contextc.transfer.placing import NameChoice, WriteResult, write_conversation
+from contextc.transfer.requests import has_content
+from contextc.transfer.similar import PrefixIndex
+from contextc.transfer.sources import load_source, source_names
 
-FIRST_WORDS = 80
-OWN_LINES = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
-SILENT = "a conversation without messages"
-ITEMS = ("message", "function_call", "function_call_output", "reasoning")
-NOTHING = " Nothing was imported."
-NO_USAGE = Usage()
+TITLE_LENGTH = 80
+OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
+NO_MESSAGES = "a conversation without messages"
+RESPONSES_ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
+NOTHING_IMPORTED = " Nothing was imported."
+EMPTY_USAGE = Usage()
 
 
-class TakenIn(Struct, frozen=True, kw_only=True):
+class ImportedConversation(Struct, frozen=True, kw_only=True):
     """The outcome for one conversation of a file. `messages` counts all branches, `length` the current one, `new` the
     messages that were not in the store. `error` is the reason if it was not imported. Tokens are those that models
     reported, None if they reported none.
@@ -56,13 +56,13 @@ class TakenIn(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class ImportSummary(Struct, frozen=True, kw_only=True):
     """The outcome of an import. `left_out` lists omitted content with reason and count. `stopped` is the reason if the
     import ended early; the listed conversations are stored.
     """
 
     source: str
-    conversations: tuple[TakenIn, ...]
+    conversations: tuple[ImportedConversation, ...]
     left_out: tuple[str, ...]
     seconds: float
     stopped: str | None = None
@@ -75,10 +75,10 @@ class Summary(Struct, frozen=True, kw_only=True):
         """Return the sum of a field over all conversations."""
         return sum(getattr(each, field) or 0 for each in self.conversations)
 
-    def in_all(self) -> TakenIn:
+    def in_all(self) -> ImportedConversation:
         """Return the sums of all fields, in the form of one conversation."""
         known = any(each.input_tokens is not None for each in self.conversations)
-        return TakenIn(
+        return ImportedConversation(
             name="in all",
             title="",
             messages=self.total("messages"),
@@ -91,35 +91,35 @@ class Summary(Struct, frozen=True, kw_only=True):
         )
 
 
-def is_own(file: File) -> bool:
+def is_own_format(file: InputFile) -> bool:
     """Return True if a file is an export of `export_lines`, holds plain messages, or is empty."""
     sample = file.sample()
     first: JSON = next(iter(sample.values), None)
     if not isinstance(first, dict):
         return sample.shape == "none" and next(file.lines(), None) is None
     line = cast(JSONObject, first)
-    if OWN_LINES.get(str(line.get("type")), "type") in line and line.get("type") in OWN_LINES:
+    if OWN_LINE_FIELDS.get(str(line.get("type")), "type") in line and line.get("type") in OWN_LINE_FIELDS:
         return True
     try:
-        from_json(encode(line))
+        decode_message(encode(line))
     except msgspec.ValidationError:
         return False
     return "seq" in line or "id" not in line
 
 
-def holds_requests(file: File, format: str) -> bool:
+def is_plain_requests(file: InputFile, format: str) -> bool:
     """Return True if a file holds requests of a format without envelopes and replies."""
     first: JSON = next(iter(file.sample().values), None)
     if not isinstance(first, dict):
         return True
-    found, key = exchange_in(first), formatter(format).messages_key
+    found, key = parse_exchange(first), formatter(format).messages_key
     return (key in first or "role" in first) and (found is None or found.reply is None)
 
 
-def file_source(file: File) -> str | None:
+def detect_source(file: InputFile) -> str | None:
     """Return the source of a file, recognised by its content; None if it is unknown."""
     sample = file.sample()
-    names = [name for name in source_names() if source(name).recognises(sample)]
+    names = [name for name in source_names() if load_source(name).recognises(sample)]
     if len(names) > 1:
         raise InvalidSetting(
             f"{file.name} matches several sources: {', '.join(names)}",
@@ -132,28 +132,28 @@ def file_source(file: File) -> str | None:
 
 def import_files(
     store: Store,
-    paths: Sequence[str | Path | File],
+    paths: Sequence[str | Path | InputFile],
     *,
     source_name: str | None = None,
     format: str | None = None,
     into: str | None = None,
     progress: Progress | None = None,
-) -> Summary:
+) -> ImportSummary:
     """Import every conversation of these files, which belong together. Without `source_name`, the source is recognised.
 
     A conversation is named after its source and its id there, or after `into`. An invalid file raises. An invalid
     conversation among several is reported in the summary.
     """
     began = monotonic()
-    files = [each if isinstance(each, File) else File(Path(each), progress=progress) for each in paths]
-    name = (source_name or _source_of(files)).replace("_", "-")
-    kind = source(name)
+    files = [each if isinstance(each, InputFile) else InputFile(Path(each), progress=progress) for each in paths]
+    name = (source_name or _detect_common_source(files)).replace("_", "-")
+    kind = load_source(name)
     for file in files if source_name is not None else ():
         _check_database(file, name)
-    taking = _Taking(store, name, into, progress)
+    taking = _ImportRun(store, name, into, progress)
     stopped: ContextcError | None = None
     try:
-        for found in kind.conversations(Given(files, format, progress)):
+        for found in kind.conversations(ImportInput(files, format, progress)):
             taking.take(found)
     except (StoreError, InvalidInput) as error:
         if not taking.is_begun:
@@ -163,24 +163,24 @@ def import_files(
     if len(taking.taken) == len(taking.refusals) == 1 and stopped is None:
         raise taking.refusals[0]
     if not taking.taken:
-        raise InvalidInput(_nothing(files, name, taking.left_out))
+        raise InvalidInput(_no_conversation_text(files, name, taking.left_out))
     notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in taking.left_out.items())
-    return Summary(
+    return ImportSummary(
         source=name,
         conversations=tuple(taking.taken),
         left_out=notes,
         seconds=monotonic() - began,
-        stopped=str(stopped).removesuffix(NOTHING) if stopped is not None else None,
+        stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
     )
 
 
-class _Taking:
+class _ImportRun:
     """An import in progress: stores the conversations one by one."""
 
     def __init__(self, store: Store, name: str, into: str | None, progress: Progress | None) -> None:
         self.store, self.name, self.into, self.progress = store, name, into, progress
-        self.similar = Similar(store, name)
-        self.taken: list[TakenIn] = []
+        self.similar = PrefixIndex(store, name)
+        self.taken: list[ImportedConversation] = []
         self.refusals: list[ContextcError] = []
         self.left_out: Counter[str] = Counter()
 
@@ -188,41 +188,41 @@ class _Taking:
     def is_begun(self) -> bool:
         return len(self.taken) > len(self.refusals)
 
-    def take(self, found: Found) -> None:
+    def take(self, found: FoundConversation) -> None:
         self.left_out.update(found.left_out)
-        lines, blank = _said(found)
+        lines, blank = _without_empty_messages(found)
         self.left_out.update({"a message without content": blank} if blank else {})
         if not lines and not found.error:
-            self.left_out.update([SILENT] if found.id else [])
+            self.left_out.update([NO_MESSAGES] if found.id else [])
             return
         wish = self._wish(found)
         try:
             if found.error:
                 raise InvalidInput(found.error)
-            origin = origin_of(self.name, found)
-            marked = _marked(lines, noted(origin, found.title))
-            placed = place(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
-            self.taken.append(_told(replace(found, lines=marked), placed))
+            origin = make_origin(self.name, found)
+            marked = _with_origin(lines, origin_meta(origin, found.title))
+            placed = write_conversation(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
+            self.taken.append(_outcome(replace(found, lines=marked), placed))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
             self.refusals.append(error)
-            self.taken.append(TakenIn(name=wish.plain, title=_title(found), error=str(error)))
+            self.taken.append(ImportedConversation(name=wish.plain, title=_title(found), error=str(error)))
 
-    def _wish(self, found: Found) -> Wish:
+    def _wish(self, found: FoundConversation) -> NameChoice:
         """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
         is_first = self.into is not None and not self.taken
-        id = as_name(found.id) or NAMELESS
+        id = to_name(found.id) or DEFAULT_NAME
         plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
-        return Wish(plain, is_first, frozenset(each.name for each in self.taken if each.error is None))
+        return NameChoice(plain, is_first, frozenset(each.name for each in self.taken if each.error is None))
 
 
-def _check_database(file: File, name: str) -> None:
+def _check_database(file: InputFile, name: str) -> None:
     """Raise InvalidInput if the tables of a database show another source than the given one."""
     sample = file.sample()
-    if sample.shape != "database" or source(name).recognises(sample):
+    if sample.shape != "database" or load_source(name).recognises(sample):
         return
-    whose = file_source(file)
+    whose = detect_source(file)
     tables = ", ".join(sorted(sample.tables)[:5]) or "none"
     problem = f"{file.name} has no conversation when read as {name}"
     if whose is None:
@@ -230,8 +230,8 @@ def _check_database(file: File, name: str) -> None:
     raise InvalidInput(problem, fix=f"Pass source_name={whose!r}.", case="wrong-source", detail=whose)
 
 
-def _source_of(files: Sequence[File]) -> str:
-    kinds = {file.name: file_source(file) for file in files}
+def _detect_common_source(files: Sequence[InputFile]) -> str:
+    kinds = {file.name: detect_source(file) for file in files}
     known = {kind for kind in kinds.values() if kind is not None}
     strange = [name for name, kind in kinds.items() if kind is None]
     if strange:
@@ -245,17 +245,19 @@ def _source_of(files: Sequence[File]) -> str:
     return known.pop()
 
 
-def _unrecognised(file: File) -> InvalidInput:
+def _unrecognised(file: InputFile) -> InvalidInput:
     """Return the error for a file that is of no known source."""
     objects = file.sample().objects
     first = objects[0] if objects else JSONObject()
-    format = "openai_responses" if first.get("type") in ITEMS else "openai_chat" if "role" in first else ""
+    format = (
+        "openai_responses" if first.get("type") in RESPONSES_ITEM_TYPES else "openai_chat" if "role" in first else ""
+    )
     if not format:
         names = ", ".join(source_names())
         fix = f"Pass source_name if it is one of {names}. Read requests of a provider with import_requests()."
         problem = f"{file.name}: the kind of file cannot be recognised"
         return InvalidInput(problem, fix=fix, case="unknown-file", detail=names)
-    what = "items of OpenAI's Responses API" if first.get("type") in ITEMS else "messages of a provider"
+    what = "items of OpenAI's Responses API" if first.get("type") in RESPONSES_ITEM_TYPES else "messages of a provider"
     return InvalidInput(
         f"{file.name}: the file holds {what}, and no format is given",
         fix=f"Read them with import_requests(), as in format={format!r}.",
@@ -264,19 +266,19 @@ def _unrecognised(file: File) -> InvalidInput:
     )
 
 
-def _said(found: Found) -> tuple[list[list[Message]], int]:
+def _without_empty_messages(found: FoundConversation) -> tuple[list[list[Message]], int]:
     """Return the lines without empty messages, and the number of those. Empty usage is removed."""
     checked: dict[int, Message | None] = {}
     for message in (message for line in found.lines for message in line):
         if id(message) not in checked:
-            says = (not message.text.isspace() and message.text != "") or says_something(message)
-            kept = replace(message, usage=None) if message.usage == NO_USAGE else message
+            says = (not message.text.isspace() and message.text != "") or has_content(message)
+            kept = replace(message, usage=None) if message.usage == EMPTY_USAGE else message
             checked[id(message)] = kept if says else None
     lines = [[kept for message in line if (kept := checked[id(message)]) is not None] for line in found.lines]
     return [line for line in lines if line], sum(kept is None for kept in checked.values())
 
 
-def _marked(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
+def _with_origin(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
     """Return the lines with their origin in the `meta` of the first message."""
     firsts: dict[int, Message] = {}
     for line in lines:
@@ -285,10 +287,10 @@ def _marked(lines: list[list[Message]], origin: JSONObject) -> list[list[Message
     return [[firsts[id(line[0])], *line[1:]] for line in lines]
 
 
-def _told(found: Found, placed: Placed) -> TakenIn:
+def _outcome(found: FoundConversation, placed: WriteResult) -> ImportedConversation:
     messages = list({id(message): message for line in found.lines for message in line}.values())
     known = [message.usage for message in messages if message.usage is not None]
-    return TakenIn(
+    return ImportedConversation(
         name=placed.conversation.name,
         title=_title(found),
         messages=len(messages),
@@ -302,13 +304,13 @@ def _told(found: Found, placed: Placed) -> TakenIn:
     )
 
 
-def _title(found: Found) -> str:
+def _title(found: FoundConversation) -> str:
     said = (message.text for line in found.lines for message in line if message.role == "user" and message.text.strip())
-    return " ".join((found.title or next(said, "")).split())[:FIRST_WORDS]
+    return " ".join((found.title or next(said, "")).split())[:TITLE_LENGTH]
 
 
-def _nothing(files: Sequence[File], name: str, left_out: Counter[str]) -> str:
-    if list(left_out.items()) == [(SILENT, 1)]:
+def _no_conversation_text(files: Sequence[InputFile], name: str, left_out: Counter[str]) -> str:
+    if list(left_out.items()) == [(NO_MESSAGES, 1)]:
         return f"{files[0].name}, read as {name}: the session has no message."
     why = "; ".join(f"left out: {note}" for note in left_out)
     return f"{files[0].name} has no conversation when read as {name}.{f' {why}.' if why else ''}"

@@ -11,18 +11,18 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
 from contextc.messages import Message
 
-SECONDS = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds
-LONGEST_NAME = 80
+SECONDS_LIMIT = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds
+MAX_NAME_LENGTH = 80
 UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-NAMELESS = "session"
-IMPORTED = "imported"
+DEFAULT_NAME = "session"
+ORIGIN_KEY = "imported"
 """The key in the `meta` of a conversation's first message that holds its origin."""
-ODD = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
+DATA_ERRORS = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
 """Exceptions that a reader raises for unexpected data."""
-NEWER_UUID = "7"  # version 7 begins with the time, so the first eight characters are not unique
+TIME_UUID_VERSION = "7"  # version 7 begins with the time, so the first eight characters are not unique
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundConversation(Struct, frozen=True, kw_only=True):
     """A conversation of a source. `id` is the source's own id. If it `is_made_up`, it was derived from the messages or
     from the name of a file, and may not be unique. `title` is the name shown to people.
 
@@ -47,72 +47,72 @@ class Origin(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        return as_name(self.id) or NAMELESS
+        return to_name(self.id) or DEFAULT_NAME
 
 
-def origin_of(source: str, found: Found) -> Origin:
+def make_origin(source: str, found: FoundConversation) -> Origin:
     return Origin(source, found.id, not found.is_made_up and bool(found.id))
 
 
-def origin_in(message: Message) -> Origin | None:
+def read_origin(message: Message) -> Origin | None:
     """Return the origin that the first message of an imported conversation names."""
-    held: object = (message.meta or {}).get(IMPORTED)
-    about = object_in(cast(JSON, held))
+    held: object = (message.meta or {}).get(ORIGIN_KEY)
+    about = as_object(cast(JSON, held))
     source, id = about.get("from"), about.get("id")
     if not isinstance(source, str) or not isinstance(id, str):
         return None
     return Origin(source, id, not about.get("made_up"))
 
 
-def noted(origin: Origin, title: str) -> JSONObject:
+def origin_meta(origin: Origin, title: str) -> JSONObject:
     """Return the origin in the form it has in `meta`."""
     more: JSONObject = {**({"title": title} if title else {}), **({} if origin.is_name else {"made_up": True})}
-    return {IMPORTED: {"from": origin.source, "id": origin.id, **more}}
+    return {ORIGIN_KEY: {"from": origin.source, "id": origin.id, **more}}
 
 
-def attempt(id: str, make: Callable[[], Found]) -> Found:
+def read_or_error(id: str, make: Callable[[], FoundConversation]) -> FoundConversation:
     """Return the conversation that `make` reads; if it raises, one with that error."""
     try:
         return make()
     except ContextcError as error:
-        return Found(id=id, lines=(), error=str(error))
-    except ODD as error:
+        return FoundConversation(id=id, lines=(), error=str(error))
+    except DATA_ERRORS as error:
         why = f"{type(error).__name__}: {error}"
-        return Found(
+        return FoundConversation(
             id=id,
             lines=(),
             error=f"The conversation does not have the structure that its program writes: {why.rstrip('.')}.",
         )
 
 
-def object_in(value: JSON) -> JSONObject:
+def as_object(value: JSON) -> JSONObject:
     """Return the value if it is an object; else an empty one."""
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
-def objects_in(value: JSON) -> list[JSONObject]:
+def as_objects(value: JSON) -> list[JSONObject]:
     """Return the objects in a list; none if the value is not a list."""
     held = cast(list[JSON], value) if isinstance(value, list) else []
     return [cast(JSONObject, each) for each in held if isinstance(each, dict)]
 
 
-def short(session: str) -> str:
+def short_id(session: str) -> str:
     """Return a prefix of an id that distinguishes it, for display."""
-    return session[:13] if session[14:15] == NEWER_UUID else session[:8]
+    return session[:13] if session[14:15] == TIME_UUID_VERSION else session[:8]
 
 
-def as_name(text: str) -> str:
+def to_name(text: str) -> str:
     """Return an id in the form used in the name of a conversation."""
     if UUID.fullmatch(text):
-        return short(text)
+        return short_id(text)
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return "-".join(plain.split())[:LONGEST_NAME]
+    return "-".join(plain.split())[:MAX_NAME_LENGTH]
 
 
-def moment(value: JSON) -> int:
+def parse_time(value: JSON) -> int:
     """Return a Unix time in milliseconds from a number or a date; 0 if it is neither."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        found = value if value >= SECONDS else value * 1000
+        found = value if value >= SECONDS_LIMIT else value * 1000
         return int(found) if 0 < found < 1 << 53 else 0
     if not isinstance(value, str) or not value:
         return 0

@@ -23,14 +23,14 @@ from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting
 from contextc.transfer.lines import Progress
 
-MAGIC = b"SQLite format 3\0"
-MARK = b"\xef\xbb\xbf"
-HEAD, HEAD_BYTES = 200, 16 << 20  # sampled part of a file: lines, bytes
-OFTEN = 4 << 20  # bytes between two progress reports
+SQLITE_MAGIC = b"SQLite format 3\0"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SAMPLE_LINES, SAMPLE_BYTES = 200, 16 << 20  # sampled part of a file: lines, bytes
+PROGRESS_BYTES = 4 << 20  # bytes between two progress reports
 WAL_MODE = b"\2"
-BESIDE = ("-wal", "-journal")  # files of a writer beside a database
-TRIES = 5
-FOREIGN = {
+SIDE_FILE_SUFFIXES = ("-wal", "-journal")  # files of a writer beside a database
+COPY_ATTEMPTS = 5
+UNSUPPORTED_FILES = {
     b"\x1f\x8b": ("packed with gzip", "Unpack it first: gunzip -k {name}"),
     b"PK\x03\x04": ("a zip archive", "Unpack it first: unzip {name}"),
     b"\x28\xb5\x2f\xfd": ("packed with zstd", "Unpack it first: unzstd {name}"),
@@ -40,15 +40,15 @@ FOREIGN = {
 """First bytes of files that must be unpacked or converted first."""
 T = TypeVar("T")
 
-Shape: TypeAlias = Literal["lines", "list", "object", "database", "none"]
+FileShape: TypeAlias = Literal["lines", "list", "object", "database", "none"]
 
 
-class Sample(NamedTuple):
+class FileSample(NamedTuple):
     """The start of a file: the values of its first lines, the first items of its list, or its one object. For a
     database, its tables with their columns.
     """
 
-    shape: Shape
+    shape: FileShape
     values: Sequence[JSON] = ()
     tables: Mapping[str, frozenset[str]] = {}
 
@@ -61,7 +61,7 @@ class Sample(NamedTuple):
         return table in self.tables and self.tables[table] >= set(columns)
 
 
-class Placed(NamedTuple):
+class LocatedValue(NamedTuple):
     """A value, and its position in the file."""
 
     where: str
@@ -69,7 +69,7 @@ class Placed(NamedTuple):
     value: JSON
 
 
-class File:
+class InputFile:
     """One file, by its path or as bytes of standard input."""
 
     def __init__(self, path: Path | None = None, data: bytes | None = None, progress: Progress | None = None) -> None:
@@ -78,10 +78,10 @@ class File:
         self.stem = path.stem if path is not None else "import"
         self.notes: list[str] = []
         self._data = data
-        self._sample: Sample | None = None
+        self._sample: FileSample | None = None
         self._items: list[msgspec.Raw] = []
 
-    def sample(self) -> Sample:
+    def sample(self) -> FileSample:
         if self._sample is None:
             self._sample = self._look()
         return self._sample
@@ -92,20 +92,20 @@ class File:
         with self._open() as file:
             for number, line in enumerate(file, 1):
                 done += len(line)
-                if self.progress and done - told >= OFTEN:
+                if self.progress and done - told >= PROGRESS_BYTES:
                     told = done
                     self.progress(done, size)
                 if line.strip():
-                    yield number, line.removeprefix(MARK) if number == 1 else line
+                    yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
-    def values(self) -> Iterator[Placed]:
+    def values(self) -> Iterator[LocatedValue]:
         """Return all values: of the lines, of the list, or the one value. Raise `InvalidImport` for an invalid line."""
         sample = self.sample()
         if sample.shape == "object":
-            yield Placed("the file", 1, sample.values[0])
+            yield LocatedValue("the file", 1, sample.values[0])
         elif sample.shape == "list":
             for number, item in enumerate(self._items, 1):
-                yield Placed(f"item {number}", number, decoded(bytes(item)))
+                yield LocatedValue(f"item {number}", number, decode_json(bytes(item)))
         elif sample.shape == "lines":
             yield from self._line_values()
 
@@ -114,10 +114,10 @@ class File:
         """Open the database for reading."""
         if self.path is None:
             raise InvalidSetting("A database cannot be read from standard input", fix="Pass the path of its file.")
-        if self._first() != MAGIC:
+        if self._first() != SQLITE_MAGIC:
             raise InvalidInput(f"{self.name} is not a SQLite database.")
         try:
-            with _reading(self.path) as connection:
+            with _open_read_only(self.path) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise InvalidInput(
@@ -136,7 +136,7 @@ class File:
         with self._open() as file:
             return file.read()
 
-    def _line_values(self) -> Iterator[Placed]:
+    def _line_values(self) -> Iterator[LocatedValue]:
         torn: tuple[int, ValueError] | None = None
         for number, line in self.lines():
             if torn is not None:
@@ -144,64 +144,64 @@ class File:
                     f"{self.name}: not valid JSON: {torn[1]}", line=torn[0], fix="Remove or correct the line."
                 )
             try:
-                value = decoded(line)
+                value = decode_json(line)
             except ValueError as error:
                 torn = number, error
                 continue
-            yield Placed(f"line {number}", number, value)
+            yield LocatedValue(f"line {number}", number, value)
         if torn is not None:
             self.notes.append(f"line {torn[0]}, the last, which is truncated")
 
     def _first(self) -> bytes:
         with self._open() as file:
-            return file.read(len(MAGIC))
+            return file.read(len(SQLITE_MAGIC))
 
-    def _look(self) -> Sample:
+    def _look(self) -> FileSample:
         first = self._first()
-        for mark, (what, way) in FOREIGN.items():
+        for mark, (what, way) in UNSUPPORTED_FILES.items():
             if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):
                 short = self.path.name if self.path is not None else "FILE"
                 named = way.format(name=self.name if self.path is not None else "FILE", short=short)
                 raise InvalidInput(f"{self.name} is {what}", fix=f"{named}.")
-        if first == MAGIC:
+        if first == SQLITE_MAGIC:
             with self.database() as connection:
-                return Sample("database", tables=_tables(connection))
+                return FileSample("database", tables=_tables(connection))
         begins, is_one = self._beginning()
         if begins not in (b"[", b"{"):
-            return Sample("none")
+            return FileSample("none")
         if is_one and begins == b"[" and (items := self._whole(list[msgspec.Raw])) is not None:
             self._items = items
-            return Sample("list", [decoded(bytes(item)) for item in items[:HEAD]])
+            return FileSample("list", [decode_json(bytes(item)) for item in items[:SAMPLE_LINES]])
         if is_one and begins == b"{" and (found := self._whole(dict[str, JSON])) is not None:
-            return Sample("object", [found])
-        return Sample("lines", list(self._head()))
+            return FileSample("object", [found])
+        return FileSample("lines", list(self._head()))
 
     def _beginning(self) -> tuple[bytes, bool]:
         """Return the first character, and True if the file may be one value: line 1 is none, or the only one."""
         with self._open() as file:
-            first = file.readline(HEAD_BYTES).removeprefix(MARK)
+            first = file.readline(SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
             while first and not first.strip():
-                first = file.readline(HEAD_BYTES)
-            second = file.readline(HEAD_BYTES)
+                first = file.readline(SAMPLE_BYTES)
+            second = file.readline(SAMPLE_BYTES)
             while second and not second.strip():
-                second = file.readline(HEAD_BYTES)
+                second = file.readline(SAMPLE_BYTES)
         return first.lstrip()[:1], not second or not _is_json(first)
 
     def _head(self) -> Iterator[JSON]:
         """Return the values of the first lines, without invalid ones."""
         seen = 0
-        for _, line in islice(self.lines(), HEAD):
+        for _, line in islice(self.lines(), SAMPLE_LINES):
             seen += len(line)
             try:
-                yield decoded(line)
+                yield decode_json(line)
             except ValueError:
                 continue
-            if seen > HEAD_BYTES:
+            if seen > SAMPLE_BYTES:
                 return
 
     def _whole(self, kind: type[T]) -> T | None:
         """Return the file as one value of this type; None if it is not one. Invalid UTF-8 is replaced."""
-        data = self.read().removeprefix(MARK)
+        data = self.read().removeprefix(BYTE_ORDER_MARK)
         for text in (data, data.decode("utf-8", "replace")):
             try:
                 return msgspec.json.decode(text, type=kind)
@@ -227,10 +227,10 @@ class File:
             yield file
 
 
-class Given(NamedTuple):
+class ImportInput(NamedTuple):
     """The files of one import, the format of their requests if given, and the callback for progress."""
 
-    files: Sequence[File]
+    files: Sequence[InputFile]
     format: str | None = None
     progress: Progress | None = None
 
@@ -246,7 +246,7 @@ class Given(NamedTuple):
                 self.progress(number + 1, len(rows))
 
 
-def decoded(data: bytes) -> JSON:
+def decode_json(data: bytes) -> JSON:
     """Decode JSON, also with a split surrogate pair or invalid UTF-8. Raise ValueError."""
     try:
         return msgspec.json.decode(data)
@@ -261,23 +261,23 @@ def decoded(data: bytes) -> JSON:
 
 def _is_json(line: bytes) -> bool:
     try:
-        decoded(line)
+        decode_json(line)
     except ValueError:
         return False
     return True
 
 
 @contextmanager
-def _reading(path: Path) -> Generator[sqlite3.Connection]:
+def _open_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a connection that writes nothing, neither to the database nor beside it.
 
     A write-ahead log or a journal is part of the database, and opening it writes there. Then a copy is opened.
     """
     with tempfile.TemporaryDirectory() as folder:
-        is_copy = any(map(_size, _beside(path)))
+        is_copy = any(map(_size, _side_files(path)))
         if is_copy:
-            path = _copied(path, Path(folder))
-        quiet = not is_copy and _writes_a_log(path)
+            path = _copy_database(path, Path(folder))
+        quiet = not is_copy and _is_wal_mode(path)
         mode = "rw" if is_copy else "ro&immutable=1" if quiet else "ro"
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True)) as connection:
             connection.text_factory = _as_text
@@ -285,27 +285,27 @@ def _reading(path: Path) -> Generator[sqlite3.Connection]:
             yield connection
 
 
-def _copied(path: Path, folder: Path) -> Path:
+def _copy_database(path: Path, folder: Path) -> Path:
     """Return a consistent copy of a database and the files beside it."""
     copy = folder / "copy.db"
-    for _ in range(TRIES):
-        before = _stamps(path)
-        for file, name in zip((path, *_beside(path)), ("", *BESIDE), strict=True):
+    for _ in range(COPY_ATTEMPTS):
+        before = _file_stamps(path)
+        for file, name in zip((path, *_side_files(path)), ("", *SIDE_FILE_SUFFIXES), strict=True):
             target = Path(f"{copy}{name}")
             target.unlink(missing_ok=True)
             if _size(file):
                 shutil.copyfile(file, target)
-        if _stamps(path) == before:
+        if _file_stamps(path) == before:
             return copy
     raise InvalidInput(f"{path} changes while it is copied", fix="Import it when its program is not running.")
 
 
-def _beside(path: Path) -> list[Path]:
-    return [Path(f"{path}{name}") for name in BESIDE]
+def _side_files(path: Path) -> list[Path]:
+    return [Path(f"{path}{name}") for name in SIDE_FILE_SUFFIXES]
 
 
-def _stamps(path: Path) -> list[tuple[int, int]]:
-    files = [each for each in (path, *_beside(path)) if each.exists()]
+def _file_stamps(path: Path) -> list[tuple[int, int]]:
+    files = [each for each in (path, *_side_files(path)) if each.exists()]
     return [(each.stat().st_mtime_ns, each.stat().st_size) for each in files]
 
 
@@ -320,7 +320,7 @@ def _as_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _writes_a_log(path: Path) -> bool:
+def _is_wal_mode(path: Path) -> bool:
     """Return True if the header of a database states WAL mode."""
     with path.open("rb") as file:
         return file.read(20)[19:20] == WAL_MODE

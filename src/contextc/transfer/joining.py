@@ -19,67 +19,67 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import canonical
-from contextc.messages import AnyPart, Media, Message, Native, ToolCall, ToolResult
-from contextc.transfer.found import Found
-from contextc.transfer.shortened import longer
+from contextc._json import encode_canonical
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, ToolCall, ToolResult
+from contextc.transfer.found import FoundConversation
+from contextc.transfer.shortened import longer_results
 
-FIGURES = re.compile(r"\d+")
-MADE_UP = re.compile(r"call_\d+")
+DIGITS = re.compile(r"\d+")
+GENERATED_ID = re.compile(r"call_\d+")
 """Generated ids of calls that came without one. The numbers start again in each request, so they identify nothing."""
 OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 
 
-class Node:
+class MergeNode:
     """A message at one position. `spoken` is True if the path up to here contains a reply of the model."""
 
     __slots__ = ("after", "asked", "before", "message", "path", "said", "spoken", "touched")
 
-    def __init__(self, message: Message | None, before: "Node | None", path: bytes) -> None:
+    def __init__(self, message: Message | None, before: "MergeNode | None", path: bytes) -> None:
         self.message, self.before, self.path = message, before, path
         self.spoken = before is not None and (before.spoken or (message is not None and message.role == "assistant"))
         self.touched = 0
-        self.after: dict[bytes, Node] = {}
-        self.asked: dict[bytes, Asked] = {}
+        self.after: dict[bytes, MergeNode] = {}
+        self.asked: dict[bytes, RequestGroup] = {}
         self.said: dict[bytes, Message] = {}
 
 
-class Asked(Struct, kw_only=True, eq=False):
+class RequestGroup(Struct, kw_only=True, eq=False):
     """The requests that end at a node with one prompt. `system` is the prompt, if no earlier request belongs to the
     same conversation. `replies` are the nodes of the replies. Times are pairs: Unix time in ms, and order in the log.
     """
 
-    node: Node
+    node: MergeNode
     prompt: bytes
     system: Sequence[Message]
     first: int
     when: tuple[int, int]
-    replies: dict[Node, tuple[int, int]]
+    replies: dict[MergeNode, tuple[int, int]]
     names: list[str]
 
 
-class Place(NamedTuple):
+class RequestEnd(NamedTuple):
     """The end of a request in the tree, and its prompt."""
 
-    node: Node
+    node: MergeNode
     prompt: bytes
 
 
-class Joined:
+class RequestTree:
     """A tree of messages, built request by request."""
 
     def __init__(self) -> None:
-        self._roots: dict[str, Node] = {}
-        self._all: list[Asked] = []
+        self._roots: dict[str, MergeNode] = {}
+        self._all: list[RequestGroup] = []
         self._turn = 0
 
-    def root(self, apart: str = "") -> Node:
+    def root(self, apart: str = "") -> MergeNode:
         """Return the root for requests. Requests of different `apart` values are never merged."""
-        return self._roots.setdefault(apart, Node(None, None, _digest((apart,))))
+        return self._roots.setdefault(apart, MergeNode(None, None, _digest((apart,))))
 
     def ask(
-        self, node: Node, system: Sequence[Message], messages: Iterable[Message], *, name: str = "", time: int = 0
-    ) -> Place:
+        self, node: MergeNode, system: Sequence[Message], messages: Iterable[Message], *, name: str = "", time: int = 0
+    ) -> RequestEnd:
         """Insert a request whose messages follow a node. `name` is its name in the log."""
         self._turn += 1
         ids: dict[str, str] = {}
@@ -88,17 +88,19 @@ class Joined:
         prompt = _digest([(message.role, message.text) for message in system]) if system else b""
         asked = node.asked.get(prompt)
         if asked is None:
-            kept = () if _before(node, prompt) else tuple(system)
+            kept = () if _previous_request(node, prompt) else tuple(system)
             when = (time, self._turn)
-            asked = Asked(node=node, prompt=prompt, system=kept, first=self._turn, when=when, replies={}, names=[])
+            asked = RequestGroup(
+                node=node, prompt=prompt, system=kept, first=self._turn, when=when, replies={}, names=[]
+            )
             node.asked[prompt] = asked
             self._all.append(asked)
         asked.when = time, self._turn
         if name and name not in asked.names:
             asked.names.append(name)
-        return Place(node, prompt)
+        return RequestEnd(node, prompt)
 
-    def reply(self, place: Place, reply: Message, *, time: int = 0) -> Node:
+    def reply(self, place: RequestEnd, reply: Message, *, time: int = 0) -> MergeNode:
         """Insert the reply to a request."""
         after = self._step(place.node, reply, {})
         kept = after.message if after.message is not None else reply
@@ -108,13 +110,13 @@ class Joined:
         asked.replies[after] = time or asked.when[0], self._turn
         return after
 
-    def conversations(self) -> Iterator[Found]:
+    def conversations(self) -> Iterator[FoundConversation]:
         """Return the conversations of the requests, in the order of their first requests."""
-        group_of: dict[int, list[Asked]] = {}
+        group_of: dict[int, list[RequestGroup]] = {}
         for each in self._all:
             group_of[id(each)] = [each]
         for each in self._all:
-            before = _before(each.node, each.prompt)
+            before = _previous_request(each.node, each.prompt)
             if before is None or (there := group_of[id(before)]) is (here := group_of[id(each)]):
                 continue
             small, large = sorted((there, here), key=len)
@@ -126,29 +128,29 @@ class Joined:
             group = group_of[id(each)]
             if id(group) not in given:
                 given.add(id(group))
-                yield _found(sorted(group, key=lambda asked: asked.first), names)
+                yield _to_conversation(sorted(group, key=lambda asked: asked.first), names)
 
-    def _step(self, node: Node, message: Message, ids: dict[str, str]) -> Node:
+    def _step(self, node: MergeNode, message: Message, ids: dict[str, str]) -> MergeNode:
         """Return the node of a message after another. `ids` maps ids of the request to ids of the tree."""
-        message = _renamed(message, ids)
+        message = _with_ids(message, ids)
         key = _key(message)
         if message.role == "tool":
-            key = _alike(node, key, message)
+            key = _matching_result_key(node, key, message)
         after = node.after.get(key)
         if after is None:
-            message = _numbered(message, node, ids)
-            node.after[key] = after = Node(message, node, _digest((node.path, key)))
+            message = _with_unique_ids(message, node, ids)
+            node.after[key] = after = MergeNode(message, node, _digest((node.path, key)))
         elif after.message is not None:
-            ids |= {ours.id: theirs.id for ours, theirs in _made_up(message, after.message)}
+            ids |= {ours.id: theirs.id for ours, theirs in _generated_call_pairs(message, after.message)}
             if message.role == "tool":
-                after.message = longer(after.message, message) or after.message
+                after.message = longer_results(after.message, message) or after.message
         after.touched = self._turn
         return after
 
 
-def _before(node: Node, prompt: bytes) -> Asked | None:
+def _previous_request(node: MergeNode, prompt: bytes) -> RequestGroup | None:
     """Return the nearest earlier request of the same conversation: with the same prompt, or with a common reply."""
-    other: Asked | None = None
+    other: RequestGroup | None = None
     below, above = node, node.before
     while above is not None and above.before is not None:
         if prompt in above.asked:
@@ -160,7 +162,7 @@ def _before(node: Node, prompt: bytes) -> Asked | None:
     return other
 
 
-def _found(group: Sequence[Asked], names: dict[int, str]) -> Found:
+def _to_conversation(group: Sequence[RequestGroup], names: dict[int, str]) -> FoundConversation:
     """Return a conversation with one line per leaf."""
     replies = {id(node): node.said[asked.prompt] for asked in reversed(group) for node in asked.replies}
     ends = {asked.node: asked.when for asked in group}
@@ -178,7 +180,7 @@ def _found(group: Sequence[Asked], names: dict[int, str]) -> Found:
     top = min((asked.node for asked in group), key=_depth)
     known = names[id(_root(top))] or next((name for asked in group for name in asked.names), "")
     others = len({asked.prompt for asked in group if asked.prompt}) - 1
-    return Found(
+    return FoundConversation(
         id=known or blake2b(group[0].prompt + top.path, digest_size=6).hexdigest(),
         is_made_up=not known,
         lines=lines,
@@ -186,7 +188,7 @@ def _found(group: Sequence[Asked], names: dict[int, str]) -> Found:
     )
 
 
-def _line(node: Node | None, replies: dict[int, Message]) -> list[Message]:
+def _line(node: MergeNode | None, replies: dict[int, Message]) -> list[Message]:
     found: list[Message] = []
     while node is not None:
         if node.message is not None:
@@ -195,14 +197,14 @@ def _line(node: Node | None, replies: dict[int, Message]) -> list[Message]:
     return found[::-1]
 
 
-def _depth(node: Node) -> int:
+def _depth(node: MergeNode) -> int:
     depth = 0
     while node.before is not None:
         node, depth = node.before, depth + 1
     return depth
 
 
-def _root(node: Node) -> Node:
+def _root(node: MergeNode) -> MergeNode:
     while node.before is not None:
         node = node.before
     return node
@@ -212,30 +214,30 @@ def _key(message: Message) -> bytes:
     calls = [_call_key(call) for call in message.tool_calls] + [result.call_id for result in message.tool_results]
     said = "" if message.role == "tool" else message.text.strip()
     if message.role == "system":
-        said = FIGURES.sub("0", said)
+        said = DIGITS.sub("0", said)
     speaks = bool(calls) or (message.role == "assistant" and bool(said))  # logs often omit its other parts
-    shown = [] if speaks else [_shown(part) for part in message.parts if isinstance(part, Media | Native)]
+    shown = [] if speaks else [_media_key(part) for part in message.parts if isinstance(part, Media | ProviderBlock)]
     return _digest((message.role, message.author, said, calls, shown))
 
 
 def _call_key(call: ToolCall) -> object:
-    if not MADE_UP.fullmatch(call.id):
+    if not GENERATED_ID.fullmatch(call.id):
         return call.id
     return (call.name, call.raw if call.malformed else call.arguments)
 
 
-def _shown(part: Media | Native) -> object:
-    if isinstance(part, Native):
+def _media_key(part: Media | ProviderBlock) -> object:
+    if isinstance(part, ProviderBlock):
         return part.data
     data = blake2b(part.data, digest_size=16).hexdigest() if part.data is not None else None
     return data or part.blob or part.url or part.file_id
 
 
 def _digest(value: object) -> bytes:
-    return blake2b(canonical(value), digest_size=16).digest()
+    return blake2b(encode_canonical(value), digest_size=16).digest()
 
 
-def _alike(node: Node, key: bytes, results: Message) -> bytes:
+def _matching_result_key(node: MergeNode, key: bytes, results: Message) -> bytes:
     """Return the key of equal results after a node, complete or truncated: the last used, else a new one."""
     found: list[tuple[int, bytes]] = []
     for number in count():
@@ -243,38 +245,38 @@ def _alike(node: Node, key: bytes, results: Message) -> bytes:
         there = node.after.get(each)
         if there is None:
             return max(found)[1] if found else each
-        if there.message is not None and longer(there.message, results) is not None:
+        if there.message is not None and longer_results(there.message, results) is not None:
             found.append((there.touched, each))
     raise AssertionError
 
 
-def _made_up(message: Message, other: Message) -> Iterator[tuple[ToolCall, ToolCall]]:
+def _generated_call_pairs(message: Message, other: Message) -> Iterator[tuple[ToolCall, ToolCall]]:
     """Return the pairs of equal calls of two messages with generated ids."""
     pairs = zip(message.tool_calls, other.tool_calls, strict=False)
-    return ((ours, theirs) for ours, theirs in pairs if MADE_UP.fullmatch(ours.id))
+    return ((ours, theirs) for ours, theirs in pairs if GENERATED_ID.fullmatch(ours.id))
 
 
 def _with_ids_of(message: Message, other: Message) -> Message:
-    return _renamed(message, {ours.id: theirs.id for ours, theirs in _made_up(message, other)})
+    return _with_ids(message, {ours.id: theirs.id for ours, theirs in _generated_call_pairs(message, other)})
 
 
-def _numbered(message: Message, node: Node, ids: dict[str, str]) -> Message:
+def _with_unique_ids(message: Message, node: MergeNode, ids: dict[str, str]) -> Message:
     """Return the message with new unique ids for its calls that have generated ids."""
-    made = [call.id for call in message.tool_calls if MADE_UP.fullmatch(call.id)]
+    made = [call.id for call in message.tool_calls if GENERATED_ID.fullmatch(call.id)]
     if not made:
         return message
     taken: set[str] = set()
-    above: Node | None = node
+    above: MergeNode | None = node
     while above is not None:
         taken |= {call.id for call in above.message.tool_calls} if above.message is not None else set()
         above = above.before
     free = (name for number in count() if (name := f"call_{number}") not in taken)
     new = {each: next(free) for each in made}
     ids |= new
-    return _renamed(message, new)
+    return _with_ids(message, new)
 
 
-def _renamed(message: Message, ids: dict[str, str]) -> Message:
+def _with_ids(message: Message, ids: dict[str, str]) -> Message:
     if not ids or not any(isinstance(part, ToolCall | ToolResult) for part in message.parts):
         return message
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.formats.media import decode_base64, from_data_url, guess_media_type
 from contextc.messages import (
     AnyPart,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -22,7 +22,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.transfer.found import object_in, objects_in
+from contextc.transfer.found import as_object, as_objects
 
 ROLES: dict[str, Role] = {
     "human": "user",
@@ -35,27 +35,34 @@ ROLES: dict[str, Role] = {
     "function": "tool",
     "chat": "user",
 }
-CALLS = ("tool_use", "tool_call", "tool_call_chunk", "function_call", "invalid_tool_call", "input_json_delta")
-KINDS = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
+CALL_BLOCK_TYPES = (
+    "tool_use",
+    "tool_call",
+    "tool_call_chunk",
+    "function_call",
+    "invalid_tool_call",
+    "input_json_delta",
+)
+DEFAULT_MIME_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
 PROVIDERS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "google_vertexai": "google"}
 UNKNOWN_TOOL = "unknown"
 
 
 def is_message(value: JSON) -> bool:
-    return isinstance(value, dict) and "content" in value and kind_of(cast(JSONObject, value)) in ROLES
+    return isinstance(value, dict) and "content" in value and message_type(cast(JSONObject, value)) in ROLES
 
 
-def kind_of(value: JSONObject) -> str:
+def message_type(value: JSONObject) -> str:
     """Return the type of a message: `human`, `ai` …, also for a stored chunk of a stream."""
     return str(value.get("type") or "").removesuffix("MessageChunk").removesuffix("Message").lower()
 
 
-def message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Message:
+def to_message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Message:
     """Return one message. `names` collects the tool of each call, because a result may not name it."""
-    role = ROLES[kind_of(value)]
-    if kind_of(value) == "chat":
+    role = ROLES[message_type(value)]
+    if message_type(value) == "chat":
         role = ROLES.get(str(value.get("role")), "user")
-    about = object_in(value.get("response_metadata"))
+    about = as_object(value.get("response_metadata"))
     provider = _provider(about)
     author = value.get("name") if role == "user" and isinstance(value.get("name"), str) else None
     if role == "tool":
@@ -68,14 +75,14 @@ def message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Messa
     finish: JSON = about.get("stop_reason") or about.get("finish_reason")
     return Message(
         role="assistant",
-        parts=(*_thought(value, parts), *parts, *calls),
+        parts=(*_reasoning_content(value, parts), *parts, *calls),
         usage=_usage(value.get("usage_metadata")),
-        finish=FINISHES.get(finish, finish) if isinstance(finish, str) else None,
+        finish=FINISH_REASONS.get(finish, finish) if isinstance(finish, str) else None,
         time=time,
     )
 
 
-FINISHES = {
+FINISH_REASONS = {
     "tool_use": "tool_calls",
     "end_turn": "stop",
     "max_tokens": "length",
@@ -90,10 +97,10 @@ def _provider(about: JSONObject) -> str:
 
 
 def _calls(value: JSONObject) -> Iterator[ToolCall]:
-    for number, call in enumerate(objects_in(value.get("tool_calls"))):
+    for number, call in enumerate(as_objects(value.get("tool_calls"))):
         id = str(call.get("id") or f"call_{number}")
-        yield ToolCall(id=id, name=str(call.get("name") or UNKNOWN_TOOL), arguments=object_in(call.get("args")))
-    for number, call in enumerate(objects_in(value.get("invalid_tool_calls"))):
+        yield ToolCall(id=id, name=str(call.get("name") or UNKNOWN_TOOL), arguments=as_object(call.get("args")))
+    for number, call in enumerate(as_objects(value.get("invalid_tool_calls"))):
         id = str(call.get("id") or f"invalid_{number}")
         yield tool_call(id, str(call.get("name") or UNKNOWN_TOOL), str(call.get("args") or "") or "?")
 
@@ -109,9 +116,9 @@ def _result(value: JSONObject, names: Mapping[str, str], provider: str) -> ToolR
     return ToolResult(call_id=call_id, name=name, content=said, is_error=value.get("status") == "error")
 
 
-def _thought(value: JSONObject, parts: list[AnyPart]) -> Iterator[Reasoning]:
+def _reasoning_content(value: JSONObject, parts: list[AnyPart]) -> Iterator[Reasoning]:
     """Return reasoning that is stored beside the content, as OpenAI-compatible endpoints do."""
-    text: JSON = object_in(value.get("additional_kwargs")).get("reasoning_content")
+    text: JSON = as_object(value.get("additional_kwargs")).get("reasoning_content")
     if isinstance(text, str) and text and not any(isinstance(part, Reasoning) for part in parts):
         yield Reasoning(text=text)
 
@@ -124,7 +131,7 @@ def _parts(content: JSON, provider: str, model: str | None) -> Iterator[AnyPart]
     for block in cast(list[JSON], content) if isinstance(content, list) else []:
         if isinstance(block, str):
             yield Text(block)
-        elif isinstance(block, dict) and cast(JSONObject, block).get("type") not in CALLS:
+        elif isinstance(block, dict) and cast(JSONObject, block).get("type") not in CALL_BLOCK_TYPES:
             yield _part(cast(JSONObject, block), provider, model)
 
 
@@ -134,15 +141,15 @@ def _part(block: JSONObject, provider: str, model: str | None) -> AnyPart:
         return Text(block["text"])
     if kind in ("thinking", "redacted_thinking", "reasoning"):
         return _reasoning(block, provider, model)
-    return _media(block) or Native(
+    return _media(block) or ProviderBlock(
         provider=provider, data=block.get("value", block) if kind == "non_standard" else block
     )
 
 
 def _reasoning(block: JSONObject, provider: str, model: str | None) -> Reasoning:
     own = block.get("type") in ("thinking", "redacted_thinking")
-    extras = object_in(block.get("extras"))
-    summary = [str(each.get("text") or "") for each in objects_in(block.get("summary"))]
+    extras = as_object(block.get("extras"))
+    summary = [str(each.get("text") or "") for each in as_objects(block.get("summary"))]
     text = block.get("thinking") or block.get("reasoning") or "\n\n".join(summary)
     hidden = block.get("data") or block.get("encrypted_content") or extras.get("encrypted_content")
     return Reasoning(
@@ -157,41 +164,43 @@ def _reasoning(block: JSONObject, provider: str, model: str | None) -> Reasoning
 
 def _media(block: JSONObject) -> Media | None:
     kind = str(block.get("type"))
-    source, name = object_in(block.get("source")), _text(block.get("filename") or block.get("name"))
+    source, name = as_object(block.get("source")), _text(block.get("filename") or block.get("name"))
     mime = _text(block.get("mime_type") or block.get("media_type") or source.get("media_type"))
     if kind == "image_url":
         held: JSON = block.get("image_url")
-        return _at(str(object_in(held).get("url") or "") if isinstance(held, dict) else str(held or ""), "image/png")
+        return _media_from_url(
+            str(as_object(held).get("url") or "") if isinstance(held, dict) else str(held or ""), "image/png"
+        )
     if kind == "input_audio":
-        sound = object_in(block.get("input_audio"))
-        return _bytes(sound.get("data"), f"audio/{sound.get('format') or 'wav'}", None)
-    if kind not in KINDS and kind != "document":
+        sound = as_object(block.get("input_audio"))
+        return _media_from_bytes(sound.get("data"), f"audio/{sound.get('format') or 'wav'}", None)
+    if kind not in DEFAULT_MIME_TYPES and kind != "document":
         return None
-    mime = mime or KINDS.get(kind, "application/pdf")
-    held = object_in(block.get("file"))
-    if found := _at(str(held.get("file_data") or ""), mime, _text(held.get("filename"))):
+    mime = mime or DEFAULT_MIME_TYPES.get(kind, "application/pdf")
+    held = as_object(block.get("file"))
+    if found := _media_from_url(str(held.get("file_data") or ""), mime, _text(held.get("filename"))):
         return found
     data = block.get("base64") or block.get("data") or source.get("data")
     address = block.get("url") or source.get("url")
-    return _bytes(data, mime, name) if data else _at(str(address or ""), mime, name)
+    return _media_from_bytes(data, mime, name) if data else _media_from_url(str(address or ""), mime, name)
 
 
-def _bytes(data: JSON, mime: str, name: str | None) -> Media | None:
-    found = data if isinstance(data, bytes) else unpacked(data) if isinstance(data, str) else None
+def _media_from_bytes(data: JSON, mime: str, name: str | None) -> Media | None:
+    found = data if isinstance(data, bytes) else decode_base64(data) if isinstance(data, str) else None
     return Media(mime_type=mime, data=found, name=name) if found else None
 
 
-def _at(url: str, default: str, name: str | None = None) -> Media | None:
+def _media_from_url(url: str, default: str, name: str | None = None) -> Media | None:
     if not url:
         return None
-    return from_data_url(url, name) or Media(mime_type=guessed(url, default), url=url, name=name)
+    return from_data_url(url, name) or Media(mime_type=guess_media_type(url, default), url=url, name=name)
 
 
 def _usage(value: JSON) -> Usage | None:
-    counts = object_in(value)
+    counts = as_object(value)
     if not any(isinstance(counts.get(name), int) for name in ("input_tokens", "output_tokens")):
         return None
-    read, wrote = object_in(counts.get("input_token_details")), object_in(counts.get("output_token_details"))
+    read, wrote = as_object(counts.get("input_token_details")), as_object(counts.get("output_token_details"))
     return Usage(
         input=_count(counts.get("input_tokens")),
         output=_count(counts.get("output_tokens")),

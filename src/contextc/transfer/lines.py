@@ -13,7 +13,7 @@ import msgspec
 from contextc.messages import Media, Message, ToolResult
 from contextc.todos import Todo
 
-VERSION, PLAIN = 2, 1
+VERSION, VERSION_WITHOUT_TODOS = 2, 1
 CHUNK = 1000
 Progress = Callable[[int, int], None]
 """A callback with the number of messages done, and the total."""
@@ -30,7 +30,7 @@ class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     pins: tuple[int, ...] = ()
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contextc"):
+class HeaderLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contextc"):
     """The first line. `branch` is the current branch."""
 
     version: int
@@ -61,17 +61,17 @@ class TodosLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     todos: tuple[Todo, ...]
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True):
+class HeaderVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a header that every version has."""
 
     version: int = 0
 
 
-Line: TypeAlias = Header | MessageLine | BlobLine | TodosLine
+AnyLine: TypeAlias = HeaderLine | MessageLine | BlobLine | TodosLine
 
 encode_line = msgspec.json.Encoder().encode
-decode_line = msgspec.json.Decoder(Line).decode
-decode_version = msgspec.json.Decoder(Version).decode
+decode_line = msgspec.json.Decoder(AnyLine).decode
+decode_version = msgspec.json.Decoder(HeaderVersion).decode
 
 
 def blob_names(message: Message) -> Iterator[str]:

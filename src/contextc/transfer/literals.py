@@ -10,30 +10,30 @@ from typing import cast
 
 from contextc._json import JSON, encode
 
-LONGEST = 4_000_000
-DEEPEST = 60
+MAX_LENGTH = 4_000_000
+MAX_DEPTH = 60
 STRING = re.compile(r"""'(?:\\.|[^'\\\n])*+'|"(?:\\.|[^"\\\n])*+"|['"]""", re.DOTALL)
 """A string, or a single quote that starts none."""
 PLAIN = re.compile(r"(?:[\[\]{}(),:\s]|True\b|False\b|None\b|-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)*+")
-CHAIN = re.compile(r"[\w\])}]\s*[-\[({]")
+OPERATOR = re.compile(r"[\w\])}]\s*[-\[({]")
 """A call, a subscript or a subtraction, which no printed value contains."""
 
 
-def as_json(text: str) -> str | None:
+def repr_to_json(text: str) -> str | None:
     """Return the JSON of a list or an object that Python printed; None for any other text."""
     text = text.strip()
-    if text[:1] not in ("[", "{") or len(text) > LONGEST:
+    if text[:1] not in ("[", "{") or len(text) > MAX_LENGTH:
         return None
-    around = _around(text)
-    if around is None or PLAIN.fullmatch(around) is None or CHAIN.search(around) or _depth(around) > DEEPEST:
+    around = _without_strings(text)
+    if around is None or PLAIN.fullmatch(around) is None or OPERATOR.search(around) or _depth(around) > MAX_DEPTH:
         return None
     try:
-        return encode(_plain(ast.literal_eval(text))).decode()
+        return encode(_to_json_value(ast.literal_eval(text))).decode()
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
 
 
-def _around(text: str) -> str | None:
+def _without_strings(text: str) -> str | None:
     """Return the text with a 0 in place of each string; None if a quote is left."""
     pieces: list[str] = []
     at = 0
@@ -53,15 +53,15 @@ def _depth(around: str) -> int:
     return deepest
 
 
-def _plain(value: object) -> JSON:
+def _to_json_value(value: object) -> JSON:
     """Return the JSON form of a value. Raise ValueError if it has none."""
     if isinstance(value, dict):
         held = cast(dict[object, object], value)
         if not all(isinstance(name, str) for name in held):
             raise ValueError("a key must be text")
-        return {str(name): _plain(each) for name, each in held.items()}
+        return {str(name): _to_json_value(each) for name, each in held.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in cast(list[object], value)]
+        return [_to_json_value(each) for each in cast(list[object], value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(f"{type(value).__name__} has no JSON equivalent")

@@ -13,28 +13,28 @@ from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from contextc.errors import Conflict, ConversationExists, InvalidInput
-from contextc.messages import Message, admit, from_json
+from contextc.messages import Message, decode_message, validate_message
 from contextc.store import Conversation, Store, branches, chain, places
 from contextc.store.base import Transaction
-from contextc.store.chain import Entry
-from contextc.store.leases import holds_none, is_over
-from contextc.transfer.found import Origin, origin_in
+from contextc.store.chain import PendingMessage
+from contextc.store.leases import holds_none, may_take
+from contextc.transfer.found import Origin, read_origin
 from contextc.transfer.lines import CHUNK, Progress
-from contextc.transfer.similar import Similar
-from contextc.transfer.stored import Node, Stored, has_other_version, named
+from contextc.transfer.similar import PrefixIndex
+from contextc.transfer.stored import StoredNode, StoredTree, content_key, has_other_version
 
-RANDOM = 10  # characters; a shorter id may be a counter
-LONG = 5 * CHUNK  # messages; progress within a longer conversation is reported
-Line = list[Entry]
+MIN_UNIQUE_ID = 10  # characters; a shorter id may be a counter
+LONG_CONVERSATION = 5 * CHUNK  # messages; progress within a longer conversation is reported
+EntryLine = list[PendingMessage]
 
 
-class Placed(NamedTuple):
+class WriteResult(NamedTuple):
     conversation: Conversation
     added: int
     branches: int
 
 
-class Wish(NamedTuple):
+class NameChoice(NamedTuple):
     """The names that a conversation may get. `asked`: the caller chose `plain`. Names in `taken` are excluded."""
 
     plain: str
@@ -54,92 +54,96 @@ class Wish(NamedTuple):
             number += 1
 
 
-class _Way:
+class _TreePosition:
     """A position in the stored tree that imported lines reach: the candidate nodes, and the positions after it."""
 
     __slots__ = ("after", "at")
 
-    def __init__(self, at: list[Node]) -> None:
+    def __init__(self, at: list[StoredNode]) -> None:
         self.at = at
-        self.after: dict[int, _Way] = {}
+        self.after: dict[int, _TreePosition] = {}
 
 
-def place(
+def write_conversation(
     store: Store,
-    wish: Wish,
+    wish: NameChoice,
     origin: Origin,
     lines: Sequence[Sequence[Message]],
     *,
-    similar: Similar | None = None,
+    similar: PrefixIndex | None = None,
     progress: Progress | None = None,
-) -> Placed:
+) -> WriteResult:
     """Store the new messages of these lines, in their conversation or in a new one: completely, or not at all."""
     entries = _entries(lines)
     alike = similar.names(entries) if similar is not None and not wish.asked and not origin.is_name else []
 
-    def work(tx: Transaction) -> Placed:
-        placing = _chosen(tx, wish, origin, entries, alike)
+    def work(tx: Transaction) -> WriteResult:
+        placing = _find_target(tx, wish, origin, entries, alike)
         added = placing.write(tx, progress)
         name = placing.name
-        return Placed(branches.describe(tx, name), added, len(branches.branches(tx, name)))
+        return WriteResult(branches.load_conversation(tx, name), added, len(branches.list_branches(tx, name)))
 
     return store.write(work, repeatable=True)
 
 
-def _entries(lines: Sequence[Sequence[Message]]) -> list[Line]:
+def _entries(lines: Sequence[Sequence[Message]]) -> list[EntryLine]:
     """Validate each message once. Messages that lines share stay the same object. A uid is used once."""
-    made: dict[int, Entry] = {}
+    made: dict[int, PendingMessage] = {}
     uids: set[str] = set()
     for message in (message for line in lines for message in line):
         if id(message) not in made:
             taken = bool(message.uid) and message.uid in uids
             uids.add(message.uid)
-            made[id(message)] = chain.entry(admit(replace(message, uid="") if taken else message))
+            made[id(message)] = chain.prepare_entry(validate_message(replace(message, uid="") if taken else message))
     return [[made[id(message)] for message in line] for line in lines]
 
 
 # ── which conversation it is ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _chosen(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line], alike: Sequence[str]) -> "_Placing":
+def _find_target(
+    tx: Transaction, wish: NameChoice, origin: Origin, lines: Sequence[EntryLine], alike: Sequence[str]
+) -> "_ImportTarget":
     if wish.asked:
-        return _asked(tx, wish, origin, lines)
+        return _find_named_target(tx, wish, origin, lines)
     if not origin.is_name:
         plain = next(wish.names(origin.id))
-        likely = [plain, *alike] if _is_of(tx, plain, origin) else alike
+        likely = [plain, *alike] if _may_have_origin(tx, plain, origin) else alike
         for name in dict.fromkeys(each for each in likely if each not in wish.taken):
-            placing = _Placing(tx, name, lines)
+            placing = _ImportTarget(tx, name, lines)
             if placing.is_continued():
                 return placing
-        return _Placing(tx, next(name for name in wish.names(origin.id) if _is_free(tx, name)), lines)
+        return _ImportTarget(tx, next(name for name in wish.names(origin.id) if _is_free(tx, name)), lines)
     for name in wish.names(origin.id):
-        if _is_free(tx, name) or _is_of(tx, name, origin):
-            return _Placing(tx, name, lines)
+        if _is_free(tx, name) or _may_have_origin(tx, name, origin):
+            return _ImportTarget(tx, name, lines)
     raise AssertionError("there are always more names")
 
 
-def _asked(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line]) -> "_Placing":
+def _find_named_target(
+    tx: Transaction, wish: NameChoice, origin: Origin, lines: Sequence[EntryLine]
+) -> "_ImportTarget":
     """Return the conversation of the chosen name; if that is another one, an earlier import beside it."""
     whatever = origin if origin.is_name else replace(origin, id="")
-    if _is_free(tx, wish.plain) or _is_of(tx, wish.plain, whatever):
-        return _Placing(tx, wish.plain, lines)
+    if _is_free(tx, wish.plain) or _may_have_origin(tx, wish.plain, whatever):
+        return _ImportTarget(tx, wish.plain, lines)
     beside = f"{wish.plain}-{origin.short}"
-    if origin.is_name and not _is_free(tx, beside) and _is_of(tx, beside, origin):
-        return _Placing(tx, beside, lines)
+    if origin.is_name and not _is_free(tx, beside) and _may_have_origin(tx, beside, origin):
+        return _ImportTarget(tx, beside, lines)
     raise ConversationExists(wish.plain)
 
 
 def _is_free(tx: Transaction, name: str) -> bool:
-    return places.find_head(tx, name, lock=True) is None
+    return places.find_tip(tx, name, lock=True) is None
 
 
-def _is_of(tx: Transaction, name: str, origin: Origin) -> bool:
+def _may_have_origin(tx: Transaction, name: str, origin: Origin) -> bool:
     """Return True if a conversation may have this origin: it names the same one, or none."""
     row = tx.row(
         "SELECT m.body FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE c.name = ?", name
     )
     try:
-        known = origin_in(from_json(row[0])) if row is not None else None
+        known = read_origin(decode_message(row[0])) if row is not None else None
     except MsgspecError:
         known = None
     return known is None or (known.source == origin.source and origin.id in ("", known.id))
@@ -148,13 +152,13 @@ def _is_of(tx: Transaction, name: str, origin: Origin) -> bool:
 # ── what is new in it ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Placing:
+class _ImportTarget:
     """The lines of a source, compared with the stored conversation of a name."""
 
-    def __init__(self, tx: Transaction, name: str, lines: Sequence[Line]) -> None:
+    def __init__(self, tx: Transaction, name: str, lines: Sequence[EntryLine]) -> None:
         self.name, self.lines = name, lines
-        self.stored = Stored(tx, name)
-        self.top = _Way([self.stored.root])
+        self.stored = StoredTree(tx, name)
+        self.top = _TreePosition([self.stored.root])
         self.covered: set[int] = {*self.stored.copies}
         self.added = 0
         for line in lines:
@@ -171,7 +175,7 @@ class _Placing:
             way, matched = self._walk(line)
             if matched and (matched == len(line) or self._ends(way, line[matched].admitted.message)):
                 return True
-            if any(len(entry.admitted.message.uid) >= RANDOM for entry in line[:matched]):
+            if any(len(entry.admitted.message.uid) >= MIN_UNIQUE_ID for entry in line[:matched]):
                 return True
         return False
 
@@ -186,8 +190,8 @@ class _Placing:
             if not fresh:
                 self._may_write(tx)
             is_newer = self._turn(tx, way, line, matched, fresh=fresh)
-            self._append(tx, way, line[matched:], progress if total > LONG else None, total)
-            current = places.head(tx, self.name).branch if is_newer else current
+            self._append(tx, way, line[matched:], progress if total > LONG_CONVERSATION else None, total)
+            current = places.load_tip(tx, self.name).branch if is_newer else current
         if fresh:
             way, _ = self._walk(self.lines[-1])
             current = self.stored.any_branch(way.at[0])
@@ -195,7 +199,7 @@ class _Placing:
             branches.switch(tx, self.name, current)
         return self.added
 
-    def _walk(self, line: Line) -> tuple[_Way, int]:
+    def _walk(self, line: EntryLine) -> tuple[_TreePosition, int]:
         """Return the last stored position of a line, and the number of its messages up to there."""
         way = self.top
         for place, entry in enumerate(line):
@@ -205,17 +209,17 @@ class _Placing:
                 found = [each for node in nodes for each in self.stored.steps(node, entry.admitted.message)]
                 if not found:
                     return way, place
-                after = way.after[id(entry)] = _Way(list({id(each): each for each in found}.values()))
+                after = way.after[id(entry)] = _TreePosition(list({id(each): each for each in found}.values()))
                 self.covered.update(map(id, found))
             way = after
         return way, len(line)
 
-    def _ends(self, way: _Way, first: Message) -> list[tuple[int, Node]]:
+    def _ends(self, way: _TreePosition, first: Message) -> list[tuple[int, StoredNode]]:
         """Return the branches that a message may continue; if the source diverges here, those that end here."""
         found = [each for node in way.at for each in self.stored.ends(node, None if way.after else first)]
         return sorted(found, key=lambda each: (each[0] == self.stored.branch, each[0]), reverse=True)
 
-    def _turn(self, tx: Transaction, way: _Way, line: Line, matched: int, *, fresh: bool) -> bool:
+    def _turn(self, tx: Transaction, way: _TreePosition, line: EntryLine, matched: int, *, fresh: bool) -> bool:
         """Switch to where the rest of a line belongs. Return True if it replaces the existing messages."""
         if fresh and not self.added:
             return False
@@ -243,7 +247,7 @@ class _Placing:
         way.at = [node]
         return is_newer
 
-    def _refuse_where_left(self, branch: int, end: Node) -> None:
+    def _refuse_where_left(self, branch: int, end: StoredNode) -> None:
         """Raise InvalidInput if a branch was left in the store: by an edit or a rewind."""
         parted, after = self.stored.left_at(end)
         if (after is None and parted is end) or branch == self.stored.branch:
@@ -259,31 +263,33 @@ class _Placing:
                 detail=str(branch),
             )
 
-    def _is_followed(self, node: Node, line: Line) -> bool:
+    def _is_followed(self, node: StoredNode, line: EntryLine) -> bool:
         """Return True if all messages after a node on the current branch are older versions of the source's."""
         if not self.stored.is_current(node):
             return False
-        theirs = {entry.admitted.message.uid or named(entry.admitted.message) for entry in line}
+        theirs = {entry.admitted.message.uid or content_key(entry.admitted.message) for entry in line}
         behind = [each.message for each in self.stored.current if each.seq > node.seq]
-        return all(each is not None and ({each.uid, named(each)} & theirs) for each in behind)
+        return all(each is not None and ({each.uid, content_key(each)} & theirs) for each in behind)
 
-    def _append(self, tx: Transaction, way: _Way, rest: Line, progress: Progress | None, total: int) -> None:
+    def _append(
+        self, tx: Transaction, way: _TreePosition, rest: EntryLine, progress: Progress | None, total: int
+    ) -> None:
         node = way.at[0]
         for start in range(0, len(rest), CHUNK):
             batch = rest[start : start + CHUNK]
-            stored = chain.append(tx, self.name, [self._free(tx, entry) for entry in batch])
-            branch = places.head(tx, self.name).branch
+            stored = chain.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
+            branch = places.load_tip(tx, self.name).branch
             for entry, message in zip(batch, stored, strict=True):
                 node = self.stored.grow(node, branch, message)
-                way.after[id(entry)] = way = _Way([node])
+                way.after[id(entry)] = way = _TreePosition([node])
             self.added += len(batch)
             if progress:
                 progress(min(self.added, total), total)
 
-    def _free(self, tx: Transaction, entry: Entry) -> Entry:
+    def _free(self, tx: Transaction, entry: PendingMessage) -> PendingMessage:
         if self.stored.is_new or not entry.admitted.message.uid:
             return entry
-        return branches.renamed(tx, places.head(tx, self.name).tree, entry)
+        return branches.with_free_uid(tx, places.load_tip(tx, self.name).tree, entry)
 
     def _may_write(self, tx: Transaction) -> None:
         """Raise Conflict if a turn is running: it has exclusive access to the conversation."""
@@ -291,7 +297,7 @@ class _Placing:
         for agent, number, holder, seconds in tx.rows(
             f"SELECT agent, number, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
         ):
-            if not is_over((self.name, agent, number), holder, seconds, holds_none, wanted=False):
+            if not may_take((self.name, agent, number), holder, seconds, holds_none, wanted=False):
                 raise Conflict(
                     f"A turn of agent {agent!r} is running in conversation {self.name!r}. Nothing was imported",
                     fix="Import it again when the turn has ended.",

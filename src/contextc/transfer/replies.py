@@ -16,27 +16,27 @@ from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.messages import Message, Text, Usage
-from contextc.providers.named import client_of
-from contextc.transfer.found import object_in, objects_in
-from contextc.transfer.given import decoded
+from contextc.providers.named import client_of_format
+from contextc.transfer.found import as_object, as_objects
+from contextc.transfer.given import decode_json
 
-ODD = (KeyError, TypeError, AttributeError, ValueError, IndexError)
+DECODE_ERRORS = (KeyError, TypeError, AttributeError, ValueError, IndexError)
 """Exceptions that a decoder raises for a value that is not a reply of its format."""
-ANSWERS = ("choices", "candidates")  # fields with several answers
-SPEAKERS = ("assistant", "model")
-ENDS = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks may be part of a text
-OBJECT = re.compile(r"data:\s*\{")
-LAST = "[DONE]"
+ANSWER_FIELDS = ("choices", "candidates")  # fields with several answers
+MODEL_ROLES = ("assistant", "model")
+LINE_END = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks may be part of a text
+DATA_LINE = re.compile(r"data:\s*\{")
+STREAM_END = "[DONE]"
 
 
-class Events(NamedTuple):
+class StreamEvents(NamedTuple):
     """The events of a stream, and the number of unreadable ones."""
 
     events: list[JSONObject]
     unread: int = 0
 
 
-class Replies(NamedTuple):
+class DecodedReply(NamedTuple):
     """The answers of a reply, in order, and the number of unreadable events."""
 
     messages: list[Message]
@@ -44,73 +44,75 @@ class Replies(NamedTuple):
 
 
 @cache
-def spoken_formats() -> tuple[str, ...]:
+def request_formats() -> tuple[str, ...]:
     """Return the formats of requests that have a client."""
-    return tuple(name for name in format_names() if client_of(name) and not formatter(name).lines)
+    return tuple(name for name in format_names() if client_of_format(name) and not formatter(name).lines)
 
 
-def events_in(text: str) -> Events:
+def parse_events(text: str) -> StreamEvents:
     """Return the events in the logged text of a stream; none if it is not a stream."""
     found, unread = list[JSONObject](), 0
-    lines = ENDS.split(text)
-    if not any(OBJECT.match(line) for line in lines):
+    lines = LINE_END.split(text)
+    if not any(DATA_LINE.match(line) for line in lines):
         return _json_lines([line for line in lines if line.strip()])
     block: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
             block.append(line.removeprefix("data:").strip())
         elif not line and block:
-            values, strange = _block([each for each in block if each and not each.startswith(LAST)])
+            values, strange = _parse_block([each for each in block if each and not each.startswith(STREAM_END)])
             found, unread, block = found + values, unread + strange, []
-    return Events(found, unread)
+    return StreamEvents(found, unread)
 
 
-def read(form: Formatter, reply: JSON) -> Replies:
-    """Decode a reply in a format. Raise `InvalidReply` or one of `ODD` if it is not one."""
+def decode_logged_reply(form: Formatter, reply: JSON) -> DecodedReply:
+    """Decode a reply in a format. Raise `InvalidReply` or one of `DECODE_ERRORS` if it is not one."""
     if isinstance(reply, str):
         return _text(form, reply)
     if isinstance(reply, list):
         given = cast(list[JSON], reply)
         if given and all(isinstance(each, str) for each in given):
             return _text(form, "\n\n".join(cast(list[str], given)))
-        events = objects_in(given)
+        events = as_objects(given)
         if not events:
             raise InvalidReply(form.name, {})
-        if any(is_message(each) for each in events):
-            return Replies([_message(form, each) for each in events if is_message(each)][-1:])
-        return Replies(_streamed(form, events))
-    return Replies(_whole(form, object_in(reply)))
+        if any(is_model_message(each) for each in events):
+            return DecodedReply([_message(form, each) for each in events if is_model_message(each)][-1:])
+        return DecodedReply(_streamed(form, events))
+    return DecodedReply(_whole(form, as_object(reply)))
 
 
-def is_message(value: JSONObject) -> bool:
+def is_model_message(value: JSONObject) -> bool:
     """Return True if this is a bare message of the model."""
     says = value.get("content") or value.get("parts") or value.get("tool_calls")
-    return value.get("role") in SPEAKERS and bool(says)
+    return value.get("role") in MODEL_ROLES and bool(says)
 
 
 def is_reply(value: JSONObject) -> bool:
     """Return True if any format decodes content from this."""
-    return is_message(value) or any(says(formatter(name), value) is not None for name in spoken_formats())
+    return is_model_message(value) or any(
+        decode_or_none(formatter(name), value) is not None for name in request_formats()
+    )
 
 
-def says(form: Formatter, reply: JSON) -> Sequence[Message] | None:
+def decode_or_none(form: Formatter, reply: JSON) -> Sequence[Message] | None:
     """Return the answers in a reply; None if the format decodes no content."""
     try:
-        messages = read(form, reply).messages
-    except (ContextcError, *ODD):
+        messages = decode_logged_reply(form, reply).messages
+    except (ContextcError, *DECODE_ERRORS):
         return None
     return messages if any(message.parts for message in messages) else None
 
 
-def _json_lines(lines: list[str]) -> Events:
+def _json_lines(lines: list[str]) -> StreamEvents:
     """Return the events in lines with one object each; the last line may be truncated."""
     if len(lines) < 2 or not all(line.lstrip().startswith("{") for line in lines):
-        return Events([])
-    values, strange = _block(lines)
-    return Events(values, strange) if len(values) > 1 or (values and strange) else Events([])
+        return StreamEvents([])
+    values, strange = _parse_block(lines)
+    return StreamEvents(values, strange) if len(values) > 1 or (values and strange) else StreamEvents([])
 
 
-def _block(lines: list[str]) -> tuple[list[JSONObject], int]:
+def _parse_block(lines: list[str]) -> tuple[list[JSONObject], int]:
     """Return the events in consecutive lines: one per line, or one in all lines."""
     values = [_value(line) for line in lines]
     if None in values and (whole := _value("\n".join(lines))) is not None:
@@ -120,31 +122,31 @@ def _block(lines: list[str]) -> tuple[list[JSONObject], int]:
 
 def _value(text: str) -> JSONObject | None:
     try:
-        value = decoded(text.encode())
+        value = decode_json(text.encode())
     except (ValueError, UnicodeError):
         return None
     return cast(JSONObject, value) if isinstance(value, dict) else None
 
 
-def _text(form: Formatter, text: str) -> Replies:
-    events, unread = events_in(text)
+def _text(form: Formatter, text: str) -> DecodedReply:
+    events, unread = parse_events(text)
     if events:
         messages = _streamed(form, events)
-        if any(message.parts for message in messages) or any(map(OBJECT.match, ENDS.split(text))):
-            return Replies(messages, unread)
-    elif unread and all(not line or line.startswith(("data:", "event:", "id:", ":")) for line in ENDS.split(text)):
+        if any(message.parts for message in messages) or any(map(DATA_LINE.match, LINE_END.split(text))):
+            return DecodedReply(messages, unread)
+    elif unread and all(not line or line.startswith(("data:", "event:", "id:", ":")) for line in LINE_END.split(text)):
         raise InvalidReply(form.name, {})
-    return Replies([Message(role="assistant", parts=(Text(text),))] if text.strip() else [])
+    return DecodedReply([Message(role="assistant", parts=(Text(text),))] if text.strip() else [])
 
 
 def _whole(form: Formatter, reply: JSONObject) -> list[Message]:
     try:
-        messages = _told_once([form.decode_reply(each) for each in _answers(reply)])
-    except (ContextcError, *ODD):
-        if not is_message(reply):
+        messages = _usage_once([form.decode_reply(each) for each in _answers(reply)])
+    except (ContextcError, *DECODE_ERRORS):
+        if not is_model_message(reply):
             raise
         messages = []
-    silent = is_message(reply) and not any(message.parts for message in messages)
+    silent = is_model_message(reply) and not any(message.parts for message in messages)
     return [_message(form, reply)] if silent else messages
 
 
@@ -156,28 +158,28 @@ def _message(form: Formatter, message: JSONObject) -> Message:
 
 
 def _streamed(form: Formatter, events: list[JSONObject]) -> list[Message]:
-    numbers = {_index(each) for event in events for name in ANSWERS for each in objects_in(event.get(name))}
+    numbers = {_index(each) for event in events for name in ANSWER_FIELDS for each in as_objects(event.get(name))}
     numbered = sorted(numbers) or [0]
-    return _told_once([form.decode_stream(_only(event, number) for event in events) for number in numbered])
+    return _usage_once([form.decode_stream(_with_one_answer(event, number) for event in events) for number in numbered])
 
 
-def _only(event: JSONObject, number: int) -> JSONObject:
+def _with_one_answer(event: JSONObject, number: int) -> JSONObject:
     """Return an event of a stream with only one of its answers."""
     kept: JSONObject = {
-        name: [{**each, "index": 0} for each in objects_in(event.get(name)) if _index(each) == number]
-        for name in ANSWERS
-        if any(_index(each) for each in objects_in(event.get(name))) or (number and name in event)
+        name: [{**each, "index": 0} for each in as_objects(event.get(name)) if _index(each) == number]
+        for name in ANSWER_FIELDS
+        if any(_index(each) for each in as_objects(event.get(name))) or (number and name in event)
     }
     return {**event, **kept}
 
 
 def _answers(reply: JSONObject) -> Iterator[JSONObject]:
     """Return the reply once per answer, in their order."""
-    name = next((name for name in ANSWERS if len(objects_in(reply.get(name))) > 1), None)
+    name = next((name for name in ANSWER_FIELDS if len(as_objects(reply.get(name))) > 1), None)
     if name is None:
         yield reply
         return
-    for each in sorted(objects_in(reply[name]), key=_index):
+    for each in sorted(as_objects(reply[name]), key=_index):
         yield {**reply, name: [each]}
 
 
@@ -186,7 +188,7 @@ def _index(answer: JSONObject) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _told_once(answers: list[Message]) -> list[Message]:
+def _usage_once(answers: list[Message]) -> list[Message]:
     """Keep the usage, which covers all answers, only in the first. Remove empty usage."""
     return [
         replace(message, usage=None) if number or message.usage == Usage() else message

@@ -15,25 +15,27 @@ from contextc.errors import ContextcError, InvalidInput
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
 from contextc.messages import Message
-from contextc.transfer.dialects import Dialects
-from contextc.transfer.exchanges import NOT_UNDERSTOOD, Exchange
-from contextc.transfer.found import Found, object_in, objects_in
-from contextc.transfer.joining import Joined, Node, Place
-from contextc.transfer.replies import ODD, read
-from contextc.wire.reading import readable
+from contextc.transfer.dialects import FormatDetector
+from contextc.transfer.exchanges import UNKNOWN_REPLY, Exchange
+from contextc.transfer.found import FoundConversation, as_object, as_objects
+from contextc.transfer.joining import MergeNode, RequestEnd, RequestTree
+from contextc.transfer.replies import DECODE_ERRORS, decode_logged_reply
+from contextc.wire.reading import coerce_request
 
-Logged = Iterable[tuple[str, Exchange | None]]
+LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
-BEFORE, WITHIN = "previous_response_id", "conversation"
-UNTOLD = ("model", "modelId", "stream", "stream_options", BEFORE, WITHIN)
+PREVIOUS_RESPONSE, CONVERSATION = "previous_response_id", "conversation"
+UNREPORTED_SETTINGS = ("model", "modelId", "stream", "stream_options", PREVIOUS_RESPONSE, CONVERSATION)
 """Settings whose omission is not reported: a reply names its model, and streaming does not matter."""
-SETTINGS = "the tools and settings of the requests"
-NO_TALK = "a call that is not a chat, such as embeddings"
+SETTINGS_NOTE = "the tools and settings of the requests"
+NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
 
 
-def conversations(logged: Logged, *, format: str | None = None, apart: bool = False) -> Iterator[Found]:
+def read_conversations(
+    logged: LoggedExchanges, *, format: str | None = None, apart: bool = False
+) -> Iterator[FoundConversation]:
     """Return the conversations in a log. With `apart`, each exchange with an id is a conversation, as in a batch."""
-    log = _Log(format, apart)
+    log = _LogReader(format, apart)
     for where, exchange in logged:
         log.take(where, exchange)
     log.close()
@@ -42,21 +44,21 @@ def conversations(logged: Logged, *, format: str | None = None, apart: bool = Fa
         yield replace(found, left_out=[*left_out, *found.left_out])
         left_out = []
     if left_out:
-        yield Found(id="", lines=[], left_out=left_out)
+        yield FoundConversation(id="", lines=[], left_out=left_out)
 
 
-class _Log:
+class _LogReader:
     def __init__(self, format: str | None, apart: bool) -> None:
         self.format, self.apart = format, apart
-        self.joined = Joined()
-        self.dialects = Dialects()
+        self.joined = RequestTree()
+        self.dialects = FormatDetector()
         self.left_out: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.has_settings = False
-        self.ends: dict[bytes, Node] = {}
-        self.requests: dict[str, tuple[Place, Formatter, JSONObject]] = {}
+        self.ends: dict[bytes, MergeNode] = {}
+        self.requests: dict[str, tuple[RequestEnd, Formatter, JSONObject]] = {}
         self.waiting: dict[str, tuple[str, Exchange]] = {}
-        self.said: dict[tuple[str, str], Node] = {}
+        self.said: dict[tuple[str, str], MergeNode] = {}
         self.later: dict[str, list[tuple[str, Exchange]]] = {}
         self.released: deque[tuple[str, Exchange]] = deque()
 
@@ -64,7 +66,7 @@ class _Log:
         """Return the notes of what was left out, each as often as it occurred."""
         notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
         found = [notes[note] for note in self.left_out.elements()]
-        return [*found, SETTINGS] if self.has_settings else found
+        return [*found, SETTINGS_NOTE] if self.has_settings else found
 
     def leave(self, note: str, where: str = "", times: int = 1) -> None:
         self.left_out[note] += times
@@ -76,7 +78,7 @@ class _Log:
             self.leave("a line without a request")
             return
         if not exchange.is_talk:
-            self.leave(NO_TALK)
+            self.leave(NON_CHAT_NOTE)
             return
         if exchange.failed:
             self.leave("a reply that is an error")
@@ -84,14 +86,14 @@ class _Log:
             self.leave(exchange.note, where)
         if exchange.body is None:
             self._answer(where, exchange)
-        elif (before := _named(exchange.body, BEFORE)) and (BEFORE, before) not in self.said:
+        elif (before := _id_in(exchange.body, PREVIOUS_RESPONSE)) and (PREVIOUS_RESPONSE, before) not in self.said:
             self.later.setdefault(before, []).append((where, exchange))
         else:
             self._request(where, exchange, exchange.body)
         self._release()
 
     def close(self) -> None:
-        here = {_named(object_in(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
+        here = {_id_in(as_object(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
         for before in sorted(self.later, key=lambda each: each in here):  # first those whose response is not in the log
             for where, exchange in self.later.pop(before, ()):
                 self.leave("the history of a request that only the provider stored", where)
@@ -116,7 +118,7 @@ class _Log:
         form = formatter(self.format or self.dialects.format_of(exchange))
         try:
             place = self._asked(form, exchange, body)
-        except (ContextcError, *ODD) as error:
+        except (ContextcError, *DECODE_ERRORS) as error:
             self.leave(f"{where}: {error}")
             return
         if place is None:
@@ -129,13 +131,13 @@ class _Log:
             if exchange.id in self.waiting:
                 self._answer(*self.waiting.pop(exchange.id))
 
-    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> Place | None:
+    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> RequestEnd | None:
         """Insert a request. If it continues another one, only the new messages are decoded."""
         name = exchange.conversation or exchange.id
         root = self.joined.root(name if exchange.conversation or self.apart else "")
-        for field in (BEFORE, WITHIN):
-            root = self.said.get((field, _named(body, field)), root)
-        wire = _Wire(form, body, root.path)
+        for field in (PREVIOUS_RESPONSE, CONVERSATION):
+            root = self.said.get((field, _id_in(body, field)), root)
+        wire = _WireMessages(form, body, root.path)
         known = next(wire.ends(self.ends), None)
         node, shown = (root, body) if known is None else (self.ends[wire.marks[known]], wire.tail(known))
         system, messages = self._history(form, shown, exchange.time)
@@ -148,8 +150,8 @@ class _Log:
 
     def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
         """Return the system prompt, and the messages."""
-        request = form.decode_request(readable(form, body).body)
-        self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNTOLD})
+        request = form.decode_request(coerce_request(form, body).body)
+        self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNREPORTED_SETTINGS})
         said = [*([request.system] if request.system is not None else []), *request.messages]
         said = [replace(message, time=time) for message in said] if time else said
         leads = next((number for number, message in enumerate(said) if message.role != "system"), len(said))
@@ -163,33 +165,33 @@ class _Log:
         place, form, body = self.requests[exchange.id]
         self._reply(place, form, exchange, body, where)
 
-    def _reply(self, place: Place, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
+    def _reply(self, place: RequestEnd, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
         """Insert a reply. Of several answers, the first is inserted last, because it becomes the current branch."""
         if exchange.reply is None:
             return
         try:
-            replies = read(form, exchange.reply)
-        except (ContextcError, *ODD):
-            self.leave(NOT_UNDERSTOOD, where)
+            replies = decode_logged_reply(form, exchange.reply)
+        except (ContextcError, *DECODE_ERRORS):
+            self.leave(UNKNOWN_REPLY, where)
             return
         if replies.unread:
             self.leave("an event of a stream that cannot be read", where, replies.unread)
         for message in reversed(replies.messages):
             timed = replace(message, time=exchange.time) if exchange.time and not message.time else message
             node = self.joined.reply(place, timed, time=exchange.time)
-            self._keep(node, message, _named(body, WITHIN))
+            self._keep(node, message, _id_in(body, CONVERSATION))
 
-    def _keep(self, node: Node, message: Message, conversation: str) -> None:
+    def _keep(self, node: MergeNode, message: Message, conversation: str) -> None:
         """Remember the node of a reply, by the ids that a later request may refer to."""
         if conversation:
-            self.said[WITHIN, conversation] = node
+            self.said[CONVERSATION, conversation] = node
         for facts in (message.extra or {}).values():
-            if reply := _named(facts, "id"):
-                self.said[BEFORE, reply] = node
+            if reply := _id_in(facts, "id"):
+                self.said[PREVIOUS_RESPONSE, reply] = node
                 self.released += self.later.pop(reply, ())
 
 
-class _Wire:
+class _WireMessages:
     """The encoded messages of a request, with a hash for each position: equal hashes mean equal messages up to there.
 
     A leading system prompt is not included, because it may contain the time. `path` identifies the start.
@@ -197,7 +199,7 @@ class _Wire:
 
     def __init__(self, form: Formatter, body: JSONObject, path: bytes) -> None:
         self.form, self.body = form, body
-        given = objects_in(body.get(form.messages_key))
+        given = as_objects(body.get(form.messages_key))
         others = (number for number, each in enumerate(given) if each.get("role") not in ("system", "developer"))
         self.first = next(others, len(given))
         self.messages = given
@@ -212,7 +214,7 @@ class _Wire:
         for place in range(len(self.marks) - 2, -1, -1):
             if self.marks[place] in known:
                 before, after = self.messages[self.first + place], self.messages[self.first + place + 1]
-                if _is_said(after) and not _is_said(before):
+                if _is_model_output(after) and not _is_model_output(before):
                     yield place
                 return
 
@@ -222,13 +224,13 @@ class _Wire:
         return {**self.body, self.form.messages_key: kept}
 
 
-def _is_said(message: JSONObject) -> bool:
+def _is_model_output(message: JSONObject) -> bool:
     """Return True if this is output of a model."""
     return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
 
 
-def _named(holder: JSONObject, field: str) -> str:
+def _id_in(holder: JSONObject, field: str) -> str:
     """Return the id in a field, plain or in an object; "" if there is none."""
     value: JSON = holder.get(field)
-    found: JSON = object_in(value).get("id") if isinstance(value, dict) else value
+    found: JSON = as_object(value).get("id") if isinstance(value, dict) else value
     return found if isinstance(found, str) else ""

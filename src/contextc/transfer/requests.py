@@ -10,28 +10,28 @@ from typing import NamedTuple
 from contextc._json import JSON, JSONObject
 from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
-from contextc.formats.base import Formatter, Note, Request
-from contextc.messages import Message, admit
+from contextc.formats.base import ConversionNote, Formatter, Request
+from contextc.messages import Message, validate_message
 from contextc.store import Conversation, Store, chain, places
 from contextc.store.base import Transaction
-from contextc.store.branches import describe
+from contextc.store.branches import load_conversation
 from contextc.transfer.lines import Progress, blob_names
-from contextc.wire.reading import readable
+from contextc.wire.reading import coerce_request
 
 
-class Imported(NamedTuple):
+class ImportedRequest(NamedTuple):
     conversation: Conversation
     warnings: list[str]
 
 
-class Exported(NamedTuple):
+class ExportedRequest(NamedTuple):
     body: JSONObject
     warnings: list[str]
 
 
 def import_requests(
     store: Store, bodies: Mapping[str, JSON], *, format: str, progress: Progress | None = None
-) -> list[Imported]:
+) -> list[ImportedRequest]:
     """Create one conversation per request or bare list of messages, named by its key: all of them, or none.
 
     A system prompt becomes the first message.
@@ -42,35 +42,37 @@ def import_requests(
     def work(tx: Transaction) -> list[Conversation]:
         made: list[Conversation] = []
         for done, (name, entries, _) in enumerate(read, 1):
-            if places.find_head(tx, name, lock=True) is not None:
+            if places.find_tip(tx, name, lock=True) is not None:
                 raise ConversationExists(name)
-            chain.append(tx, name, entries)
-            made.append(describe(tx, name))
+            chain.append_messages(tx, name, entries)
+            made.append(load_conversation(tx, name))
             if progress:
                 progress(done, len(read))
         return made
 
-    return [Imported(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
+    return [ImportedRequest(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
 
 
-def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry], list[str]]:
-    shaped = readable(form, body)
+def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.PendingMessage], list[str]]:
+    shaped = coerce_request(form, body)
     request = form.decode_request(shaped.body)
     said = [*([request.system] if request.system is not None else []), *request.messages]
-    kept = [message for message in said if says_something(message)]
+    kept = [message for message in said if has_content(message)]
     if not kept:
         raise InvalidRequest(f"{name!r} has no message.")
-    notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
+    notes = [ConversionNote("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
-        notes.append(Note("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
+        notes.append(ConversionNote("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
     if len(kept) < len(said):
-        notes.append(Note("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
+        notes.append(ConversionNote("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
     if shaped.reshaped:
-        notes.append(Note("described", f"content with an invalid structure, in {_count(shaped.reshaped, 'place')}"))
-    return name, [chain.entry(admit(message)) for message in kept], [str(note) for note in notes]
+        notes.append(
+            ConversionNote("described", f"content with an invalid structure, in {_count(shaped.reshaped, 'place')}")
+        )
+    return name, [chain.prepare_entry(validate_message(message)) for message in kept], [str(note) for note in notes]
 
 
-def export_request(store: Store, conversation: str, *, format: str) -> Exported:
+def export_request(store: Store, conversation: str, *, format: str) -> ExportedRequest:
     """Return the conversation as the body of a request, with its system prompt if it begins with one."""
     form = formatter(format)
     history = store.load(conversation, after=store.conversation(conversation).edge)
@@ -82,18 +84,18 @@ def export_request(store: Store, conversation: str, *, format: str) -> Exported:
     warnings = [str(note) for note in written.notes]
     if len(sent) < len(history):
         failed = _count(len(history) - len(sent), "message")
-        warnings.append(str(Note("left out", f"{failed} that failed or were cancelled")))
-    return Exported(written.body, list(dict.fromkeys(warnings)))
+        warnings.append(str(ConversionNote("left out", f"{failed} that failed or were cancelled")))
+    return ExportedRequest(written.body, list(dict.fromkeys(warnings)))
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def says_something(message: Message) -> bool:
+def has_content(message: Message) -> bool:
     """Return True if a message has content to store. An invalid message is reported when it is stored."""
     try:
-        admit(message)
+        validate_message(message)
     except InvalidMessage:
         return bool(message.tool_calls or message.tool_results or message.text.strip())
     return True

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from contextc.errors import ContextcError, InvalidInput
 from contextc.store import Conversation, Store
-from contextc.transfer.files import FIRST_WORDS, file_source, import_files
-from contextc.transfer.found import Found
-from contextc.transfer.given import File, Given
-from contextc.transfer.requests import says_something
-from contextc.transfer.sources import Transcript, kept, kept_names, source
+from contextc.transfer.files import TITLE_LENGTH, detect_source, import_files
+from contextc.transfer.found import FoundConversation
+from contextc.transfer.given import ImportInput, InputFile
+from contextc.transfer.requests import has_content
+from contextc.transfer.sources import TranscriptFile, load_session_source, load_source, session_source_names
 
-SHOWN = 20
+DEFAULT_LIMIT = 20
 
 
 class ListedSession(Struct, frozen=True, kw_only=True):
@@ -43,14 +43,14 @@ class ImportedSession(NamedTuple):
 
 
 def list_sessions(
-    name: str, *, directory: str | None = ".", limit: int | None = SHOWN
+    name: str, *, directory: str | None = ".", limit: int | None = DEFAULT_LIMIT
 ) -> tuple[list[ListedSession], int]:
     """Return the sessions of a program in a directory (None: in all), newest first, and the number of further ones.
 
     Sessions without messages are left out.
     """
     listed: list[ListedSession] = []
-    ordered = _newest(name, directory)
+    ordered = _list_newest(name, directory)
     for index, each in enumerate(ordered):
         if limit is not None and len(listed) == limit:
             return listed, len(ordered) - index
@@ -59,16 +59,16 @@ def list_sessions(
         except ContextcError as error:
             listed.append(_listed(name, each, 0, f"cannot be read: {error}"))
             continue
-        if said := [message for message in read.lines[0] if says_something(message)] if read is not None else []:
+        if said := [message for message in read.lines[0] if has_content(message)] if read is not None else []:
             first = next((message.text for message in said if message.role == "user"), "")
-            title = (read.title if read else "") or " ".join(first.split())[:FIRST_WORDS]
+            title = (read.title if read else "") or " ".join(first.split())[:TITLE_LENGTH]
             listed.append(_listed(name, each, len(said), title))
     return listed, 0
 
 
-def session_file(name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
+def find_session_file(name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
     """Return the file of a session, by its id or a prefix; without one, the last of a directory (None: of all)."""
-    return (_last(name, directory) if session is None else _by_id(name, session)).path
+    return (_find_last(name, directory) if session is None else _find_by_id(name, session)).path
 
 
 def import_session(
@@ -78,21 +78,21 @@ def import_session(
 
     `into` is the name of the conversation. By default, it is derived from the session.
     """
-    return _import(store, File(session_file(name, session, directory=directory)), name, into)
+    return _import(store, InputFile(find_session_file(name, session, directory=directory)), name, into)
 
 
 def import_transcript(
     store: Store, data: bytes, *, path: Path | None = None, name: str | None = None, into: str | None = None
 ) -> ImportedSession:
     """Import the bytes of a transcript completely or not at all. Without `name`, the program is recognised."""
-    file = File(path, data)
-    name = name or file_source(file)
-    if name not in kept_names():
-        raise InvalidInput(f"The data is not a transcript of {' or '.join(kept_names())}.")
+    file = InputFile(path, data)
+    name = name or detect_source(file)
+    if name not in session_source_names():
+        raise InvalidInput(f"The data is not a transcript of {' or '.join(session_source_names())}.")
     return _import(store, file, name, into)
 
 
-def _import(store: Store, file: File, name: str, into: str | None) -> ImportedSession:
+def _import(store: Store, file: InputFile, name: str, into: str | None) -> ImportedSession:
     summary = import_files(store, [file], source_name=name, into=into)
     (taken,) = summary.conversations
     return ImportedSession(
@@ -100,7 +100,7 @@ def _import(store: Store, file: File, name: str, into: str | None) -> ImportedSe
     )
 
 
-def _listed(name: str, found: Transcript, messages: int, title: str) -> ListedSession:
+def _listed(name: str, found: TranscriptFile, messages: int, title: str) -> ListedSession:
     return ListedSession(
         source=name,
         id=found.id,
@@ -112,27 +112,27 @@ def _listed(name: str, found: Transcript, messages: int, title: str) -> ListedSe
     )
 
 
-def _read_file(name: str, found: Transcript) -> Found | None:
+def _read_file(name: str, found: TranscriptFile) -> FoundConversation | None:
     """Return the content of a transcript on this machine; None if the file is not one."""
     if not found.path.is_file():
         return None
-    file = File(found.path)
-    kind = source(name)
-    read = next(iter(kind.conversations(Given([file]))), None) if kind.recognises(file.sample()) else None
+    file = InputFile(found.path)
+    kind = load_source(name)
+    read = next(iter(kind.conversations(ImportInput([file]))), None) if kind.recognises(file.sample()) else None
     if read is not None and read.error:
         raise InvalidInput(read.error)
     return read
 
 
-def _newest(name: str, directory: str | None) -> list[Transcript]:
-    found: Iterator[Transcript] = kept(name).found(directory)
+def _list_newest(name: str, directory: str | None) -> list[TranscriptFile]:
+    found: Iterator[TranscriptFile] = load_session_source(name).found(directory)
     return sorted(found, key=lambda each: (each.time, each.id), reverse=True)
 
 
-def _last(name: str, directory: str | None) -> Transcript:
-    for each in _newest(name, directory):
+def _find_last(name: str, directory: str | None) -> TranscriptFile:
+    for each in _list_newest(name, directory):
         read = _read_file(name, each)
-        if read is not None and any(map(says_something, read.lines[0])):
+        if read is not None and any(map(has_content, read.lines[0])):
             return each
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
     raise InvalidInput(
@@ -142,8 +142,8 @@ def _last(name: str, directory: str | None) -> Transcript:
     )
 
 
-def _by_id(name: str, session: str) -> Transcript:
-    ordered = _newest(name, None)
+def _find_by_id(name: str, session: str) -> TranscriptFile:
+    ordered = _list_newest(name, None)
     found = [each for each in ordered if session and each.id.startswith(session.lower())]
     exact = [each for each in found if each.id == session.lower()]
     if len(exact or found) == 1:

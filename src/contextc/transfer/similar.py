@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from msgspec import MsgspecError
 
-from contextc.messages import Message, from_json
+from contextc.messages import Message, decode_message
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.chain import Entry
+from contextc.store.chain import PendingMessage
 from contextc.store.places import SEQ_MASK
-from contextc.transfer.found import origin_in
-from contextc.transfer.stored import Stored, follow
+from contextc.transfer.found import read_origin
+from contextc.transfer.stored import StoredTree, extend_path
 
 
-class Similar:
+class PrefixIndex:
     """The stored conversations of one source that have no id there."""
 
     def __init__(self, store: Store, source: str) -> None:
@@ -25,13 +25,13 @@ class Similar:
         self._read: set[str] = set()
         self._ways: dict[bytes, dict[str, bool]] = {}
 
-    def names(self, lines: Sequence[Sequence[Entry]]) -> list[str]:
+    def names(self, lines: Sequence[Sequence[PendingMessage]]) -> list[str]:
         """Return the conversations that contain a line or are contained in one, the longest match first."""
         if self._begin is None:
             self._begin = self.store.read(self._beginnings)
         found: dict[str, int] = {}
         for line in lines if self._begin else ():
-            ways = _ways([entry.admitted.message for entry in line])
+            ways = _path_hashes([entry.admitted.message for entry in line])
             self._load({name for way in ways[:2] for name in self._begin.get(way, ())})
             for length, way in enumerate(ways, 1):
                 for name, is_end in self._ways.get(way, {}).items():
@@ -43,7 +43,7 @@ class Similar:
         """Read the conversations that were not read yet."""
         for name in sorted(names - self._read):
             self._read.add(name)
-            for way, is_end in self.store.read(lambda tx, name=name: list(Stored(tx, name, lock=False).paths())):
+            for way, is_end in self.store.read(lambda tx, name=name: list(StoredTree(tx, name, lock=False).paths())):
                 known = self._ways.setdefault(way, {})
                 known[name] = known.get(name, False) or is_end
 
@@ -58,25 +58,25 @@ class Similar:
             " ORDER BY m.place"
         ):
             try:
-                message = from_json(body)
+                message = decode_message(body)
             except MsgspecError:
                 continue
             if place & SEQ_MASK == 1 and not message.redacted and self._is_nameless(message):
                 first[name] = message
-                found.setdefault(follow(b"", message), []).append(name)
+                found.setdefault(extend_path(b"", message), []).append(name)
             elif place & SEQ_MASK == 2 and name in first and first[name].role == "system":
-                found.setdefault(follow(follow(b"", first[name]), message), []).append(name)
-        alone = {follow(b"", message) for message in first.values() if message.role == "system"}
+                found.setdefault(extend_path(extend_path(b"", first[name]), message), []).append(name)
+        alone = {extend_path(b"", message) for message in first.values() if message.role == "system"}
         return {way: names for way, names in found.items() if way not in alone}
 
     def _is_nameless(self, message: Message) -> bool:
-        origin = origin_in(message)
+        origin = read_origin(message)
         return origin is not None and origin.source == self.source and not origin.is_name
 
 
-def _ways(messages: Sequence[Message]) -> list[bytes]:
+def _path_hashes(messages: Sequence[Message]) -> list[bytes]:
     path, found = b"", list[bytes]()
     for message in messages:
-        path = follow(path, message)
+        path = extend_path(path, message)
         found.append(path)
     return found

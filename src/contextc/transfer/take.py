@@ -10,20 +10,27 @@ from collections.abc import Iterable
 
 import msgspec
 
-from contextc._json import blob_name
+from contextc._json import hash_blob
 from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
-from contextc.messages import Message, admit, chain_id, content_of, from_json, to_json
+from contextc.messages import (
+    Message,
+    canonical_content,
+    decode_message,
+    encode_message,
+    make_chain_id,
+    validate_message,
+)
 from contextc.store import Conversation, Store, chain, places, todos
 from contextc.store.base import Transaction
-from contextc.store.branches import describe
-from contextc.todos import numbered
+from contextc.store.branches import load_conversation
+from contextc.todos import numbered_todos
 from contextc.transfer.lines import (
     CHUNK,
     VERSION,
+    AnyLine,
     BlobLine,
     BranchLine,
-    Header,
-    Line,
+    HeaderLine,
     MessageLine,
     Progress,
     TodosLine,
@@ -37,18 +44,18 @@ def import_lines(
     store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
 ) -> Conversation:
     """Import a conversation from JSON Lines, under its own or another name: completely, or not at all."""
-    numbered = [(number, _clean(line)) for number, line in enumerate(lines, 1) if line.strip()]
+    numbered = [(number, _without_bom(line)) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise InvalidImport("the file is empty", line=1)
     if _is_plain(numbered[0][1]):
         return _append_plain(store, numbered, name)
-    return _Import(numbered, name, progress).into(store)
+    return _JSONLImport(numbered, name, progress).into(store)
 
 
-EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
+MESSAGE_EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
 
 
-def _clean(line: bytes | str) -> bytes | str:
+def _without_bom(line: bytes | str) -> bytes | str:
     """Remove the byte order mark that some editors write."""
     return line.removeprefix(b"\xef\xbb\xbf") if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
@@ -72,10 +79,10 @@ def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str 
     messages: list[Message] = []
     for number, line in lines:
         try:
-            messages.append(admit(from_json(line)).message)
+            messages.append(validate_message(decode_message(line)).message)
         except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
             problem = str(error).rstrip(".")
-            raise InvalidImport(problem, line=number, fix=f"Write a message as in {EXAMPLE}.") from error
+            raise InvalidImport(problem, line=number, fix=f"Write a message as in {MESSAGE_EXAMPLE}.") from error
     store.extend(name, messages)
     return store.conversation(name)
 
@@ -83,13 +90,13 @@ def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str 
 HEX = "0123456789abcdef"
 
 
-class _Import:
+class _JSONLImport:
     """An import of one file: parsed and checked first, then written in one transaction."""
 
     def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
         _check_version(lines[0][1])
         first, *rest = [(number, self._parse(number, line)) for number, line in lines]
-        if not isinstance(first[1], Header):
+        if not isinstance(first[1], HeaderLine):
             raise InvalidImport("a contextc file must begin with its header", line=first[0])
         self.header, self.rest = first[1], rest
         self.name = name or self.header.conversation
@@ -100,7 +107,7 @@ class _Import:
         return store.write(self._write)
 
     @staticmethod
-    def _parse(number: int, line: bytes | str) -> Line:
+    def _parse(number: int, line: bytes | str) -> AnyLine:
         try:
             return decode_line(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -115,27 +122,32 @@ class _Import:
         count = 0
         for number, line in self.rest:
             if isinstance(line, BlobLine):
-                if blob_name(_decoded(number, line)) != line.name:
+                if hash_blob(_decoded(number, line)) != line.name:
                     raise InvalidImport(f"blob {line.name} is corrupt: its bytes do not match its name", line=number)
                 continue
             if isinstance(line, TodosLine):
                 _check_todos(number, line, agents)
                 continue
-            if isinstance(line, Header):
+            if isinstance(line, HeaderLine):
                 raise InvalidImport("a second header", line=number, fix="Import one conversation at a time.")
             branch = branches.get(line.branch)
             if branch is None:
                 raise InvalidImport(f"the header has no branch {line.branch}.", line=number)
             message, seq = line.message, ends.get(line.branch, branch.base) + 1
             before = (
-                (line.branch, seq - 1) if seq > branch.base + 1 else (_holder(branches, line.branch, seq - 1), seq - 1)
+                (line.branch, seq - 1)
+                if seq > branch.base + 1
+                else (_branch_holding(branches, line.branch, seq - 1), seq - 1)
             )
             parent = self.header.root if seq == 1 else ids.get(before)
             if message.seq != seq or parent is None:
                 raise InvalidImport(
                     f"message {message.seq} of branch {line.branch} does not follow the message before it", line=number
                 )
-            if not message.redacted and chain_id(bytes.fromhex(parent), content_of(message)).hex() != message.id:
+            if (
+                not message.redacted
+                and make_chain_id(bytes.fromhex(parent), canonical_content(message)).hex() != message.id
+            ):
                 raise InvalidImport(
                     f"message {message.seq} was changed: its content does not match its id", line=number
                 )
@@ -180,12 +192,12 @@ class _Import:
             if isinstance(line, BlobLine):
                 blobs[line.name] = _decoded(number, line)
             elif isinstance(line, TodosLine):
-                todos.replace(tx, self.name, line.agent, list(line.todos))
+                todos.replace_todos(tx, self.name, line.agent, list(line.todos))
             elif isinstance(line, MessageLine):
-                place = places.place(numbers[line.branch], line.message.seq)
+                place = places.make_place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
                 if used := {name: blobs.get(name) for name in blob_names(line.message)}:
-                    chain.keep_blobs(tx, self.name, place, used)
+                    chain.save_blobs(tx, self.name, place, used)
                 if line.key is not None:
                     tx.run(
                         "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
@@ -195,10 +207,10 @@ class _Import:
                     if self.progress:
                         self.progress(done, self.header.messages)
         self._write_messages(tx, tree[0], batch)
-        places.turned(tx, self.name)
+        places.update_last_active(tx, self.name)
         if self.progress:
             self.progress(self.header.messages, self.header.messages)
-        return describe(tx, self.name)
+        return load_conversation(tx, self.name)
 
     def _write_branches(self, tx: Transaction) -> dict[int, int]:
         """Create the branches, and return their new numbers by their old ones."""
@@ -209,12 +221,12 @@ class _Import:
         numbers: dict[int, int] = {}
         for branch in sorted(self.header.branches, key=lambda each: each.number):
             if branch.parent is None:
-                head = chain.create(tx, self.name, bytes.fromhex(self.header.root))
+                head = chain.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
                 numbers[branch.number] = head.branch
             else:
-                holder = _holder(branches, branch.number, branch.base)
+                holder = _branch_holding(branches, branch.number, branch.base)
                 base = ids[holder, branch.base] if branch.base else self.header.root
-                numbers[branch.number] = chain.new_branch(
+                numbers[branch.number] = chain.insert_branch(
                     tx,
                     self.name,
                     tree=min(numbers.values()),
@@ -225,9 +237,9 @@ class _Import:
             if not branch.own:
                 tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
-                tx.run("INSERT INTO edge (place) VALUES (?)", places.place(numbers[branch.number], edge))
+                tx.run("INSERT INTO edge (place) VALUES (?)", places.make_place(numbers[branch.number], edge))
             for pin in branch.pins:
-                tx.run("INSERT INTO pin (place) VALUES (?)", places.place(numbers[branch.number], pin))
+                tx.run("INSERT INTO pin (place) VALUES (?)", places.make_place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
         if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
             tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
@@ -238,7 +250,7 @@ class _Import:
         tx.run_many(
             "INSERT INTO message (place, id, time, redacted, body) VALUES (?, ?, ?, ?, ?)",
             [
-                (place, bytes.fromhex(message.id), message.time, int(message.redacted), to_json(message))
+                (place, bytes.fromhex(message.id), message.time, int(message.redacted), encode_message(message))
                 for place, message in batch
             ],
         )
@@ -269,13 +281,13 @@ def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
     agents.add(line.agent)
     try:
         places.check_name(line.agent, "agent")
-        if numbered(line.todos) != list(line.todos):
+        if numbered_todos(line.todos) != list(line.todos):
             raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
     except InvalidInput as error:
         raise InvalidImport(f"{error}", line=number) from error
 
 
-def _holder(branches: dict[int, BranchLine], number: int, seq: int) -> int:
+def _branch_holding(branches: dict[int, BranchLine], number: int, seq: int) -> int:
     """Return the branch that holds message `seq` of the chain that ends on a branch."""
     while branches[number].base >= seq and (parent := branches[number].parent) is not None:
         number = parent

@@ -1,12 +1,27 @@
 """Triggers: rules that add messages between the steps of a turn.
 
-Pure and synchronous. The executor creates the moment, calls `evaluate`, and stores the messages and the changed states
+Pure and synchronous. The executor creates the moment, calls `evaluate_triggers`, and stores the messages and the changed states
 in one transaction. One module per family: context, resources, todos, progress, limits.
 """
 
-from contextc.triggers.base import Kind, Moment, Resources, Say, Scope, Threshold, Trigger, When
+from contextc.triggers.base import (
+    ResourceUsage,
+    ThresholdTrigger,
+    Trigger,
+    TriggerContext,
+    TriggerKind,
+    TriggerMessage,
+    TriggerScope,
+    TriggerTime,
+)
 from contextc.triggers.context import context_triggers
-from contextc.triggers.evaluate import Shown, Verdict, check_triggers, evaluate, restate
+from contextc.triggers.evaluate import (
+    Evaluation,
+    TriggerMessagesInRequest,
+    check_triggers,
+    evaluate_triggers,
+    restate_warnings,
+)
 from contextc.triggers.limits import limit_triggers
 from contextc.triggers.progress import progress_triggers
 from contextc.triggers.resources import cpu_trigger, memory_trigger, read_resources, resource_triggers
@@ -15,27 +30,27 @@ from contextc.triggers.written import FunctionTrigger, trigger
 
 __all__ = [
     "FunctionTrigger",
-    "Kind",
-    "Moment",
-    "Resources",
-    "Say",
-    "Scope",
-    "Shown",
-    "Threshold",
+    "TriggerKind",
+    "TriggerContext",
+    "ResourceUsage",
+    "TriggerMessage",
+    "TriggerScope",
+    "TriggerMessagesInRequest",
+    "ThresholdTrigger",
     "Trigger",
-    "Verdict",
-    "When",
+    "Evaluation",
+    "TriggerTime",
     "check_triggers",
     "context_triggers",
     "cpu_trigger",
     "default_triggers",
-    "evaluate",
+    "evaluate_triggers",
     "limit_triggers",
     "memory_trigger",
     "progress_triggers",
     "read_resources",
     "resource_triggers",
-    "restate",
+    "restate_warnings",
     "todo_triggers",
     "trigger",
 ]

@@ -1,4 +1,4 @@
-"""Base types of triggers: the trigger, its input (`Moment`) and its output (`Say`).
+"""Base types of triggers: the trigger, its input (`TriggerContext`) and its output (`TriggerMessage`).
 
 A trigger is a frozen value with a pure, synchronous `check`: it gets a moment and its own state, and returns a message
 and its new state. It reads no clock and writes nothing. The moment contains the time, and the caller stores the state
@@ -17,27 +17,27 @@ from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.todos import Todo
 
-When: TypeAlias = Literal["session_start", "before_step", "mid_step", "after_compaction"]
-Kind: TypeAlias = Literal["system", "hint"]
-Scope: TypeAlias = Literal["agent", "channel"]
-WHEN: tuple[When, ...] = get_args(When)
-MAX_NAME = 128
+TriggerTime: TypeAlias = Literal["session_start", "before_step", "mid_step", "after_compaction"]
+TriggerKind: TypeAlias = Literal["system", "hint"]
+TriggerScope: TypeAlias = Literal["agent", "channel"]
+TRIGGER_TIMES: tuple[TriggerTime, ...] = get_args(TriggerTime)
+MAX_NAME_CHARACTERS = 128
 
 
-class Resources(Struct, frozen=True, kw_only=True):
+class ResourceUsage(Struct, frozen=True, kw_only=True):
     """The used share of the memory and CPU of the machine or container, from 0 to 1."""
 
     memory: float
     cpu: float
 
 
-def _no_resources() -> Resources:
+def _no_resources() -> ResourceUsage:
     raise InvalidInput(
         "Moment: resources are not set", fix="Pass Moment(resources=contextc.triggers.read_resources, …)."
     )
 
 
-class Moment(Struct, frozen=True, kw_only=True):
+class TriggerContext(Struct, frozen=True, kw_only=True):
     """The state of a turn at one point in time, as input of a trigger.
 
     `step` is the next step, counted from 1. `mid_step` is the time after a tool result, while other tools of the step
@@ -45,7 +45,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     scope `channel` it is the size of the trimmed request. `share` is `used / available`. A limit of None is not set.
     """
 
-    when: When = "before_step"
+    when: TriggerTime = "before_step"
     conversation: str = ""
     agent: str = "assistant"
     turn: int = 1
@@ -70,10 +70,10 @@ class Moment(Struct, frozen=True, kw_only=True):
     cost_limit: float | None = None
     seconds_limit: float | None = None
     todos: tuple[Todo, ...] = ()
-    resources: Callable[[], Resources] = _no_resources
+    resources: Callable[[], ResourceUsage] = _no_resources
 
 
-class Say(Struct, frozen=True, kw_only=True):
+class TriggerMessage(Struct, frozen=True, kw_only=True):
     """The message of a trigger: for the model (`system`), or for people only (`hint`).
 
     Only the highest `level` of a group is used; 0 means the trigger's own level. `stop` ends the turn with this finish
@@ -84,7 +84,7 @@ class Say(Struct, frozen=True, kw_only=True):
     text: str
     level: int = 0
     stop: str | None = None
-    kind: Kind = "system"
+    kind: TriggerKind = "system"
     title: str = ""
     closes: bool = False
 
@@ -101,24 +101,24 @@ class Trigger(Struct, frozen=True, kw_only=True):
     group: str = ""
     priority: int = 100
     level: int = 0
-    kind: Kind = "system"
-    at: tuple[When, ...] = ("before_step",)
+    kind: TriggerKind = "system"
+    at: tuple[TriggerTime, ...] = ("before_step",)
     once: bool = False
     cooldown_steps: int = 0
     cooldown_seconds: float = 0.0
-    scope: Scope = "agent"
+    scope: TriggerScope = "agent"
 
     def __post_init__(self) -> None:
         name = self.name
-        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-            raise InvalidInput(f"Trigger: name must have 1 to {MAX_NAME} printable characters", got=name)
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
+            raise InvalidInput(f"Trigger: name must have 1 to {MAX_NAME_CHARACTERS} printable characters", got=name)
         at = (self.at,) if isinstance(self.at, str) else tuple(self.at)
-        if unknown := [each for each in at if each not in WHEN]:
-            raise InvalidInput(f"Trigger {name!r}: at must be one of {', '.join(WHEN)}", got=unknown[0])
+        if unknown := [each for each in at if each not in TRIGGER_TIMES]:
+            raise InvalidInput(f"Trigger {name!r}: at must be one of {', '.join(TRIGGER_TIMES)}", got=unknown[0])
         force_setattr(self, "at", at)
-        if self.kind not in get_args(Kind):
+        if self.kind not in get_args(TriggerKind):
             raise InvalidInput(f'Trigger {name!r}: kind must be "system" or "hint"', got=self.kind)
-        if self.scope not in get_args(Scope):
+        if self.scope not in get_args(TriggerScope):
             raise InvalidInput(f'Trigger {name!r}: scope must be "agent" or "channel"', got=self.scope)
         if self.kind != "hint" and "mid_step" in at:
             raise InvalidInput(
@@ -132,7 +132,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
                 got=self.cooldown_steps if self.cooldown_steps < 0 else self.cooldown_seconds,
             )
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         """Return a message or None, and the new state. `state` is the state returned last, initially {}."""
         raise NotImplementedError(f"{type(self).__name__} must implement `check`")
 
@@ -140,19 +140,19 @@ class Trigger(Struct, frozen=True, kw_only=True):
         """Return True if the condition of the last message still holds. Lower levels of the group are then silent."""
         return False
 
-    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+    def repeat(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         """Return the message to repeat if a warning still holds that the request no longer contains."""
         return None
 
-    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+    def take_back(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         """Return the message that ends a warning that the request still contains, None if it is not over."""
         return None
 
 
-Words: TypeAlias = str | Callable[[Moment], str]
+MessageText: TypeAlias = str | Callable[[TriggerContext], str]
 
 
-class Threshold(Trigger, frozen=True, kw_only=True):
+class ThresholdTrigger(Trigger, frozen=True, kw_only=True):
     """A trigger that sends a message when a value rises to `enter`, and again only after it fell below `exit`.
 
     This hysteresis avoids a message at every step for a value that oscillates around one threshold. `exit_text`, if
@@ -160,14 +160,14 @@ class Threshold(Trigger, frozen=True, kw_only=True):
     the earlier value no longer applies. A value of None is unknown: the trigger leaves without a message.
     """
 
-    value: Callable[[Moment], float | None]
+    value: Callable[[TriggerContext], float | None]
     enter: float
     exit: float
-    text: Words
-    exit_text: Words = ""
+    text: MessageText
+    exit_text: MessageText = ""
     title: str = ""
     exit_title: str = ""
-    resets: tuple[When, ...] = ()
+    resets: tuple[TriggerTime, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,33 +177,33 @@ class Threshold(Trigger, frozen=True, kw_only=True):
                 fix="Lower `exit`, or raise `enter`.",
             )
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         value, reset, inside = self.value(moment), moment.when in self.resets, self.active(state)
         if not inside:
             if reset or value is None or not value >= self.enter:
                 return None, {}
-            return Say(text=_written(self.text, moment), title=self.title), {"inside": True}
+            return TriggerMessage(text=_text(self.text, moment), title=self.title), {"inside": True}
         if value is not None and value < self.exit:
-            text = _written(self.exit_text, moment)
-            return Say(text=text, title=self.exit_title, closes=True) if text else None, {}
+            text = _text(self.exit_text, moment)
+            return TriggerMessage(text=text, title=self.exit_title, closes=True) if text else None, {}
         return None, {} if reset or value is None else state
 
     def active(self, state: JSONObject) -> bool:
         return state.get("inside") is True
 
-    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+    def repeat(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         value = self.value(moment) if self.active(state) else None
         holds = value is not None and value >= self.exit
-        return Say(text=_written(self.text, moment), title=self.title) if holds else None
+        return TriggerMessage(text=_text(self.text, moment), title=self.title) if holds else None
 
-    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+    def take_back(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         value = None if self.active(state) else self.value(moment)
-        if value is None or value >= self.enter or not (text := _written(self.exit_text, moment)):
+        if value is None or value >= self.enter or not (text := _text(self.exit_text, moment)):
             return None
-        return Say(text=text, title=self.exit_title, closes=True)
+        return TriggerMessage(text=text, title=self.exit_title, closes=True)
 
 
-def _written(words: Words, moment: Moment) -> str:
+def _text(words: MessageText, moment: TriggerContext) -> str:
     return words if isinstance(words, str) else words(moment)
 
 

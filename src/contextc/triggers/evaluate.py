@@ -15,21 +15,21 @@ from typing import TypeAlias, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, check, decode, encode, well_formed
-from contextc.errors import ContextcError, InvalidInput, described, is_interrupt
-from contextc.triggers.base import Kind, Moment, Say, Trigger
+from contextc._json import JSON, JSONObject, decode, encode, find_json_problem, fix_surrogates
+from contextc.errors import ContextcError, InvalidInput, describe_error, is_interrupt
+from contextc.triggers.base import Trigger, TriggerContext, TriggerKind, TriggerMessage
 
-MAX_STATE = 16_384
-MAX_FAILURE = 500
+MAX_STATE_BYTES = 16_384
+MAX_FAILURE_CHARACTERS = 500
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Evaluation(Struct, frozen=True, kw_only=True):
     """The messages at a moment, in order; the changed states; and the failed triggers with the reasons.
 
     A repeated failure is reported once, until the trigger works again or fails in another way.
     """
 
-    says: tuple[tuple[Trigger, Say], ...] = ()
+    says: tuple[tuple[Trigger, TriggerMessage], ...] = ()
     states: dict[str, JSONObject] = {}
     failures: tuple[tuple[str, str], ...] = ()
 
@@ -60,20 +60,23 @@ def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
     return list(found.values())
 
 
-Shown: TypeAlias = Sequence[tuple[str, bool]]
+TriggerMessagesInRequest: TypeAlias = Sequence[tuple[str, bool]]
 """The trigger messages in a request, oldest first: the trigger's name, and True if the message ends a warning."""
 
 
-def evaluate(
-    triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown | None = None
-) -> Verdict:
+def evaluate_triggers(
+    triggers: Iterable[Trigger],
+    moment: TriggerContext,
+    states: Mapping[str, JSONObject],
+    shown: TriggerMessagesInRequest | None = None,
+) -> Evaluation:
     """Evaluate triggers by priority, and keep only the highest level of each group.
 
     `shown` is given if an epoch starts: a warning is then ended only if the request still contains it.
     """
     triggers = check_triggers(triggers)
-    said: list[tuple[Trigger, Say]] = []
-    active: dict[tuple[str, Kind], int] = {}
+    said: list[tuple[Trigger, TriggerMessage]] = []
+    active: dict[tuple[str, TriggerKind], int] = {}
     changed: dict[str, JSONObject] = {}
     failures: list[tuple[str, str]] = []
     for trigger in sorted(triggers, key=lambda each: each.priority):
@@ -81,12 +84,12 @@ def evaluate(
         say, after, standing = None, before, False
         try:
             if moment.when in trigger.at:
-                say, after = _ask(trigger, moment, before)
-            standing = bool(trigger.group) and trigger.active(_own(after))
+                say, after = _evaluate_one(trigger, moment, before)
+            standing = bool(trigger.group) and trigger.active(_own_state(after))
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            say, after = None, {**before, "failed": _told(error)}
+            say, after = None, {**before, "failed": _failure_text(error)}
             if after != before:
                 failures.append((trigger.name, after["failed"]))
         if after != before:
@@ -98,11 +101,16 @@ def evaluate(
             active[key] = max(active.get(key, trigger.level), trigger.level)
     if shown is not None:
         last = _last_of_each_group(triggers, shown)
-        said = [(trigger, say) for trigger, say in said if not say.closes or last.get(_group(trigger))]
-    return Verdict(says=_of_each_group_the_highest(said, active), states=changed, failures=tuple(failures))
+        said = [(trigger, say) for trigger, say in said if not say.closes or last.get(_group_key(trigger))]
+    return Evaluation(says=_highest_of_each_group(said, active), states=changed, failures=tuple(failures))
 
 
-def restate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown) -> Verdict:
+def restate_warnings(
+    triggers: Iterable[Trigger],
+    moment: TriggerContext,
+    states: Mapping[str, JSONObject],
+    shown: TriggerMessagesInRequest,
+) -> Evaluation:
     """Return the messages at the start of an epoch that make the warnings in the request match the current state.
 
     A warning that still holds and is no longer in the request is repeated: the highest level of the group that holds,
@@ -110,109 +118,115 @@ def restate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JS
     message ends it.
     """
     last = _last_of_each_group(triggers := check_triggers(triggers), shown)
-    best: dict[str, tuple[Trigger, Say]] = {}
+    best: dict[str, tuple[Trigger, TriggerMessage]] = {}
     failures: list[tuple[str, str]] = []
     for trigger in sorted(triggers, key=lambda each: each.priority):
-        stored, key = states.get(trigger.name, {}), _group(trigger)
+        stored, key = states.get(trigger.name, {}), _group_key(trigger)
         try:
-            found = trigger.repeat(moment, _own(stored)) if stored.get("heard") is True else None
+            found = trigger.repeat(moment, _own_state(stored)) if stored.get("heard") is True else None
             if found is None and last.get(key):
-                found = trigger.take_back(moment, _own(stored))
-            say = None if found is None else _checked_say(trigger, found)
+                found = trigger.take_back(moment, _own_state(stored))
+            say = None if found is None else _validated_message(trigger, found)
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            failures.append((trigger.name, _told(error)))
+            failures.append((trigger.name, _failure_text(error)))
             continue
         if say is not None and say.kind == "system" and (key not in best or _rank(say) > _rank(best[key][1])):
             best[key] = trigger, say
-    says = [(trigger, say) for trigger, say in best.values() if say.closes or last.get(_group(trigger)) != trigger.name]
-    return Verdict(says=tuple(says), failures=tuple(failures))
+    says = [
+        (trigger, say) for trigger, say in best.values() if say.closes or last.get(_group_key(trigger)) != trigger.name
+    ]
+    return Evaluation(says=tuple(says), failures=tuple(failures))
 
 
-def _rank(say: Say) -> tuple[bool, int]:
+def _rank(say: TriggerMessage) -> tuple[bool, int]:
     return not say.closes, say.level
 
 
-def _group(trigger: Trigger) -> str:
+def _group_key(trigger: Trigger) -> str:
     return trigger.group or f"\0{trigger.name}"
 
 
-def _last_of_each_group(triggers: Iterable[Trigger], shown: Shown) -> dict[str, str]:
+def _last_of_each_group(triggers: Iterable[Trigger], shown: TriggerMessagesInRequest) -> dict[str, str]:
     """Return, by group, the trigger whose warning is the group's last message, empty if that message ends it."""
-    groups = {trigger.name: _group(trigger) for trigger in triggers}
+    groups = {trigger.name: _group_key(trigger) for trigger in triggers}
     return {groups[name]: "" if closes else name for name, closes in shown if name in groups}
 
 
-def _ask(trigger: Trigger, moment: Moment, stored: JSONObject) -> tuple[Say | None, JSONObject]:
+def _evaluate_one(
+    trigger: Trigger, moment: TriggerContext, stored: JSONObject
+) -> tuple[TriggerMessage | None, JSONObject]:
     """Return the message of one trigger, if allowed, and its new stored state."""
-    returned = cast(object, trigger.check(moment, _own(stored)))
+    returned = cast(object, trigger.check(moment, _own_state(stored)))
     if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
         kind = type(cast(object, returned)).__name__
-        raise InvalidInput(f"`check` must return a pair of a Say (or None) and a state, got {kind}.")
+        raise InvalidInput(f"`find_json_problem` must return a pair of a Say (or None) and a state, got {kind}.")
     say, own = cast(tuple[object, object], returned)
     after: JSONObject = {key: stored[key] for key in ("said", "heard") if key in stored}
-    if own := _checked_state(own):
+    if own := _validated_state(own):
         after["state"] = own
-    after = _counted(trigger, moment, after)
+    after = _count_cooldown_step(trigger, moment, after)
     if say is None:
         return None, after
-    return _admitted(trigger, moment, _checked_say(trigger, say), after)
+    return _apply_limits(trigger, moment, _validated_message(trigger, say), after)
 
 
-def _admitted(trigger: Trigger, moment: Moment, say: Say, after: JSONObject) -> tuple[Say | None, JSONObject]:
+def _apply_limits(
+    trigger: Trigger, moment: TriggerContext, say: TriggerMessage, after: JSONObject
+) -> tuple[TriggerMessage | None, JSONObject]:
     said, heard = _mapping(after.get("said")), after.get("heard") is True
     if say.closes:
         after.pop("heard", None)
         return say if heard else None, after
-    if said.get("moment") == _identity(moment):
+    if said.get("moment") == _context_identity(moment):
         return say if say.stop is not None else None, after
-    if said and (trigger.once or _cooling(trigger, moment, said)):
+    if said and (trigger.once or _is_cooling_down(trigger, moment, said)):
         return None, after
     since: JSONObject = {"steps": 0, "now": moment.now} if trigger.cooldown_steps or trigger.cooldown_seconds else {}
-    return say, {**after, "said": {"moment": _identity(moment), **since}, "heard": True}
+    return say, {**after, "said": {"moment": _context_identity(moment), **since}, "heard": True}
 
 
-def _counted(trigger: Trigger, moment: Moment, stored: JSONObject) -> JSONObject:
+def _count_cooldown_step(trigger: Trigger, moment: TriggerContext, stored: JSONObject) -> JSONObject:
     """Return the state with one more step of a step cooldown counted. Each step counts once."""
     said = _mapping(stored.get("said"))
     waited, here = said.get("steps", 0), [moment.conversation, moment.turn, moment.step]
-    if not said or waited >= trigger.cooldown_steps or said.get("counted", _place(said.get("moment"))) == here:
+    if not said or waited >= trigger.cooldown_steps or said.get("counted", _step_identity(said.get("moment"))) == here:
         return stored
     return {**stored, "said": {**said, "steps": waited + 1, "counted": here}}
 
 
-def _cooling(trigger: Trigger, moment: Moment, said: JSONObject) -> bool:
+def _is_cooling_down(trigger: Trigger, moment: TriggerContext, said: JSONObject) -> bool:
     passed = moment.now - said.get("now", float("-inf"))
     return said.get("steps", 0) < trigger.cooldown_steps or 0 <= passed < trigger.cooldown_seconds
 
 
-def _identity(moment: Moment) -> list[JSON]:
+def _context_identity(moment: TriggerContext) -> list[JSON]:
     return [moment.conversation, moment.turn, moment.step, moment.when, moment.tool_calls]
 
 
-def _place(identity: JSON) -> JSON:
+def _step_identity(identity: JSON) -> JSON:
     return cast(list[JSON], identity)[:3] if isinstance(identity, list) else None
 
 
-def _of_each_group_the_highest(
-    said: list[tuple[Trigger, Say]], active: Mapping[tuple[str, Kind], int]
-) -> tuple[tuple[Trigger, Say], ...]:
+def _highest_of_each_group(
+    said: list[tuple[Trigger, TriggerMessage]], active: Mapping[tuple[str, TriggerKind], int]
+) -> tuple[tuple[Trigger, TriggerMessage], ...]:
     """Keep one message per group: one that ends the turn first, then the highest level, then the first one."""
-    best: dict[tuple[str, Kind], Say] = {}
+    best: dict[tuple[str, TriggerKind], TriggerMessage] = {}
     for trigger, say in said:
         key = trigger.group, trigger.kind
         if key not in best or (say.stop is not None, say.level) > (best[key].stop is not None, best[key].level):
             best[key] = say
 
-    def speaks(trigger: Trigger, say: Say) -> bool:
+    def speaks(trigger: Trigger, say: TriggerMessage) -> bool:
         key = trigger.group, trigger.kind
         return best[key] is say and (say.stop is not None or say.level >= active.get(key, say.level))
 
     return tuple([(trigger, say) for trigger, say in said if not trigger.group or speaks(trigger, say)])
 
 
-def _own(stored: JSONObject) -> JSONObject:
+def _own_state(stored: JSONObject) -> JSONObject:
     """Return a copy of the trigger's own state, which the trigger may change."""
     own = _mapping(stored.get("state"))
     return decode(encode(own)) if own else {}
@@ -222,28 +236,28 @@ def _mapping(value: JSON) -> JSONObject:
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
-def _checked_state(own: object) -> JSONObject:
+def _validated_state(own: object) -> JSONObject:
     if not isinstance(own, dict):
         raise InvalidInput(
             f"state must be a dict, got {type(own).__name__}", fix="Return a JSON-compatible dict, {} for no state."
         )
     if not own:
         return {}
-    if problem := check(cast(JSON, own), "state"):
+    if problem := find_json_problem(cast(JSON, own), "state"):
         raise InvalidInput(f"{problem[0]}: {problem[1]}")
-    if (size := len(encode(own))) > MAX_STATE:
+    if (size := len(encode(own))) > MAX_STATE_BYTES:
         raise InvalidInput(
-            f"state must have at most {MAX_STATE:,} bytes, got {size:,}", fix="Store hashes or ids, not messages."
+            f"state must have at most {MAX_STATE_BYTES:,} bytes, got {size:,}", fix="Store hashes or ids, not messages."
         )
     return cast(JSONObject, own)
 
 
-def _checked_say(trigger: Trigger, say: object) -> Say:
-    if not isinstance(say, Say):
+def _validated_message(trigger: Trigger, say: object) -> TriggerMessage:
+    if not isinstance(say, TriggerMessage):
         raise InvalidInput(f"message must be a Say or None, got {type(say).__name__}.")
     if not isinstance(say.text, str) or not say.text.strip():
         raise InvalidInput("Say: text must not be blank", fix="Return None for no message.")
-    if type(say.level) is not int or say.kind not in get_args(Kind):
+    if type(say.level) is not int or say.kind not in get_args(TriggerKind):
         raise InvalidInput(
             f'Say: level must be an integer and kind "system" or "hint", got level={say.level!r}, kind={say.kind!r}.'
         )
@@ -251,12 +265,12 @@ def _checked_say(trigger: Trigger, say: object) -> Say:
         raise InvalidInput("Say: stop must be a non-empty finish reason", got=say.stop)
     return replace(
         say,
-        text=well_formed(say.text),
+        text=fix_surrogates(say.text),
         level=say.level or trigger.level,
         kind="hint" if trigger.kind == "hint" else say.kind,
     )
 
 
-def _told(error: BaseException) -> str:
-    text = str(error) if isinstance(error, ContextcError) else f"It raised {described(error)}"
-    return well_formed(text)[:MAX_FAILURE]
+def _failure_text(error: BaseException) -> str:
+    text = str(error) if isinstance(error, ContextcError) else f"It raised {describe_error(error)}"
+    return fix_surrogates(text)[:MAX_FAILURE_CHARACTERS]

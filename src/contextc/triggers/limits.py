@@ -7,33 +7,33 @@ step or call. Limits count within a turn, so each turn has its own warnings.
 from collections.abc import Callable
 
 from contextc._json import JSONObject
-from contextc.triggers.base import Moment, Say, Threshold, Trigger, percent
+from contextc.triggers.base import ThresholdTrigger, Trigger, TriggerContext, TriggerMessage, percent
 
-NEAR = 0.8
-HINT_EVERY = 10
-WAY_OUT = "At the limit the turn ends: do what matters most, and give an answer before that."
+WARNING_SHARE = 0.8
+NOTICE_EVERY_CALLS = 10
+LIMIT_ADVICE = "At the limit the turn ends: do what matters most, and give an answer before that."
 
 
-def step_limit() -> Trigger:
-    return _limit(
+def step_limit_trigger() -> Trigger:
+    return _limit_trigger(
         "step_limit",
         50,
-        lambda moment: _counted(moment.steps, moment.step_limit),
+        lambda moment: _count_share(moment.steps, moment.step_limit),
         lambda moment: f"{moment.steps} of at most {moment.step_limit} steps are made",
     )
 
 
-def tool_call_limit() -> Trigger:
-    return _limit(
+def tool_call_limit_trigger() -> Trigger:
+    return _limit_trigger(
         "tool_call_limit",
         51,
-        lambda moment: _counted(moment.tool_calls, moment.tool_call_limit),
+        lambda moment: _count_share(moment.tool_calls, moment.tool_call_limit),
         lambda moment: f"{moment.tool_calls} of at most {moment.tool_call_limit} tool calls are made",
     )
 
 
-def cost_limit() -> Trigger:
-    return _limit(
+def cost_limit_trigger() -> Trigger:
+    return _limit_trigger(
         "cost_limit",
         52,
         lambda moment: _share(moment.cost, moment.cost_limit),
@@ -41,8 +41,8 @@ def cost_limit() -> Trigger:
     )
 
 
-def time_limit() -> Trigger:
-    return _limit(
+def time_limit_trigger() -> Trigger:
+    return _limit_trigger(
         "time_limit",
         53,
         lambda moment: _share(moment.seconds, moment.seconds_limit),
@@ -50,22 +50,22 @@ def time_limit() -> Trigger:
     )
 
 
-def _limit(
-    name: str, priority: int, value: Callable[[Moment], float | None], figures: Callable[[Moment], str]
+def _limit_trigger(
+    name: str, priority: int, value: Callable[[TriggerContext], float | None], figures: Callable[[TriggerContext], str]
 ) -> Trigger:
     lead = name.replace("_", " ").capitalize()
-    return Threshold(
+    return ThresholdTrigger(
         name=name,
         priority=priority,
         value=value,
-        enter=NEAR,
-        exit=NEAR,
-        text=lambda moment: f"{lead}: {figures(moment)} in this turn. {WAY_OUT}",
+        enter=WARNING_SHARE,
+        exit=WARNING_SHARE,
+        text=lambda moment: f"{lead}: {figures(moment)} in this turn. {LIMIT_ADVICE}",
         title=f"{lead} near",
     )
 
 
-def _counted(made: int, limit: int | None) -> float | None:
+def _count_share(made: int, limit: int | None) -> float | None:
     if made and limit is not None and limit - made <= 1:
         return 1.0
     return _share(made, limit)
@@ -77,25 +77,25 @@ def _share(made: float | None, limit: float | None) -> float | None:
     return made / limit if limit > 0 else None
 
 
-class OutputCut(Trigger, frozen=True, kw_only=True):
+class OutputTruncatedTrigger(Trigger, frozen=True, kw_only=True):
     """A message after every reply that reached the output limit."""
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         if moment.finish != "length":
             return None, state
         text = (
             "Output cut: the last reply reached the output limit and is incomplete. Go on where it stopped, in smaller "
             "pieces. A tool call that was cut did not run as meant: make it again, with less content or in parts."
         )
-        return Say(text=text, title="Output cut"), state
+        return TriggerMessage(text=text, title="Output cut"), state
 
 
-class CallCount(Trigger, frozen=True, kw_only=True):
+class ToolCallCountTrigger(Trigger, frozen=True, kw_only=True):
     """A user notice after each `every` tool calls of a turn."""
 
-    every: int = HINT_EVERY
+    every: int = NOTICE_EVERY_CALLS
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         turn = [moment.conversation, moment.turn]
         told: int = state.get("told", 0) if state.get("turn") == turn else 0
         if moment.tool_calls // self.every <= told // self.every:
@@ -104,15 +104,15 @@ class CallCount(Trigger, frozen=True, kw_only=True):
             f"Tool calls: {moment.tool_calls} so far in this turn, step {moment.step}, context at "
             f"{percent(moment.share)}."
         )
-        return Say(text=text, title="Tool calls", kind="hint"), {"turn": turn, "told": moment.tool_calls}
+        return TriggerMessage(text=text, title="Tool calls", kind="hint"), {"turn": turn, "told": moment.tool_calls}
 
 
 def limit_triggers() -> list[Trigger]:
     return [
-        step_limit(),
-        tool_call_limit(),
-        cost_limit(),
-        time_limit(),
-        OutputCut(name="output_cut", priority=45),
-        CallCount(name="call_count", priority=90, kind="hint", at=("mid_step",)),
+        step_limit_trigger(),
+        tool_call_limit_trigger(),
+        cost_limit_trigger(),
+        time_limit_trigger(),
+        OutputTruncatedTrigger(name="output_cut", priority=45),
+        ToolCallCountTrigger(name="call_count", priority=90, kind="hint", at=("mid_step",)),
     ]

@@ -8,13 +8,13 @@ of that limit is used if it is higher. CPU is the share of all processors since 
 from pathlib import Path
 
 from contextc.errors import InvalidSetting
-from contextc.triggers.base import Moment, Resources, Threshold, Trigger, percent
+from contextc.triggers.base import ResourceUsage, ThresholdTrigger, Trigger, TriggerContext, percent
 
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory_trigger(enter: float = 0.85, exit: float = 0.75) -> Trigger:
-    return Threshold(
+    return ThresholdTrigger(
         name="memory",
         priority=30,
         value=lambda moment: moment.resources().memory,
@@ -34,7 +34,7 @@ def memory_trigger(enter: float = 0.85, exit: float = 0.75) -> Trigger:
 
 
 def cpu_trigger(enter: float = 0.9, exit: float = 0.7) -> Trigger:
-    return Threshold(
+    return ThresholdTrigger(
         name="cpu",
         priority=31,
         value=lambda moment: moment.resources().cpu,
@@ -45,12 +45,12 @@ def cpu_trigger(enter: float = 0.9, exit: float = 0.7) -> Trigger:
             "longer; run one at a time, and allow for more time."
         ),
         title="CPU high",
-        exit_text=_cpu_recovered,
+        exit_text=_cpu_recovered_text,
         exit_title="CPU recovered",
     )
 
 
-def _cpu_recovered(moment: Moment) -> str:
+def _cpu_recovered_text(moment: TriggerContext) -> str:
     return f"CPU recovered: {percent(moment.resources().cpu)} is in use. The earlier CPU warning no longer holds."
 
 
@@ -58,7 +58,7 @@ def resource_triggers() -> list[Trigger]:
     return [memory_trigger(), cpu_trigger()]
 
 
-def read_resources(cgroup: Path = CGROUP) -> Resources:
+def read_resources(cgroup: Path = CGROUP) -> ResourceUsage:
     """Return the memory and CPU in use now. The first CPU reading in a process is 0, because it has no reference."""
     try:
         import psutil
@@ -68,10 +68,10 @@ def read_resources(cgroup: Path = CGROUP) -> Resources:
             fix="Run pip install 'contextc[resources]', or omit these triggers.",
         ) from error
     memory = psutil.virtual_memory().percent / 100
-    return Resources(memory=max(memory, _share_of_container(cgroup)), cpu=psutil.cpu_percent() / 100)
+    return ResourceUsage(memory=max(memory, _container_memory_share(cgroup)), cpu=psutil.cpu_percent() / 100)
 
 
-def _share_of_container(cgroup: Path) -> float:
+def _container_memory_share(cgroup: Path) -> float:
     """Return the used share of the container's memory limit, without file caches; 0 if there is no limit.
 
     Without a limit cgroup v2 reports `max`, and v1 a number near 2^63, so the share is about 0.

@@ -9,29 +9,31 @@ from collections.abc import Callable, Sequence
 
 from contextc._json import JSONObject
 from contextc.todos import Todo
-from contextc.triggers.base import Moment, Say, Trigger, When
+from contextc.triggers.base import Trigger, TriggerContext, TriggerMessage, TriggerTime
 
-NAMED = 20
+MAX_LISTED = 20
 
 
-class TodosLeft(Trigger, frozen=True, kw_only=True):
+class OpenTodosTrigger(Trigger, frozen=True, kw_only=True):
     """A message at every evaluation with open todos."""
 
     lead: Callable[[str], str]
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         left = [todo for todo in moment.todos if todo.state in ("open", "doing")]
         if not left:
             return None, state
         count = f"{len(left)} of {len(moment.todos)} todos {'is' if len(left) == 1 else 'are'} not done"
-        text = f"{self.lead(count)} ({_numbers(left)}). {_go_on(left)}"
-        return Say(text=text, title="Todos left"), state
+        text = f"{self.lead(count)} ({_listed_numbers(left)}). {_continue_text(left)}"
+        return TriggerMessage(text=text, title="Todos left"), state
 
 
 def todo_triggers() -> list[Trigger]:
     return [
-        _left("todos_at_start", "session_start", lambda count: f"Todos: this session begins with work left, {count}"),
-        _left(
+        _open_todos_trigger(
+            "todos_at_start", "session_start", lambda count: f"Todos: this session begins with work left, {count}"
+        ),
+        _open_todos_trigger(
             "todos_after_compaction",
             "after_compaction",
             lambda count: f"Todos: earlier messages were replaced by a summary, and {count}",
@@ -39,16 +41,16 @@ def todo_triggers() -> list[Trigger]:
     ]
 
 
-def _left(name: str, when: When, lead: Callable[[str], str]) -> Trigger:
-    return TodosLeft(name=name, priority=10, at=(when,), lead=lead)
+def _open_todos_trigger(name: str, when: TriggerTime, lead: Callable[[str], str]) -> Trigger:
+    return OpenTodosTrigger(name=name, priority=10, at=(when,), lead=lead)
 
 
-def _numbers(left: Sequence[Todo]) -> str:
-    named = ", ".join(str(todo.number) for todo in left[:NAMED])
-    return f"number{'s' if len(left) > 1 else ''} {named}{', …' if len(left) > NAMED else ''}"
+def _listed_numbers(left: Sequence[Todo]) -> str:
+    named = ", ".join(str(todo.number) for todo in left[:MAX_LISTED])
+    return f"number{'s' if len(left) > 1 else ''} {named}{', …' if len(left) > MAX_LISTED else ''}"
 
 
-def _go_on(left: Sequence[Todo]) -> str:
+def _continue_text(left: Sequence[Todo]) -> str:
     doing = [todo.number for todo in left if todo.state == "doing"]
     where = f"Number {doing[0]} was being worked on; go on there" if doing else f"Go on with number {left[0].number}"
     return f"{where}, unless the user asks for something else, and keep the list up to date."

@@ -1,6 +1,6 @@
 """Triggers made from plain functions: `@trigger("friday", once=True)` over `def friday(moment): …`.
 
-The function gets the moment and returns a text, a `Say`, or None for no message. A function with a second parameter
+The function gets the moment and returns a text, a `TriggerMessage`, or None for no message. A function with a second parameter
 also gets its state, and returns a pair: the message and the new state. Any other return value is a failure, which
 `evaluate` reports. An async function is rejected when it is defined.
 
@@ -13,26 +13,26 @@ from collections.abc import Callable, Iterable
 from inspect import Parameter, iscoroutine, iscoroutinefunction, signature
 from typing import TypeAlias, TypedDict, Unpack, cast
 
-from contextc._json import JSONObject, blob_name, well_formed
+from contextc._json import JSONObject, fix_surrogates, hash_blob
 from contextc.errors import InvalidInput
-from contextc.triggers.base import Kind, Moment, Say, Scope, Trigger, When
+from contextc.triggers.base import Trigger, TriggerContext, TriggerKind, TriggerMessage, TriggerScope, TriggerTime
 
-Said: TypeAlias = str | Say | None
-Plain: TypeAlias = Callable[[Moment], Said]
-Remembering: TypeAlias = Callable[[Moment, JSONObject], tuple[Said, JSONObject]]
+TriggerReturn: TypeAlias = str | TriggerMessage | None
+StatelessFunction: TypeAlias = Callable[[TriggerContext], TriggerReturn]
+StatefulFunction: TypeAlias = Callable[[TriggerContext, JSONObject], tuple[TriggerReturn, JSONObject]]
 
 
-class Options(TypedDict, total=False):
+class TriggerOptions(TypedDict, total=False):
     """The fields of a `Trigger` except `name` and `at`."""
 
     group: str
     priority: int
     level: int
-    kind: Kind
+    kind: TriggerKind
     once: bool
     cooldown_steps: int
     cooldown_seconds: float
-    scope: Scope
+    scope: TriggerScope
 
 
 class FunctionTrigger(Trigger, frozen=True, kw_only=True):
@@ -41,9 +41,9 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
     function: Callable[..., object]
     remembers: bool
 
-    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         if not self.remembers:
-            return self._new(_say(self.function(moment)), moment, state)
+            return self._new(_as_message(self.function(moment)), moment, state)
         returned = self.function(moment, state)
         if iscoroutine(returned):
             returned.close()
@@ -53,48 +53,50 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
                 f"got {type(cast(object, returned)).__name__}."
             )
         said, kept = cast(tuple[object, JSONObject], returned)
-        return _say(said), kept
+        return _as_message(said), kept
 
-    def _new(self, say: Say | None, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+    def _new(
+        self, say: TriggerMessage | None, moment: TriggerContext, state: JSONObject
+    ) -> tuple[TriggerMessage | None, JSONObject]:
         """Return the message unless it equals that of the previous step, and a hash of its text as the state."""
         if say is None or say.stop is not None or self.cooldown_steps or self.cooldown_seconds:
             return say, {}
-        mark = blob_name(well_formed(say.text).encode())[:16]
+        mark = hash_blob(fix_surrogates(say.text).encode())[:16]
         is_same = moment.when in ("before_step", "mid_step") and state.get("text") == mark
         return None if is_same else say, {"text": mark}
 
     def active(self, state: JSONObject) -> bool:
         return not self.remembers and "text" in state
 
-    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+    def repeat(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         stands = self.active(state) and not self.once and "before_step" in self.at
-        return _say(self.function(moment)) if stands else None
+        return _as_message(self.function(moment)) if stands else None
 
     def __call__(self, *arguments: object) -> object:
         return self.function(*arguments)
 
 
 def trigger(
-    name: str, *, at: When | Iterable[When] = ("before_step",), **options: Unpack[Options]
-) -> Callable[[Plain | Remembering], FunctionTrigger]:
+    name: str, *, at: TriggerTime | Iterable[TriggerTime] = ("before_step",), **options: Unpack[TriggerOptions]
+) -> Callable[[StatelessFunction | StatefulFunction], FunctionTrigger]:
     """Make a trigger from a function: `@trigger("friday", once=True)`."""
     if not isinstance(name, str):
         raise InvalidInput(f"Trigger: name must be a string, got {type(name).__name__}", fix='Write @trigger("name").')
     moments = (at,) if isinstance(at, str) else tuple(at)
 
-    def made(function: Plain | Remembering) -> FunctionTrigger:
+    def made(function: StatelessFunction | StatefulFunction) -> FunctionTrigger:
         if iscoroutinefunction(function):
             raise InvalidInput(
                 f"Trigger {name!r} must be a synchronous function, got an async one", fix="Define it with `def`."
             )
         return FunctionTrigger(
-            name=name, function=function, remembers=_parameters(name, function) == 2, at=moments, **options
+            name=name, function=function, remembers=_parameter_count(name, function) == 2, at=moments, **options
         )
 
     return made
 
 
-def _parameters(name: str, function: Callable[..., object]) -> int:
+def _parameter_count(name: str, function: Callable[..., object]) -> int:
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     given = [each for each in signature(function).parameters.values() if each.kind in kinds]
     needed = sum(each.default is Parameter.empty for each in given)
@@ -107,11 +109,11 @@ def _parameters(name: str, function: Callable[..., object]) -> int:
     return needed
 
 
-def _say(said: object) -> Say | None:
-    if said is None or isinstance(said, Say):
+def _as_message(said: object) -> TriggerMessage | None:
+    if said is None or isinstance(said, TriggerMessage):
         return said
     if isinstance(said, str):
-        return Say(text=said) if said.strip() else None
+        return TriggerMessage(text=said) if said.strip() else None
     if iscoroutine(said):
         said.close()
         raise InvalidInput("a trigger must be a synchronous function, got an async one", fix="Define it with `def`.")

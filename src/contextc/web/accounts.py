@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from contextc.compiler.account import model_of
-from contextc.compiler.inspecting import Inspected, Paged, PagedLine, Parts, parts_of
-from contextc.compiler.prefix import Break
+from contextc.compiler.account import find_channel_model
+from contextc.compiler.inspecting import LinePage, NumberedLine, RequestDetails, TokenDistribution, compute_distribution
+from contextc.compiler.prefix import PrefixBreak
 from contextc.draft import Budget
 from contextc.formats.checking import Violation
 from contextc.manifest import Fragment
@@ -18,9 +18,9 @@ from contextc.messages import AnyPart, Usage
 from contextc.models import cost
 from contextc.web.channels import channel_id
 
-How: TypeAlias = Literal["exact", "measured", "estimated"]
-OF_THE_RECORD = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
-State: TypeAlias = Literal["shared", "new", "left", "shown"]
+CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
+RECORD_FIELDS = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
+LineState: TypeAlias = Literal["shared", "new", "left", "shown"]
 """State of a line: also in the previous request, new, left out, or without a previous request to compare with."""
 
 
@@ -43,7 +43,7 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     free: int | None
     used: int
     available: int | None
-    how: How
+    how: CountOrigin
     limit: int | None
     wanted: int
     input: int
@@ -51,7 +51,7 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     estimated: int
 
 
-class Broke(Struct, frozen=True, kw_only=True):
+class PrefixBreakView(Struct, frozen=True, kw_only=True):
     """The first difference from the prefix of the previous request, and its reason.
 
     `where` is "system", "tools", "settings", "message 12", or "" if the prefix is unchanged. `path` is the same place
@@ -64,7 +64,7 @@ class Broke(Struct, frozen=True, kw_only=True):
     line: int | None
 
 
-class SharedView(Struct, frozen=True, kw_only=True):
+class SharedPrefixView(Struct, frozen=True, kw_only=True):
     """The prefix shared with the previous request.
 
     `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages.
@@ -73,10 +73,10 @@ class SharedView(Struct, frozen=True, kw_only=True):
     tokens: int
     bytes: int
     of_bytes: int
-    broke: Broke
+    broke: PrefixBreakView
 
 
-class Counts(Struct, frozen=True, kw_only=True):
+class LineCounts(Struct, frozen=True, kw_only=True):
     """Numbers of lines: all, sent and left out.
 
     `reduced` are the sent lines that are a stub or shortened. `tokens` are the tokens of the sent lines.
@@ -99,7 +99,7 @@ class UsageView(Struct, frozen=True, kw_only=True):
     reasoning: int
 
 
-class Loss(Struct, frozen=True, kw_only=True):
+class CacheLoss(Struct, frozen=True, kw_only=True):
     """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
 
     `dollars` is the cost of writing those tokens to the cache again; null if prices are not known.
@@ -111,7 +111,7 @@ class Loss(Struct, frozen=True, kw_only=True):
     dollars: float | None
 
 
-class AccountView(Struct, frozen=True, kw_only=True):
+class RequestSummary(Struct, frozen=True, kw_only=True):
     """Common fields of a request. `time` is when its answer was stored; 0 if it was not sent."""
 
     channel: str
@@ -128,15 +128,15 @@ class AccountView(Struct, frozen=True, kw_only=True):
     gave: str
     format: str
     budget: BudgetView
-    shared: SharedView
+    shared: SharedPrefixView
     usage: UsageView | None
     remarks: tuple[str, ...]
     fragments: tuple[Fragment, ...]
-    counts: Counts
+    counts: LineCounts
     signed_lost: int
 
 
-class RequestView(AccountView, frozen=True, kw_only=True):
+class RequestView(RequestSummary, frozen=True, kw_only=True):
     """A sent request. `cost` is in dollars, and null if prices or usage are not known.
 
     `number` is the number in the URL: of the request itself, or of a stored request without an answer.
@@ -146,10 +146,10 @@ class RequestView(AccountView, frozen=True, kw_only=True):
     number: int
 
 
-class NextView(AccountView, frozen=True, kw_only=True):
+class NextRequestView(RequestSummary, frozen=True, kw_only=True):
     """The next request, with its first lines. `is_new` is true if there is a message to answer."""
 
-    cost: Loss
+    cost: CacheLoss
     is_new: bool
     lines: list["LineView"]
     more: bool
@@ -172,14 +172,14 @@ class LineView(Struct, frozen=True, kw_only=True):
     cost: float | None
     why: str
     text: str
-    state: State
+    state: LineState
     uid: str
     original: str = ""
     parts: tuple[AnyPart, ...] | None = None
     original_parts: tuple[AnyPart, ...] | None = None
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class FindingView(Struct, frozen=True, kw_only=True):
     """A lint finding: rule code, path, message, the provider's error text, and the URL of the rule."""
 
     code: str
@@ -189,9 +189,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     docs: str
 
 
-def findings(violations: Iterable[Violation]) -> list[Finding]:
+def finding_views(violations: Iterable[Violation]) -> list[FindingView]:
     return [
-        Finding(
+        FindingView(
             code=each.code, path=each.path, message=each.message, provider=each.error, docs=f"/api/rules/{each.code}"
         )
         for each in violations
@@ -202,7 +202,7 @@ def usage_view(usage: Usage | None) -> UsageView | None:
     return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
 
 
-def budget_view(budget: Budget, parts: Parts, estimated: int) -> BudgetView:
+def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
     return BudgetView(
         window=budget.window,
         system=parts.system,
@@ -224,51 +224,51 @@ def budget_view(budget: Budget, parts: Parts, estimated: int) -> BudgetView:
     )
 
 
-def request_view(seen: Inspected, format: str, broke: Break, number: int) -> RequestView:
-    known, usage = model_of(seen.channel), seen.record.usage
+def request_view(seen: RequestDetails, format: str, broke: PrefixBreak, number: int) -> RequestView:
+    known, usage = find_channel_model(seen.channel), seen.record.usage
     dollars = cost(known, usage) if known is not None and usage is not None else None
-    return RequestView(cost=dollars, number=number, **_account(seen, format, broke))
+    return RequestView(cost=dollars, number=number, **_summary_fields(seen, format, broke))
 
 
-def next_view(
-    seen: Inspected,
+def next_request_view(
+    seen: RequestDetails,
     format: str,
-    broke: Break,
+    broke: PrefixBreak,
     *,
-    loss: Loss,
+    loss: CacheLoss,
     is_new: bool,
-    paged: Paged,
-    text: "Shape",
+    paged: LinePage,
+    text: "LineTextOptions",
     remarks: tuple[str, ...] = (),
-) -> NextView:
-    account = _account(seen, format, broke)
+) -> NextRequestView:
+    account = _summary_fields(seen, format, broke)
     account["remarks"] = (*account["remarks"], *remarks)
     lines = line_views(paged.lines, text)
-    return NextView(cost=loss, is_new=is_new, lines=lines, more=paged.more, next=paged.next, **account)
+    return NextRequestView(cost=loss, is_new=is_new, lines=lines, more=paged.more, next=paged.next, **account)
 
 
-def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
-    """Return the fields of `AccountView`, by name."""
+def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> dict[str, Any]:
+    """Return the fields of `RequestSummary`, by name."""
     channel, record = seen.channel, seen.record
     left = len(seen.hidden)
     line = seen.shared if broke.where and seen.shared < len(seen.items) else None
     same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
-    shared = SharedView(
+    shared = SharedPrefixView(
         tokens=seen.shared_tokens,
         bytes=min(same, seen.size),
         of_bytes=seen.size,
-        broke=Broke(where=broke.where, path=broke.path, why=broke.why, line=line),
+        broke=PrefixBreakView(where=broke.where, path=broke.path, why=broke.why, line=line),
     )
     return {
-        **{name: getattr(record, name) for name in OF_THE_RECORD},
+        **{name: getattr(record, name) for name in RECORD_FIELDS},
         **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
         "channel": channel_id(channel),
         "format": format,
-        "budget": budget_view(seen.budget, parts_of(seen), record.budget.input),
+        "budget": budget_view(seen.budget, compute_distribution(seen), record.budget.input),
         "shared": shared,
         "usage": usage_view(record.usage),
         "fragments": seen.fragments,
-        "counts": Counts(
+        "counts": LineCounts(
             lines=len(seen.items) + left,
             shown=len(seen.items),
             left=left,
@@ -278,7 +278,7 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
     }
 
 
-class Shape(NamedTuple):
+class LineTextOptions(NamedTuple):
     """Options for the text of a line: at most `width` characters around the search term; 0 means the full text."""
 
     width: int = 0
@@ -293,10 +293,10 @@ class Shape(NamedTuple):
         return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
 
 
-WHOLE = Shape()
+FULL_TEXT = LineTextOptions()
 
 
-def line_views(lines: Iterable[PagedLine], shape: Shape = WHOLE) -> list[LineView]:
+def line_views(lines: Iterable[NumberedLine], shape: LineTextOptions = FULL_TEXT) -> list[LineView]:
     return [
         LineView(
             index=each.number,

@@ -8,18 +8,18 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.types import Scope
 
-API = "/api"
-ADMIT = "contextc.admit"
+API_PATH = "/api"
+ADMIT_KEY = "contextc.admit"
 """Key in an ASGI scope's `state` of a function that is called after authentication.
 
 It returns False if the server has too many connections."""
-WHOLE = (b"http://", b"https://")
+ABSOLUTE_URL_PREFIXES = (b"http://", b"https://")
 
 
-def plain(scope: Scope) -> Scope:
+def normalize_scope(scope: Scope) -> Scope:
     """Return the scope with a path instead of an absolute URL."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode())
-    scheme = next((each for each in WHOLE if raw[: len(each)].lower() == each), None)
+    scheme = next((each for each in ABSOLUTE_URL_PREFIXES if raw[: len(each)].lower() == each), None)
     if scheme is None:
         return scope
     host, _, path = raw[len(scheme) :].partition(b"/")
@@ -29,25 +29,25 @@ def plain(scope: Scope) -> Scope:
     return {**scope, "path": there, "raw_path": path, "headers": [(b"host", host), *headers]}
 
 
-def below(scope: Scope) -> str:
+def path_below_mount(scope: Scope) -> str:
     """Return the path without the mount path of the application."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
-def is_api(scope: Scope) -> bool:
-    path = below(scope)
-    return path == API or path.startswith(f"{API}/")
+def is_api_request(scope: Scope) -> bool:
+    path = path_below_mount(scope)
+    return path == API_PATH or path.startswith(f"{API_PATH}/")
 
 
-def segments(scope: Scope) -> list[str]:
+def api_segments(scope: Scope) -> list[str]:
     """Return the segments of the path below `/api`, decoded separately, because names may contain a slash."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
-    foreign = scope["path"].count("/") - below(scope).count("/")
+    foreign = scope["path"].count("/") - path_below_mount(scope).count("/")
     return [unquote(each.decode("ascii", "replace")) for each in raw.strip(b"/").split(b"/")[foreign + 1 :]]
 
 
-def name_and_port(host: str) -> tuple[str, int | None]:
+def split_host(host: str) -> tuple[str, int | None]:
     """Return the name and port of a Host header; the name is "" if it is invalid."""
     try:
         found = urlsplit(f"//{host}")

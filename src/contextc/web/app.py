@@ -9,17 +9,17 @@ from starlette.middleware import Middleware
 from starlette.types import Receive, Scope, Send
 
 from contextc.store import Store
-from contextc.web.address import is_api
-from contextc.web.desk import Desk, Options
-from contextc.web.guard import Guard
-from contextc.web.pages import Pages
+from contextc.web.address import is_api_request
+from contextc.web.desk import AppState, ServerOptions
+from contextc.web.guard import SecurityMiddleware
+from contextc.web.pages import StaticFiles
 from contextc.web.router import Router
 
 
-def application(store: Store, options: Options | None = None) -> Starlette:
+def create_application(store: Store, options: ServerOptions | None = None) -> Starlette:
     """Return the application, for any ASGI server. The caller closes the store afterwards."""
-    desk = Desk(store, options or Options())
-    api, pages = Router(desk), Pages()
+    desk = AppState(store, options or ServerOptions())
+    api, pages = Router(desk), StaticFiles()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
@@ -33,10 +33,10 @@ def application(store: Store, options: Options | None = None) -> Starlette:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""
-        found = app.router.not_found if scope["type"] != "http" else api if is_api(scope) else pages
+        found = app.router.not_found if scope["type"] != "http" else api if is_api_request(scope) else pages
         await found(scope, receive, send)
 
-    app = Starlette(middleware=[Middleware(Guard, options=desk.options)], lifespan=lifespan)
+    app = Starlette(middleware=[Middleware(SecurityMiddleware, options=desk.options)], lifespan=lifespan)
     app.router.default = answer
     app.state.desk = desk
     return app

@@ -10,14 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from contextc._json import canonical
+from contextc._json import encode_canonical
 from contextc.errors import UnknownChannel
 from contextc.ledger import book
 from contextc.ledger.standing import Channel
-from contextc.providers.named import keeps_sessions
+from contextc.providers.named import has_sessions
 from contextc.store import Store
 
-BYTES = 9  # twelve letters
+ID_BYTES = 9  # twelve letters
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
@@ -43,14 +43,14 @@ class ChannelView(Struct, frozen=True, kw_only=True):
 
 def channel_id(channel: Channel) -> str:
     """Return the id of a channel for URLs."""
-    key = canonical([channel.agent, channel.provider, channel.model, channel.directory])
-    return urlsafe_b64encode(blake2b(key, digest_size=BYTES).digest()).decode()
+    key = encode_canonical([channel.agent, channel.provider, channel.model, channel.directory])
+    return urlsafe_b64encode(blake2b(key, digest_size=ID_BYTES).digest()).decode()
 
 
-def channel_at(store: Store, conversation: str, id: str) -> Channel:
+def find_channel(store: Store, conversation: str, id: str) -> Channel:
     """Return the channel with an id. Raises `UnknownConversation` and `UnknownChannel`."""
     store.conversation(conversation)  # raises if it does not exist
-    for _, channel, *_ in store.read(lambda tx: book.channels(tx, conversation)):
+    for _, channel, *_ in store.read(lambda tx: book.load_channels(tx, conversation)):
         if channel_id(channel) == id:
             return channel
     raise UnknownChannel(conversation, id)
@@ -60,9 +60,9 @@ def channel_views(store: Store, conversation: str) -> list[ChannelView]:
     """Return the channels of a conversation, oldest first. Raises `UnknownConversation`."""
     store.conversation(conversation)
     found: list[ChannelView] = []
-    for _, channel, standing, attempt in store.read(lambda tx: book.channels(tx, conversation)):
+    for _, channel, standing, attempt in store.read(lambda tx: book.load_channels(tx, conversation)):
         session = standing.session.id if standing.session else ""
-        stateful = bool(session or standing.lost) or keeps_sessions(channel.provider)
+        stateful = bool(session or standing.lost) or has_sessions(channel.provider)
         found.append(
             ChannelView(
                 id=channel_id(channel),

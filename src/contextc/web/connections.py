@@ -15,29 +15,29 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from contextc.web.address import ADMIT
+from contextc.web.address import ADMIT_KEY
 
 PENDING_SECONDS = 30.0
 """Seconds that a connection may be pending: sending a request head, or receiving a static file."""
-MOST_PENDING = 256
+MAX_PENDING = 256
 BURST_SECONDS = 2.0
 """Seconds that more connections than that may be pending."""
-MOST = 10_000
+MAX_CONNECTIONS = 10_000
 SPARE_FILES = 128
 """Files that are reserved for the store, providers and tools."""
 
 
-class Connections:
+class ConnectionLimiter:
     """The connections of one server: pending ones, oldest first, and admitted ones."""
 
     def __init__(self, most: int | None = None, most_pending: int | None = None) -> None:
-        most = most_connections() if most is None else most
-        self.most_pending = min(MOST_PENDING, most // 2) if most_pending is None else most_pending
+        most = max_connections() if most is None else most
+        self.most_pending = min(MAX_PENDING, most // 2) if most_pending is None else most_pending
         self.most, self.most_admitted = most, most - self.most_pending
-        self._pending: OrderedDict[Connection, float] = OrderedDict()
-        self._admitted: set[Connection] = set()
+        self._pending: OrderedDict[LimitedConnection, float] = OrderedDict()
+        self._admitted: set[LimitedConnection] = set()
 
-    def add(self, connection: "Connection", now: float) -> None:
+    def add(self, connection: "LimitedConnection", now: float) -> None:
         """Add a pending connection. Closes the oldest one if there are too many."""
         self._admitted.discard(connection)
         self._pending[connection] = now
@@ -45,7 +45,7 @@ class Connections:
         if len(self._pending) + len(self._admitted) > self.most:
             self.close_oldest()
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit(self, connection: "LimitedConnection") -> bool:
         """Admit a connection; return False if the limit is reached."""
         if len(self._admitted) >= self.most_admitted and connection not in self._admitted:
             return False
@@ -53,10 +53,10 @@ class Connections:
         self._admitted.add(connection)
         return True
 
-    def is_admitted(self, connection: "Connection") -> bool:
+    def is_admitted(self, connection: "LimitedConnection") -> bool:
         return connection in self._admitted
 
-    def discard(self, connection: "Connection") -> None:
+    def discard(self, connection: "LimitedConnection") -> None:
         self._admitted.discard(connection)
         self._pending.pop(connection, None)
 
@@ -77,23 +77,23 @@ class Connections:
         server_state: ServerState,
         app_state: dict[str, Any],  # uvicorn's type
         _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> "Connection":
+    ) -> "LimitedConnection":
         """Return the protocol of a new connection. uvicorn calls this."""
-        return Connection(self, config, server_state, app_state, _loop)
+        return LimitedConnection(self, config, server_state, app_state, _loop)
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """HTTP/1.1 connection that is pending between its authenticated requests."""
 
     def __init__(
         self,
-        all_of_them: Connections,
+        all_of_them: ConnectionLimiter,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        super().__init__(config, server_state, {**app_state, ADMIT: lambda: all_of_them.admit(self)}, loop)
+        super().__init__(config, server_state, {**app_state, ADMIT_KEY: lambda: all_of_them.admit(self)}, loop)
         self._all = all_of_them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -116,19 +116,19 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return the maximum number of connections by the open-file limit, which is raised first."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit
-        return MOST
+        return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST + SPARE_FILES
+    wanted = MAX_CONNECTIONS + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(OSError, ValueError):  # macOS has a lower limit of its own
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return MOST
-    return max(1, min(MOST, soft - max(SPARE_FILES, soft // 4)))
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, soft - max(SPARE_FILES, soft // 4)))

@@ -7,34 +7,34 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from contextc.agents.made import Choice, made
-from contextc.agents.whom import Whom, find
+from contextc.agents.made import ToolSelection, build_agent
+from contextc.agents.whom import ModelChoice, resolve_model
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits
-from contextc.executor.threads import durable
-from contextc.executor.watching import hub
+from contextc.executor.threads import run_blocking
+from contextc.executor.watching import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT
-from contextc.store.holder import described
-from contextc.store.leases import holder_of
+from contextc.store.holder import describe_process
+from contextc.store.leases import load_holder
 from contextc.store.turns import TurnRecord
-from contextc.web.problems import Refused
-from contextc.web.running import RECORDED, Running
-from contextc.web.watchers import Watchers
+from contextc.web.problems import HTTPError
+from contextc.web.running import REPLAY_PROVIDER, TurnManager
+from contextc.web.watchers import DeletionEvents
 
 log = logging.getLogger(__name__)
-LARGEST = 32 << 20
-RECOVER_SECONDS = 2.0
+MAX_BODY_BYTES = 32 << 20
+RECOVERY_INTERVAL = 2.0
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ServerOptions(Struct, frozen=True, kw_only=True):
     """Options of a server."""
 
     model: str | None = None
     agent: str = DEFAULT_AGENT
     root: Path = Path(".")
-    tools: Choice | None = None
+    tools: ToolSelection | None = None
     system: str | None = None
     budget: int | None = None
     output: int | None = None
@@ -45,7 +45,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Accepted values of the Host header. This prevents DNS rebinding."""
     origins: tuple[str, ...] = ()
     """Additional allowed origins, such as http://localhost:3000."""
-    largest: int = LARGEST
+    largest: int = MAX_BODY_BYTES
     """Maximum size of a request body in bytes."""
     recordings: Path | None = None
     """Folder of recordings that clients may select (`replay:FILE`), for tests and demonstrations.
@@ -54,27 +54,27 @@ class Options(Struct, frozen=True, kw_only=True):
     """
 
 
-class Desk:
+class AppState:
     """Everything that endpoints need: store, options, running turns, and open streams."""
 
-    def __init__(self, store: Store, options: Options) -> None:
+    def __init__(self, store: Store, options: ServerOptions) -> None:
         self.store, self.options = store, options
-        self.running = Running(store, self._made, agent=options.agent, model=options.model, root=options.root)
-        self.watchers = Watchers(store)
+        self.running = TurnManager(store, self._made, agent=options.agent, model=options.model, root=options.root)
+        self.watchers = DeletionEvents(store)
         self.ending = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
 
     def recover(self) -> None:
         """Close the turns of processes that have ended, and wake their watchers. Blocking: reads the store."""
         for each in self.store.recover():
-            hub(self.store).look(each.conversation)
+            event_hub(self.store).look(each.conversation)
 
     async def keep_recovering(self) -> None:
         """Call `recover` periodically, until cancelled."""
         while True:
-            await asyncio.sleep(RECOVER_SECONDS)
+            await asyncio.sleep(RECOVERY_INTERVAL)
             try:
-                await durable(self.recover)
+                await run_blocking(self.recover)
             except ContextcError as error:
                 log.warning("recover: turns of ended processes could not be closed: %s", error)
 
@@ -91,18 +91,18 @@ class Desk:
 
     def process_of(self, conversation: str, agent: str) -> str:
         """Return a description of the process that runs a turn."""
-        return described(self.store.read(lambda tx: holder_of(tx, conversation, agent)))
+        return describe_process(self.store.read(lambda tx: load_holder(tx, conversation, agent)))
 
     def end(self) -> None:
         """End every stream, because the server is about to stop."""
         self.ending.set()
-        hub(self.store).look()
+        event_hub(self.store).look()
 
-    def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def _made(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an executor with this server's options, and its provider client."""
         options = self.options
         self._check_recording(whom)
-        return made(
+        return build_agent(
             self.store,
             whom,
             options.root,
@@ -114,17 +114,17 @@ class Desk:
             limits=Limits() if options.steps is None else Limits(steps=options.steps),
         )
 
-    def _check_recording(self, whom: Whom) -> None:
+    def _check_recording(self, whom: ModelChoice) -> None:
         """Reject recordings that are not allowed, because HTTP clients must not choose files for the server to read."""
         folder = self.options.recordings
-        if whom.provider.name != RECORDED or whom == find(self.options.model):
+        if whom.provider.name != REPLAY_PROVIDER or whom == resolve_model(self.options.model):
             return
         with suppress(ValueError, OSError, RuntimeError):  # invalid file name, or a loop of symbolic links
             if folder is not None and Path(whom.provider.url.removeprefix("file://")).resolve().is_relative_to(
                 folder.resolve()
             ):
                 return
-        raise Refused(
+        raise HTTPError(
             403,
             "model: recordings are not allowed over HTTP, except the server's own. Start the server with this "
             "recording as its model, or with a recordings folder.",

@@ -1,8 +1,8 @@
 """Declaration of API endpoints. Type annotations define both validation and the OpenAPI document.
 
 An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `desk`, the names in its
-path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated type, a `Content` or a
-`Stream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store is
+path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated type, a `RawResponse` or a
+`EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store is
 synchronous, and always runs to its end.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_type_hints
 from msgspec import Struct
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
-Work = TypeVar("Work", bound=Callable[..., Any])  # endpoints have different parameters
-OWN = ("desk", "query", "body", "request")
+EndpointFunction = TypeVar("EndpointFunction", bound=Callable[..., Any])  # endpoints have different parameters
+INJECTED_PARAMETERS = ("desk", "query", "body", "request")
 
 
-class Content(NamedTuple):
+class RawResponse(NamedTuple):
     """A response that is not JSON of a declared type."""
 
     data: bytes
@@ -27,7 +27,7 @@ class Content(NamedTuple):
     """The status, if it differs from the endpoint's."""
 
 
-class Stream(NamedTuple):
+class EventStream(NamedTuple):
     """A streaming response. `events` is closed when the client disconnects."""
 
     events: AsyncIterator[bytes]
@@ -65,19 +65,21 @@ class Endpoint(NamedTuple):
 ENDPOINTS: list[Endpoint] = []
 
 
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+class EmptyObject(Struct, frozen=True, forbid_unknown_fields=True):
     """An empty object."""
 
 
-def endpoint(method: Method, path: str, *, status: int = 200, media_type: str = "") -> Callable[[Work], Work]:
+def endpoint(
+    method: Method, path: str, *, status: int = 200, media_type: str = ""
+) -> Callable[[EndpointFunction], EndpointFunction]:
     """Declare a function as an endpoint. `media_type` is that of the response, if it is not JSON."""
 
-    def declare(work: Work) -> Work:
+    def declare(work: EndpointFunction) -> EndpointFunction:
         takes = get_type_hints(work)
         answer = takes.pop("return")
         assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
         made = Endpoint(method, path, work, status, takes, answer, media_type)
-        assert {*made.named} == {*takes} - {*OWN}, (
+        assert {*made.named} == {*takes} - {*INJECTED_PARAMETERS}, (
             f"{method} {path}: path parameters {made.named} must match the function's, got {[*takes]}"
         )
         ENDPOINTS.append(made)

@@ -14,16 +14,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contextc.web.address import ADMIT, below, is_api, name_and_port, plain
-from contextc.web.desk import Options
-from contextc.web.problems import Refused
-from contextc.web.problems import answer as refused
+from contextc.web.address import ADMIT_KEY, is_api_request, normalize_scope, path_below_mount, split_host
+from contextc.web.desk import ServerOptions
+from contextc.web.problems import HTTPError
+from contextc.web.problems import error_response as refused
 
-ANYBODY = "*"
-COOKIE = "contextc_token"
-LONGEST = 16 << 10
+ANY = "*"
+COOKIE_NAME = "contextc_token"
+MAX_URL_BYTES = 16 << 10
 """Maximum bytes of a URL, including the query."""
-HEADERS = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -32,28 +32,28 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """Default headers of every response."""
-MOST_HEADERS = 200
-RETRY = {"Retry-After": "5", "Connection": "close"}
-BODY_SECONDS = 120.0
+MAX_HEADERS = 200
+RETRY_HEADERS = {"Retry-After": "5", "Connection": "close"}
+BODY_TIMEOUT = 120.0
 """Seconds within which a request body must arrive."""
-WITHOUT_TOKEN = (
+TOKEN_REQUIRED = (
     "Authentication required: send Authorization: Bearer <token>. The server printed the token when it started. "
     "In a browser, open the link that it printed."
 )
-WRONG_TOKEN = "Invalid token. The server creates a new token at each start: open the link that it printed last."
+TOKEN_INVALID = "Invalid token. The server creates a new token at each start: open the link that it printed last."
 
 
-class Guard:
+class SecurityMiddleware:
     """ASGI middleware that passes on only permitted requests."""
 
-    def __init__(self, app: ASGIApp, options: Options) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self.app, self.options = app, options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope = plain(scope)
+        scope = normalize_scope(scope)
         headers = Headers(scope=scope)
         allowed = self._allowed_origin(headers)
         has_begun = False
@@ -75,39 +75,43 @@ class Guard:
             await refused(error)(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST:
-            raise Refused(414, f"URL must be at most {LONGEST:,} bytes. Send long values in the body.", "TooLong")
-        if len(scope["headers"]) > MOST_HEADERS:
-            raise Refused(431, f"Request must have at most {MOST_HEADERS} headers. Send fewer.", "TooManyHeaders")
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+            raise HTTPError(
+                414, f"URL must be at most {MAX_URL_BYTES:,} bytes. Send long values in the body.", "TooLong"
+            )
+        if len(scope["headers"]) > MAX_HEADERS:
+            raise HTTPError(431, f"Request must have at most {MAX_HEADERS} headers. Send fewer.", "TooManyHeaders")
         self._check_host(headers)
         self._check_origin(scope, headers)
-        if scope["method"] != "OPTIONS" and is_api(scope):
+        if scope["method"] != "OPTIONS" and is_api_request(scope):
             self._check_token(headers)
-            if (admit := scope.get("state", {}).get(ADMIT)) and not admit():
-                raise Refused(503, "The server has too many open connections. Retry later.", "Overloaded", RETRY)
+            if (admit := scope.get("state", {}).get(ADMIT_KEY)) and not admit():
+                raise HTTPError(
+                    503, "The server has too many open connections. Retry later.", "Overloaded", RETRY_HEADERS
+                )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.options.largest:
             raise self._too_large()
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
-        name = name_and_port(hosts[0])[0] if len(hosts) == 1 else ""
-        if name not in self.options.hosts and ANYBODY not in self.options.hosts:
+        name = split_host(hosts[0])[0] if len(hosts) == 1 else ""
+        if name not in self.options.hosts and ANY not in self.options.hosts:
             there = ", ".join(self.options.hosts)
             message = f"Host: expected one of {there}, got {name[:100]!r}. Use one of these names."
-            raise Refused(421, message, "UnknownHost")
+            raise HTTPError(421, message, "UnknownHost")
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is not None:
             if origin != _own_origin(scope, headers) and origin not in self.options.origins:
-                raise Refused(
+                raise HTTPError(
                     403,
                     f"Origin: not allowed, got {origin[:100]!r}. To allow it, add it to the origins of the server.",
                     "ForeignPage",
                 )
-        elif site not in ("none", "same-origin") and not _opens_the_page(scope, headers):
-            raise Refused(
+        elif site not in ("none", "same-origin") and not _is_navigation(scope, headers):
+            raise HTTPError(
                 403, "Request of another website is not allowed. Open the URL of the server itself.", "ForeignPage"
             )
 
@@ -117,7 +121,7 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if any(map(self._is_token, [given.strip()] if kind.lower() == "bearer" else _cookies(headers))):
             return
-        raise _without_token(WITHOUT_TOKEN)
+        raise _unauthorized(TOKEN_REQUIRED)
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
@@ -125,14 +129,14 @@ class Guard:
     def _opened(self, scope: Scope, headers: Headers) -> Response | None:
         """Set the token cookie if the URL of the web UI has the token, and redirect to the URL without it."""
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
-        if not self.options.token or given is None or below(scope) != "/":
+        if not self.options.token or given is None or path_below_mount(scope) != "/":
             return None
         there = quote(scope["path"])  # without the query
         answer = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
         if not self._is_token(given):
-            if _opens_the_page(scope, headers):
+            if _is_navigation(scope, headers):
                 return answer  # the web UI asks for the token
-            raise _without_token(WRONG_TOKEN)
+            raise _unauthorized(TOKEN_INVALID)
         name = cookie_name(headers.get("host", ""))
         answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
         return answer
@@ -143,7 +147,7 @@ class Guard:
 
     def _limited(self, receive: Receive) -> Receive:
         """Limit the size of a body, regardless of Content-Length, and the time until it has arrived."""
-        taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_SECONDS
+        taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
         async def receiving() -> Message:
             nonlocal taken, is_whole
@@ -153,9 +157,9 @@ class Guard:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise Refused(
+                raise HTTPError(
                     408,
-                    f"Body must arrive within {BODY_SECONDS:.0f} seconds. Send it without pauses.",
+                    f"Body must arrive within {BODY_TIMEOUT:.0f} seconds. Send it without pauses.",
                     "TooSlow",
                     {"Connection": "close"},
                 ) from None
@@ -166,8 +170,8 @@ class Guard:
 
         return receiving
 
-    def _too_large(self) -> Refused:
-        return Refused(
+    def _too_large(self) -> HTTPError:
+        return HTTPError(
             413, f"Request body must be at most {self.options.largest:,} bytes. Send less at once.", "TooLarge"
         )
 
@@ -178,8 +182,8 @@ def cookie_name(host: str) -> str:
     Cookies ignore ports, so the name contains the port: otherwise two servers on one machine would overwrite each
     other's cookie. It is the port that the browser uses, also behind a proxy.
     """
-    port = name_and_port(host)[1]
-    return COOKIE if port is None else f"{COOKIE}_{port}"
+    port = split_host(host)[1]
+    return COOKIE_NAME if port is None else f"{COOKIE_NAME}_{port}"
 
 
 def _cookies(headers: Headers) -> list[str]:
@@ -189,18 +193,18 @@ def _cookies(headers: Headers) -> list[str]:
     return [unquote(value.strip()) for found, _, value in pairs if found.strip() == name]
 
 
-def _without_token(message: str) -> Refused:
-    return Refused(401, message, "TokenNeeded", {"WWW-Authenticate": "Bearer"})
+def _unauthorized(message: str) -> HTTPError:
+    return HTTPError(401, message, "TokenNeeded", {"WWW-Authenticate": "Bearer"})
 
 
 def _own_origin(scope: Scope, headers: Headers) -> str:
     return f"{scope['scheme']}://{headers.get('host', '')}"
 
 
-def _opens_the_page(scope: Scope, headers: Headers) -> bool:
+def _is_navigation(scope: Scope, headers: Headers) -> bool:
     """Return True if the request is a navigation to the web UI, for example by a link."""
     is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    return is_visit and scope["method"] == "GET" and not is_api(scope)
+    return is_visit and scope["method"] == "GET" and not is_api_request(scope)
 
 
 def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
@@ -218,9 +222,9 @@ def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
 
 def _add_headers(message: Message, allowed: str) -> None:
     headers = MutableHeaders(scope=message)
-    for name, value in HEADERS.items():
+    for name, value in SECURITY_HEADERS.items():
         headers.setdefault(name, value)
     if allowed:
         headers["Access-Control-Allow-Origin"] = allowed
-        headers["Access-Control-Expose-Headers"] = ANYBODY
+        headers["Access-Control-Expose-Headers"] = ANY
         headers.add_vary_header("Origin")

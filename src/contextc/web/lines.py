@@ -11,29 +11,29 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from contextc.agents.whom import Whom, find
+from contextc.agents.whom import ModelChoice, resolve_model
 from contextc.executor import AgentExecutor
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.providers import Endpoint
 
-KEPT = 16
+MAX_EXECUTORS = 16
 
-Make: TypeAlias = Callable[[Whom], tuple[AgentExecutor, Endpoint]]
+ExecutorFactory: TypeAlias = Callable[[ModelChoice], tuple[AgentExecutor, Endpoint]]
 
 
-class Line:
+class PooledExecutor:
     """A pooled executor, its provider client, and its number of users."""
 
     def __init__(self, executor: AgentExecutor, endpoint: Endpoint) -> None:
         self.executor, self.endpoint, self.users = executor, endpoint, 0
 
 
-class Lines:
+class ExecutorPool:
     """Pool of executors by model spec."""
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: ExecutorFactory) -> None:
         self._make = make
-        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._lines: OrderedDict[str, PooledExecutor] = OrderedDict()
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -51,20 +51,20 @@ class Lines:
             line.users -= 1
             await self._trim()
 
-    async def _opened(self, spec: str) -> Line:
+    async def _opened(self, spec: str) -> PooledExecutor:
         """Open an executor. Concurrent callers wait for the same spec only."""
         making = self._making.setdefault(spec, asyncio.Lock())  # dropped with its last reference
         async with making:
-            line = self._lines.get(spec) or await durable(self._open, spec)
+            line = self._lines.get(spec) or await run_blocking(self._open, spec)
             self._lines[spec] = line
         return line
 
-    def _open(self, spec: str) -> Line:
-        return Line(*self._make(find(spec or None)))
+    def _open(self, spec: str) -> PooledExecutor:
+        return PooledExecutor(*self._make(resolve_model(spec or None)))
 
     async def _trim(self) -> None:
         """Close the least recently used idle executors above the limit. Closing awaits, so each is chosen again."""
-        while len(self._lines) > KEPT:
+        while len(self._lines) > MAX_EXECUTORS:
             idle = next((spec for spec, line in self._lines.items() if not line.users), None)
             if idle is None:
                 return

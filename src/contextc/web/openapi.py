@@ -14,19 +14,19 @@ from msgspec.structs import FieldInfo, fields
 
 import contextc
 from contextc._json import JSONObject
-from contextc.web.endpoint import Content, Endpoint, Stream
-from contextc.web.problems import STATUS, Refusal
+from contextc.web.endpoint import Endpoint, EventStream, RawResponse
+from contextc.web.problems import STATUS_BY_ERROR, ErrorBody
 
-JSON = "application/json"
-WHERE = "#/components/schemas/{name}"
-ABOUT = (
+JSON_TYPE = "application/json"
+REF_TEMPLATE = "#/components/schemas/{name}"
+DESCRIPTION = (
     "The HTTP API of `contextc serve`. Names in paths are percent-encoded: a slash in a conversation's name is %2F. "
     "Bodies are JSON with the header Content-Type: application/json. Unknown fields are rejected."
 )
-BEARER = {"type": "http", "scheme": "bearer", "description": "The token that the server printed at its start."}
+BEARER_SCHEME = {"type": "http", "scheme": "bearer", "description": "The token that the server printed at its start."}
 
 
-class Typed(NamedTuple):
+class Schemas(NamedTuple):
     """The schemas of all types of the API: parameters, bodies and responses."""
 
     schemas: dict[Any, JSONObject]
@@ -36,24 +36,24 @@ class Typed(NamedTuple):
         return self.schemas[_key(kind)]
 
 
-def document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
+def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
     """Return the document. Without a token there is no security requirement. `cookie` is the token cookie's name."""
     by_cookie = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by opening /?token=…"}
-    typed = _typed(endpoints)
+    typed = _build_schemas(endpoints)
     paths: JSONObject = {}
     for each in sorted(endpoints, key=lambda each: each.path):
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, typed)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "contextc", "version": str(contextc.__version__), "description": ABOUT},
+        "info": {"title": "contextc", "version": str(contextc.__version__), "description": DESCRIPTION},
         "servers": [{"url": "/api"}],
         "security": [{"bearer": []}, {"cookie": []}] if has_token else [],
         "paths": paths,
-        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER, "cookie": by_cookie}},
+        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER_SCHEME, "cookie": by_cookie}},
     }
 
 
-def _operation(each: Endpoint, typed: Typed) -> JSONObject:
+def _operation(each: Endpoint, typed: Schemas) -> JSONObject:
     noun = each.work.__module__.rpartition(".")[2]
     summary, _, more = (inspect.getdoc(each.work) or "").partition("\n\n")
     made: JSONObject = {
@@ -61,21 +61,21 @@ def _operation(each: Endpoint, typed: Typed) -> JSONObject:
         "tags": [noun],
         "summary": " ".join(summary.split()),
         **({"description": more} if more else {}),
-        "parameters": [*_in_path(each, typed), *_in_query(each, typed)],
-        "responses": _answers(each, typed),
+        "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],
+        "responses": _responses(each, typed),
     }
     if "body" in each.takes:
-        content = {JSON: {"schema": typed.of(each.takes["body"])}}
+        content = {JSON_TYPE: {"schema": typed.of(each.takes["body"])}}
         needed = any([field.required for field in fields(each.takes["body"])])
         made["requestBody"] = {"required": needed, "content": content}
     return made
 
 
-def _in_path(each: Endpoint, typed: Typed) -> list[JSONObject]:
+def _path_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
     return [{"name": name, "in": "path", "required": True, "schema": typed.of(each.takes[name])} for name in each.named]
 
 
-def _in_query(each: Endpoint, typed: Typed) -> list[JSONObject]:
+def _query_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
     return [
         {
             "name": field.encode_name,
@@ -93,32 +93,32 @@ def _with_default(schema: JSONObject, field: FieldInfo) -> JSONObject:
     return {**schema, "default": msgspec.to_builtins(field.default)}
 
 
-def _answers(each: Endpoint, typed: Typed) -> JSONObject:
-    refused = {"description": _refusals(), "content": {JSON: {"schema": typed.of(Refusal)}}}
+def _responses(each: Endpoint, typed: Schemas) -> JSONObject:
+    refused = {"description": _error_description(), "content": {JSON_TYPE: {"schema": typed.of(ErrorBody)}}}
     own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.of(each.answer)}
-    if each.media_type == JSON or each.media_type == "*/*":  # any JSON, any bytes
+    if each.media_type == JSON_TYPE or each.media_type == "*/*":  # any JSON, any bytes
         own = {}
-    made: JSONObject = {str(each.status): {"description": "Success.", "content": {each.media_type or JSON: own}}}
-    if {*_members(each.answer)} >= {Stream, Content}:
+    made: JSONObject = {str(each.status): {"description": "Success.", "content": {each.media_type or JSON_TYPE: own}}}
+    if {*_members(each.answer)} >= {EventStream, RawResponse}:
         made["204"] = {"description": "Nothing to stream."}
     return {**made, "default": refused}
 
 
-def _refusals() -> str:
-    kinds = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS.items())
+def _error_description() -> str:
+    kinds = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS_BY_ERROR.items())
     return f"Error: `message` has the problem and the fix. Status by `kind`: {kinds}. 401: no token. 413: too large."
 
 
-def _typed(endpoints: Sequence[Endpoint]) -> Typed:
-    kinds: list[Any] = [Refusal]  # type annotations
+def _build_schemas(endpoints: Sequence[Endpoint]) -> Schemas:
+    kinds: list[Any] = [ErrorBody]  # type annotations
     for each in endpoints:
         kinds += [each.takes[name] for name in each.named]
         kinds += [field.type for field in _query_fields(each)]
         kinds += [each.takes["body"]] if "body" in each.takes else []
         kinds += [each.answer] if _is_json(each) else []
     once = list({_key(kind): kind for kind in kinds}.values())
-    schemas, components = msgspec.json.schema_components(once, ref_template=WHERE)
-    return Typed(dict(zip(map(_key, once), schemas, strict=True)), components)
+    schemas, components = msgspec.json.schema_components(once, ref_template=REF_TEMPLATE)
+    return Schemas(dict(zip(map(_key, once), schemas, strict=True)), components)
 
 
 def _key(kind: Any) -> str:
@@ -131,7 +131,7 @@ def _query_fields(each: Endpoint) -> tuple[FieldInfo, ...]:
 
 
 def _is_json(each: Endpoint) -> bool:
-    return not {*_members(each.answer)} & {Content, Stream}
+    return not {*_members(each.answer)} & {RawResponse, EventStream}
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

@@ -7,46 +7,46 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from contextc._json import JSONObject
-from contextc.compiler.inspecting import item_costs, parted
+from contextc.compiler.inspecting import compute_item_costs, distribute_window
 from contextc.draft import Budget
 from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.messages import Message
-from contextc.messages.words import words
+from contextc.messages.words import to_plain_text
 from contextc.models import Model, model
-from contextc.tokens import Counter, counter
-from contextc.transfer.found import ODD
-from contextc.transfer.opening import OWN, Opened
+from contextc.tokens import TokenCounter, get_counter
+from contextc.transfer.found import DATA_ERRORS
+from contextc.transfer.opening import OWN_FORMAT, OpenedInput
 from contextc.web.accounts import BudgetView, LineView
 
-UNKNOWN = "unknown"
+UNKNOWN_TOKENIZER = "unknown"
 
 
 T = TypeVar("T")
 
 
-def understood(work: Callable[[], T]) -> T:
+def parse_untrusted(work: Callable[[], T]) -> T:
     """Run work on untrusted input, and raise `InvalidRequest` if a parser fails on it."""
     try:
         return work()
     except ContextcError:
         raise
-    except ODD as error:
+    except DATA_ERRORS as error:
         raise InvalidRequest(f"the input cannot be parsed: {type(error).__name__}: {error}.") from error
 
 
-class Account:
+class OpenedRequest:
     """Token counts, budget and lines of an opened request."""
 
-    def __init__(self, opened: Opened, model: str = "") -> None:
+    def __init__(self, opened: OpenedInput, model: str = "") -> None:
         """Count the tokens. `model` sets the context window if the request names no model."""
         request = opened.request
         named, self.length = _settings(opened)
         self.model = named or model.strip()
-        self.known = _known(self.model)
+        self.known = _find_model(self.model)
         self.counter = _counter(opened, self.known)
-        self.prompt, self.messages = _said(request)
+        self.prompt, self.messages = _split_system_prompt(request)
         self.system = self.counter.system(self.prompt) + (self.counter.overhead if self.messages else 0)
         self.tools = self.counter.tools(_tools(opened)) if request.tools else 0
         self.tokens = [self.counter.message(message) for message in self.messages]
@@ -60,7 +60,7 @@ class Account:
         window = self.known.window if self.known is not None else None
         reserve = min(self.length, window or 0)
         budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
-        parts = parted(budget, dynamic=0, history=used, new=0)
+        parts = distribute_window(budget, dynamic=0, history=used, new=0)
         return BudgetView(
             window=window,
             system=parts.system,
@@ -85,7 +85,7 @@ class Account:
         """Return the system prompt, if any, and every message."""
         costs: Sequence[float | None] = [None] * len(self.messages)
         if self.known is not None and self.known.price is not None:
-            costs = item_costs(self.known, self.tokens, self.system + self.tools, None)
+            costs = compute_item_costs(self.known, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
         told = [
             _line(
@@ -95,7 +95,7 @@ class Account:
                 message.role,
                 self.tokens[index],
                 costs[index],
-                words(message),
+                to_plain_text(message),
                 message.uid,
             )
             for index, message in enumerate(self.messages)
@@ -119,17 +119,17 @@ def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float |
     )
 
 
-def _settings(opened: Opened) -> tuple[str, int]:
+def _settings(opened: OpenedInput) -> tuple[str, int]:
     """Return the model and the output limit. Invalid values are ignored, because the input is not validated."""
-    if opened.format == OWN:
+    if opened.format == OWN_FORMAT:
         return opened.model, 0
-    said = understood(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
+    said = parse_untrusted(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
     model, length = cast(object, said.model), cast(object, said.max_output_tokens)
     is_length = isinstance(length, int) and not isinstance(length, bool) and length > 0
     return model if isinstance(model, str) else opened.model, cast(int, length) if is_length else 0
 
 
-def _known(name: str) -> Model | None:
+def _find_model(name: str) -> Model | None:
     if not name.strip():
         return None
     try:
@@ -138,12 +138,14 @@ def _known(name: str) -> Model | None:
         return None
 
 
-def _counter(opened: Opened, known: Model | None) -> Counter:
-    whose = "" if opened.format == OWN else formatter(opened.format).provider
-    return counter(known.tokenizer if known else UNKNOWN, provider=whose, model=known.name if known else "")
+def _counter(opened: OpenedInput, known: Model | None) -> TokenCounter:
+    whose = "" if opened.format == OWN_FORMAT else formatter(opened.format).provider
+    return get_counter(
+        known.tokenizer if known else UNKNOWN_TOKENIZER, provider=whose, model=known.name if known else ""
+    )
 
 
-def _said(request: Request) -> tuple[str, tuple[Message, ...]]:
+def _split_system_prompt(request: Request) -> tuple[str, tuple[Message, ...]]:
     """Return the system prompt and the messages after it."""
     if request.system is not None:
         return request.system.text, request.messages
@@ -152,5 +154,5 @@ def _said(request: Request) -> tuple[str, tuple[Message, ...]]:
     return "", request.messages
 
 
-def _tools(opened: Opened) -> list[JSONObject]:
+def _tools(opened: OpenedInput) -> list[JSONObject]:
     return formatter(opened.format).encode_tools(opened.request.tools)

@@ -23,7 +23,7 @@ from contextc.errors import (
 )
 
 log = logging.getLogger(__name__)
-STATUS: dict[type[Exception], int] = {
+STATUS_BY_ERROR: dict[type[Exception], int] = {
     ConversationExists: 409,
     UnknownModel: 400,
     LookupError: 404,
@@ -38,45 +38,45 @@ STATUS: dict[type[Exception], int] = {
     StoreUnavailable: 503,
 }
 """Status by exception class; the first match counts."""
-INTERNAL = "Internal server error. See the log of the server."
+INTERNAL_ERROR = "Internal server error. See the log of the server."
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class ErrorDetail(Struct, frozen=True, kw_only=True):
     """An error: its kind, and a message with the fix."""
 
     kind: str
     message: str
 
 
-class Refusal(Struct, frozen=True):
+class ErrorBody(Struct, frozen=True):
     """The body of every error response."""
 
-    error: Problem
+    error: ErrorDetail
 
 
-class Refused(Exception):
+class HTTPError(Exception):
     """An error at the HTTP level, with its status: no token, unknown path, body too large."""
 
     def __init__(
         self, status: int, message: str, kind: str = "Refused", headers: Mapping[str, str] | None = None
     ) -> None:
-        self.status, self.problem, self.headers = status, Problem(kind=kind, message=message), headers or {}
+        self.status, self.problem, self.headers = status, ErrorDetail(kind=kind, message=message), headers or {}
         super().__init__(message)
 
 
-def answer(error: Exception) -> Response:
+def error_response(error: Exception) -> Response:
     """Return the error response for an exception."""
-    status, body = refusal(error)
-    more = error.headers if isinstance(error, Refused) else {}
+    status, body = error_status_and_body(error)
+    more = error.headers if isinstance(error, HTTPError) else {}
     return Response(msgspec.json.encode(body), status, {"Cache-Control": "no-store", **more}, "application/json")
 
 
-def refusal(error: Exception) -> tuple[int, Refusal]:
+def error_status_and_body(error: Exception) -> tuple[int, ErrorBody]:
     """Return the status and the body for an exception."""
-    if isinstance(error, Refused):
-        return error.status, Refusal(error.problem)
+    if isinstance(error, HTTPError):
+        return error.status, ErrorBody(error.problem)
     if isinstance(error, ContextcError):
-        status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-        return status, Refusal(Problem(kind=type(error).__name__, message=str(error)))
+        status = next((status for kind, status in STATUS_BY_ERROR.items() if isinstance(error, kind)), 500)
+        return status, ErrorBody(ErrorDetail(kind=type(error).__name__, message=str(error)))
     log.error("endpoint failed", exc_info=error)
-    return 500, Refusal(Problem(kind="Internal", message=INTERNAL))
+    return 500, ErrorBody(ErrorDetail(kind="Internal", message=INTERNAL_ERROR))

@@ -14,18 +14,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from contextc.errors import InvalidRequest
-from contextc.executor.threads import REQUESTS, durable
+from contextc.executor.threads import REQUEST_SLOTS, run_blocking
 from contextc.web import api
-from contextc.web.address import segments
-from contextc.web.desk import Desk
-from contextc.web.endpoint import ENDPOINTS, Content, Endpoint, Stream
-from contextc.web.problems import Refused
-from contextc.web.problems import answer as refused
+from contextc.web.address import api_segments
+from contextc.web.desk import AppState
+from contextc.web.endpoint import ENDPOINTS, Endpoint, EventStream, RawResponse
+from contextc.web.problems import HTTPError
+from contextc.web.problems import error_response as refused
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 
 
-def endpoints() -> list[Endpoint]:
+def load_endpoints() -> list[Endpoint]:
     """Import all modules of `web/api/` and return their endpoints."""
     for found in pkgutil.iter_modules(api.__path__):
         import_module(f"{api.__name__}.{found.name}")
@@ -35,10 +35,10 @@ def endpoints() -> list[Endpoint]:
 class Router:
     """ASGI application of the API."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppState) -> None:
         self.desk = desk
         self._by_length: dict[int, list[Endpoint]] = {}
-        for each in sorted(endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
+        for each in sorted(load_endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
             self._by_length.setdefault(len(each.segments), []).append(each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,19 +52,21 @@ class Router:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        found, named = self._find(request.method, segments(request.scope))
+        found, named = self._find(request.method, api_segments(request.scope))
         given: dict[str, Any] = {  # each of its annotated type
-            name: _read(named[name], kind, f"{name} in the path") if name in named else None
+            name: _convert(named[name], kind, f"{name} in the path") if name in named else None
             for name, kind in found.takes.items()
         }
         own = {"desk": lambda: self.desk, "request": lambda: request}
         given |= {name: make() for name, make in own.items() if name in given}
         if "query" in given:
-            given["query"] = _read(dict(request.query_params), found.takes["query"], "the query")
+            given["query"] = _convert(dict(request.query_params), found.takes["query"], "the query")
         if "body" in given:
-            given["body"] = await _body(request, found.takes["body"])
-        answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given), slots=REQUESTS))
-        return await _without_body(found, answer) if request.method == "HEAD" else _response(found, answer)
+            given["body"] = await _decode_body(request, found.takes["body"])
+        answer = await (
+            found.work(**given) if found.is_async else run_blocking(lambda: found.work(**given), slots=REQUEST_SLOTS)
+        )
+        return await _head_response(found, answer) if request.method == "HEAD" else _response(found, answer)
 
     def _find(self, method: str, asked: list[str]) -> tuple[Endpoint, dict[str, str]]:
         there: list[str] = []
@@ -77,21 +79,21 @@ class Router:
         if there:
             allowed = ", ".join([*there, *(["HEAD"] if "GET" in there else [])])
             problem = f"Method not allowed, got {method[:20]!r}. Use {', '.join(there)}."
-            raise Refused(405, problem, "NotAllowed", {"Allow": allowed})
-        raise Refused(404, "Endpoint not found. See /api/openapi.json for all endpoints.", "NotFound")
+            raise HTTPError(405, problem, "NotAllowed", {"Allow": allowed})
+        raise HTTPError(404, "Endpoint not found. See /api/openapi.json for all endpoints.", "NotFound")
 
 
-async def _body(request: Request, kind: Any) -> object:
+async def _decode_body(request: Request, kind: Any) -> object:
     """Decode the body as its type. An empty body counts as an empty object."""
     data = await request.body()
     kind_sent, packed = request.headers.get("content-type"), request.headers.get("content-encoding", "identity")
     if packed.strip().lower() not in ("", "identity"):
         problem = f"Content-Encoding is not supported, got {packed[:40]!r}. Send the body uncompressed."
-        raise Refused(415, problem, "UnsupportedMediaType", {"Accept-Encoding": "identity"})
-    if (data or kind_sent is not None) and (kind_sent or "").partition(";")[0].strip().lower() != JSON:
-        raise Refused(
+        raise HTTPError(415, problem, "UnsupportedMediaType", {"Accept-Encoding": "identity"})
+    if (data or kind_sent is not None) and (kind_sent or "").partition(";")[0].strip().lower() != JSON_TYPE:
+        raise HTTPError(
             415,
-            f"Content-Type must be {JSON}, got {(kind_sent or '')[:100]!r}. Send JSON with this header.",
+            f"Content-Type must be {JSON_TYPE}, got {(kind_sent or '')[:100]!r}. Send JSON with this header.",
             "UnsupportedMediaType",
         )
     try:
@@ -100,7 +102,7 @@ async def _body(request: Request, kind: Any) -> object:
         raise InvalidRequest(f"the body is invalid: {error}.") from None
 
 
-def _read(given: str | dict[str, str], kind: Any, what: str) -> object:
+def _convert(given: str | dict[str, str], kind: Any, what: str) -> object:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -117,9 +119,9 @@ class _Streaming(StreamingResponse):
             await _close(self.body_iterator)
 
 
-async def _without_body(found: Endpoint, answer: object) -> Response:
+async def _head_response(found: Endpoint, answer: object) -> Response:
     """Return the response to HEAD. A stream is closed without reading from it."""
-    if not isinstance(answer, Stream):
+    if not isinstance(answer, EventStream):
         return _response(found, answer)
     await _close(answer.events)
     return Response(b"", found.status, _stream_headers(answer), answer.media_type)
@@ -130,13 +132,13 @@ async def _close(events: object) -> None:
         await cast(AsyncGenerator[bytes], events).aclose()
 
 
-def _stream_headers(answer: Stream) -> dict[str, str]:
+def _stream_headers(answer: EventStream) -> dict[str, str]:
     return {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
 
 
 def _response(found: Endpoint, answer: object) -> Response:
-    if isinstance(answer, Stream):
+    if isinstance(answer, EventStream):
         return _Streaming(answer.events, found.status, _stream_headers(answer), answer.media_type)
-    if isinstance(answer, Content):
+    if isinstance(answer, RawResponse):
         return Response(answer.data, answer.status or found.status, dict(answer.headers), answer.media_type)
-    return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, JSON)
+    return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, JSON_TYPE)

@@ -14,48 +14,50 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from contextc._json import JSONObject, canonical
-from contextc.agents.deeds import described
-from contextc.agents.whom import find
-from contextc.compiler.compaction import Compaction
+from contextc._json import JSONObject, encode_canonical
+from contextc.agents.deeds import preview_call
+from contextc.agents.whom import resolve_model
+from contextc.compiler.compaction import CompactionResult
 from contextc.errors import ContextcError
 from contextc.executor import Turn
-from contextc.executor.door import Given, as_message
-from contextc.executor.threads import durable
-from contextc.executor.tools import Answer, Questions
-from contextc.executor.watching import hub
+from contextc.executor.door import TurnInput, input_message
+from contextc.executor.threads import run_blocking
+from contextc.executor.tools import ApprovalAnswer, PendingApprovals
+from contextc.executor.watching import event_hub
 from contextc.messages import ToolCall
 from contextc.store import Store
-from contextc.store.places import head
-from contextc.store.turns import Queued, QueueKind, last_steps
-from contextc.web.lines import Lines, Make
-from contextc.web.problems import Refused
+from contextc.store.places import load_tip
+from contextc.store.turns import QueuedMessage, QueueKind, load_last_steps
+from contextc.web.lines import ExecutorFactory, ExecutorPool
+from contextc.web.problems import HTTPError
 
 log = logging.getLogger(__name__)
-MOST = 1_000
+MAX_TURNS = 1_000
 """Maximum number of concurrent turns."""
-LAST_MODELS = 10_000
-PATIENCE = 10.0
+MAX_REMEMBERED_MODELS = 10_000
+STOP_TIMEOUT = 10.0
 """Seconds that turns have to end when the server stops."""
-GRACE = 5.0
+FOLLOWER_TIMEOUT = 5.0
 """Seconds that an attended turn continues without a follower."""
-WORD = 3_600.0
+APPROVAL_TIMEOUT = 3_600.0
 """Seconds that such a turn waits for a pending approval."""
-RECORDED = "replay"
-NOTHING = "Nothing to answer: no message was added since the last answer, and no input is queued. Send input."
-ENDING = "The server is stopping. Retry later."
-STOPPED = "The turn was cancelled before it started. Nothing was stored."
-LATE, CHANGED = "UnknownApproval", "ApprovalChanged"
+REPLAY_PROVIDER = "replay"
+NOTHING_TO_ANSWER = "Nothing to answer: no message was added since the last answer, and no input is queued. Send input."
+SERVER_STOPPING = "The server is stopping. Retry later."
+TURN_CANCELLED = "The turn was cancelled before it started. Nothing was stored."
+UNKNOWN_APPROVAL_KIND, APPROVAL_CHANGED_KIND = "UnknownApproval", "ApprovalChanged"
 """Error kinds of a decision that is too late, or that is about a changed call."""
 NOT_PENDING = "No pending approval {!r}: already answered, or the turn has ended."
-OTHERWISE = (
+APPROVAL_CHANGED = (
     "Approval {!r}: the hash does not match the current preview, got {!r}. Reload the conversation and answer with its "
     "hash."
 )
-ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Cancel it or answer it there."
+RUNS_ELSEWHERE = (
+    "Turn {turn} of conversation {name!r} runs in another process ({process}). Cancel it or answer it there."
+)
 
 
-class Approval(Struct, frozen=True, kw_only=True):
+class ApprovalView(Struct, frozen=True, kw_only=True):
     """A pending approval of a tool call, with a preview: `what` as text and `lines` in detail.
 
     `id` is unique and unguessable. `call` is the model's id of the call, which may be reused. `hash` covers the name,
@@ -71,23 +73,23 @@ class Approval(Struct, frozen=True, kw_only=True):
     hash: str
 
 
-class Question:
+class PendingApproval:
     """A pending approval. `answer` receives the decision."""
 
     def __init__(self, approval: str, call: ToolCall) -> None:
         self.approval, self.call = approval, call
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
 
 
-class Asker(Questions):
+class ApprovalRegistry(PendingApprovals):
     """Registers the approvals of one conversation. Each is pending until it is answered or its turn has ended."""
 
-    def __init__(self, questions: dict[str, dict[str, Question]], conversation: str) -> None:
+    def __init__(self, questions: dict[str, dict[str, PendingApproval]], conversation: str) -> None:
         self._questions, self._conversation = questions, conversation
 
     @contextmanager
-    def asked(self, approval: str, call: ToolCall) -> Generator[Awaitable[Answer]]:
-        question = Question(approval, call)
+    def asked(self, approval: str, call: ToolCall) -> Generator[Awaitable[ApprovalAnswer]]:
+        question = PendingApproval(approval, call)
         self._questions.setdefault(self._conversation, {})[approval] = question
         try:
             yield question.answer
@@ -98,7 +100,7 @@ class Asker(Questions):
                 del self._questions[self._conversation]
 
 
-class Begun(Struct, frozen=True):
+class RunningTurn(Struct, frozen=True):
     """A running turn; its events come after number `after`. An `attended` turn ends if it has no follower."""
 
     turn: Turn
@@ -106,7 +108,7 @@ class Begun(Struct, frozen=True):
     attended: bool = False
 
 
-class Asked:
+class RequestedTurn:
     """A requested turn and its follow-up turns, from the request until they have ended.
 
     It can be stopped at any time, also while its executor is being opened.
@@ -127,16 +129,16 @@ class Asked:
             self.turn.cancel()
 
 
-class Running:
+class TurnManager:
     """Starts, follows and stops the turns of this process."""
 
-    def __init__(self, store: Store, make: Make, *, agent: str, model: str | None, root: Path) -> None:
+    def __init__(self, store: Store, make: ExecutorFactory, *, agent: str, model: str | None, root: Path) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
-        self.lines = Lines(make)
-        self._turns: dict[str, Begun] = {}
+        self.lines = ExecutorPool(make)
+        self._turns: dict[str, RunningTurn] = {}
         self._followers: dict[str, int] = {}
-        self._questions: dict[str, dict[str, Question]] = {}
-        self._asked: dict[asyncio.Task[None], Asked] = {}
+        self._questions: dict[str, dict[str, PendingApproval]] = {}
+        self._asked: dict[asyncio.Task[None], RequestedTurn] = {}
         self._models: OrderedDict[str, str] = OrderedDict()
         self._closing = False
 
@@ -147,7 +149,7 @@ class Running:
         """Conversations with a running turn in this process."""
         return list(self._turns)
 
-    def turn(self, conversation: str) -> Begun | None:
+    def turn(self, conversation: str) -> RunningTurn | None:
         """Return the running turn of this process, if any."""
         begun = self._turns.get(conversation)
         return begun if begun is not None and not begun.turn.done else None
@@ -155,21 +157,23 @@ class Running:
     async def start(
         self,
         conversation: str,
-        given: Given = None,
+        given: TurnInput = None,
         *,
         model: str | None = None,
         resume: bool = False,
         attended: bool = False,
-    ) -> Begun:
+    ) -> RunningTurn:
         """Start a turn, and return when it has started. Raises the error that prevents it."""
-        if self._closing or len(self._asked) >= MOST:
-            raise Refused(
+        if self._closing or len(self._asked) >= MAX_TURNS:
+            raise HTTPError(
                 503,
-                ENDING if self._closing else f"The server runs its maximum of {MOST:,} turns. Retry later.",
+                SERVER_STOPPING
+                if self._closing
+                else f"The server runs its maximum of {MAX_TURNS:,} turns. Retry later.",
                 "Overloaded",
             )
-        begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
-        asked = Asked(conversation)
+        begun: asyncio.Future[RunningTurn] = asyncio.get_running_loop().create_future()
+        asked = RequestedTurn(conversation)
         task = asyncio.get_running_loop().create_task(
             self._run(asked, given, model, resume, attended, begun), name=f"turn of {conversation}"
         )
@@ -179,12 +183,12 @@ class Running:
 
     async def _run(
         self,
-        asked: Asked,
-        given: Given,
+        asked: RequestedTurn,
+        given: TurnInput,
         model: str | None,
         resume: bool,
         attended: bool,
-        begun: "asyncio.Future[Begun]",
+        begun: "asyncio.Future[RunningTurn]",
     ) -> None:
         """Run one turn and its follow-up turns to their end."""
         conversation = asked.conversation
@@ -192,30 +196,34 @@ class Running:
             spec = await self._spec(conversation, model)
             async with self.lines.use(spec) as shared:
                 self._refuse_if_stopped(asked)
-                executor = shared.asking(Asker(self._questions, conversation))
+                executor = shared.asking(ApprovalRegistry(self._questions, conversation))
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
                 asked.turn = turn
                 first = await turn.begun()
                 if not first:
                     self._refuse_if_stopped(asked)
-                    raise Refused(409, NOTHING, "NothingNew")
-                self._turns[conversation] = found = Begun(turn, first - 1, attended)
+                    raise HTTPError(409, NOTHING_TO_ANSWER, "NothingNew")
+                self._turns[conversation] = found = RunningTurn(turn, first - 1, attended)
                 self.remember(conversation, spec)
                 _answer(begun, found)
                 await turn.wait()
         except (Exception, asyncio.CancelledError) as error:
             if begun.done():
                 raise
-            begun.set_exception(error if isinstance(error, Exception) else Refused(503, ENDING, "Overloaded"))
+            begun.set_exception(
+                error if isinstance(error, Exception) else HTTPError(503, SERVER_STOPPING, "Overloaded")
+            )
             begun.exception()  # the caller may have gone
         finally:
             if (found := self._turns.get(conversation)) is not None and found.turn is asked.turn:
                 del self._turns[conversation]
 
-    def _refuse_if_stopped(self, asked: Asked) -> None:
+    def _refuse_if_stopped(self, asked: RequestedTurn) -> None:
         if asked.is_stopped:
-            status, why, kind = (503, ENDING, "Overloaded") if self._closing else (409, STOPPED, "Cancelled")
-            raise Refused(status, why, kind)
+            status, why, kind = (
+                (503, SERVER_STOPPING, "Overloaded") if self._closing else (409, TURN_CANCELLED, "Cancelled")
+            )
+            raise HTTPError(status, why, kind)
 
     async def check(self, conversation: str, model: str | None) -> None:
         """Raise the error that a turn with this model would raise at its start."""
@@ -237,7 +245,7 @@ class Running:
             await begun.turn.wait()
 
     @contextmanager
-    def following(self, begun: Begun) -> Generator[None]:
+    def following(self, begun: RunningTurn) -> Generator[None]:
         """Count a follower of a turn. An attended turn is cancelled when all followers have left and none returns.
 
         So closing a client ends its turn, and reloading it does not.
@@ -251,9 +259,9 @@ class Running:
             if not self._followers[conversation]:
                 del self._followers[conversation]
             if begun.attended and not begun.turn.done:
-                asyncio.get_running_loop().call_later(GRACE, self._look_after, begun, WORD)
+                asyncio.get_running_loop().call_later(FOLLOWER_TIMEOUT, self._look_after, begun, APPROVAL_TIMEOUT)
 
-    def _look_after(self, begun: Begun, patience: float) -> None:
+    def _look_after(self, begun: RunningTurn, patience: float) -> None:
         """Cancel a turn without followers. With a pending approval it waits for `patience` seconds first."""
         conversation = begun.turn.conversation
         if conversation in self._followers or begun.turn.done:
@@ -263,36 +271,36 @@ class Running:
         else:
             begun.turn.cancel()
 
-    async def queue(self, conversation: str, text: str, kind: QueueKind) -> Queued:
+    async def queue(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
         """Queue input, to steer the running turn or to follow it. Raises `UnknownConversation`."""
-        message = as_message(text, self.agent)
+        message = input_message(text, self.agent)
 
-        def work() -> Queued:
+        def work() -> QueuedMessage:
             self.store.conversation(conversation)
             return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
 
-        queued = await durable(work)
-        hub(self.store).look(conversation)
+        queued = await run_blocking(work)
+        event_hub(self.store).look(conversation)
         return queued
 
-    async def compact(self, conversation: str, model: str | None = None) -> Compaction | None:
+    async def compact(self, conversation: str, model: str | None = None) -> CompactionResult | None:
         """Compact a conversation now; return None if there is nothing to compact. Raises `UnknownConversation`."""
-        await durable(self.store.conversation, conversation)
+        await run_blocking(self.store.conversation, conversation)
         async with self.lines.use(await self._spec(conversation, model)) as executor:
             return await executor.compact(conversation)
 
     # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def approvals(self, conversation: str) -> list[Approval]:
+    def approvals(self, conversation: str) -> list[ApprovalView]:
         """Return the pending approvals. Blocking: reads files for previews."""
         questions = list(self._questions.get(conversation, {}).values())
         return [self._shown(question) for question in questions if not question.answer.done()]
 
-    def _shown(self, question: Question) -> Approval:
+    def _shown(self, question: PendingApproval) -> ApprovalView:
         call = question.call
-        what, lines = described(call, self.root)
-        digest = sha256(canonical([call.name, call.arguments, what, lines])).hexdigest()
-        return Approval(
+        what, lines = preview_call(call, self.root)
+        digest = sha256(encode_canonical([call.name, call.arguments, what, lines])).hexdigest()
+        return ApprovalView(
             id=question.approval,
             call=call.id,
             name=call.name,
@@ -304,9 +312,9 @@ class Running:
 
     async def answer_shown(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
         """Answer an approval as previewed. Rejected if the preview has changed."""
-        shown = await durable(self._shown, self._question(conversation, id))
+        shown = await run_blocking(self._shown, self._question(conversation, id))
         if shown.hash != hash:
-            raise Refused(409, OTHERWISE.format(id, hash[:100]), CHANGED)
+            raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
         self.answer(conversation, id, approve, why)
 
     def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
@@ -317,9 +325,9 @@ class Running:
         question = self._questions.get(conversation, {}).get(id)
         return question is not None and not question.answer.done()
 
-    def _question(self, conversation: str, id: str) -> Question:
+    def _question(self, conversation: str, id: str) -> PendingApproval:
         if not self.is_pending(conversation, id):
-            raise Refused(409, NOT_PENDING.format(id), LATE)
+            raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND)
         return self._questions[conversation][id]
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,23 +335,23 @@ class Running:
     async def _spec(self, conversation: str, wanted: str | None) -> str:
         """Return the model to use: the given one, else the last one of this conversation, else the server's."""
         known = (wanted or "").strip() or self._models.get(conversation)
-        return known or await durable(self._stored_model, conversation) or self.model
+        return known or await run_blocking(self._stored_model, conversation) or self.model
 
     def _stored_model(self, conversation: str) -> str:
         """Return the last model according to the store. Recordings are skipped, because their file is not stored."""
         with suppress(ContextcError):
-            found = self.store.read(lambda tx: last_steps(tx, [head(tx, conversation).conversation]))
+            found = self.store.read(lambda tx: load_last_steps(tx, [load_tip(tx, conversation).conversation]))
             for step in found.values():
-                if step.provider != RECORDED:
+                if step.provider != REPLAY_PROVIDER:
                     spec = f"{step.provider}:{step.model}"
-                    find(spec)  # raises if it no longer exists
+                    resolve_model(spec)  # raises if it no longer exists
                     return spec
         return ""
 
     def remember(self, conversation: str, spec: str) -> None:
         self._models[conversation] = spec
         self._models.move_to_end(conversation)
-        if len(self._models) > LAST_MODELS:
+        if len(self._models) > MAX_REMEMBERED_MODELS:
             self._models.popitem(last=False)
 
     async def close(self) -> None:
@@ -352,13 +360,13 @@ class Running:
         for asked in self._asked.values():
             asked.stop()
         if self._asked:
-            _, late = await asyncio.wait(set(self._asked), timeout=PATIENCE)
+            _, late = await asyncio.wait(set(self._asked), timeout=STOP_TIMEOUT)
             for task in late:
-                log.warning("%s did not end within %s seconds", task.get_name(), PATIENCE)
+                log.warning("%s did not end within %s seconds", task.get_name(), STOP_TIMEOUT)
                 task.cancel()
         await self.lines.close()
 
 
-def _answer(begun: "asyncio.Future[Begun]", value: Begun) -> None:
+def _answer(begun: "asyncio.Future[RunningTurn]", value: RunningTurn) -> None:
     if not begun.done():
         begun.set_result(value)

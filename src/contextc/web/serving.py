@@ -13,21 +13,23 @@ import uvicorn
 from starlette.applications import Starlette
 
 from contextc.errors import InvalidSetting
-from contextc.web.connections import Connections
-from contextc.web.desk import Desk
+from contextc.web.connections import ConnectionLimiter
+from contextc.web.desk import AppState
 
-PATIENCE = 3
-TICKS = 10
+SHUTDOWN_SECONDS = 3
+TICKS_PER_CHECK = 10
 """Ticks of uvicorn, each 0.1 s, between two checks of pending connections."""
-LARGEST_HEAD = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 BACKLOG = 2048
-MOST = 65_535
+MAX_PORT = 65_535
 
 
 class Server(uvicorn.Server):
     """uvicorn server that exits with code 0 on a stop signal."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, connections: Connections, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, desk: AppState, connections: ConnectionLimiter, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self.desk, self._ready = desk, ready
         self.connections = connections
@@ -41,7 +43,7 @@ class Server(uvicorn.Server):
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % TICKS == 0:
+        if counter % TICKS_PER_CHECK == 0:
             self.connections.close_late(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
@@ -50,12 +52,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
+def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
     """Return a server for an application. `run([listen(…)])` runs it until a stop signal.
 
     `ready` is called when it accepts requests and signals.
     """
-    connections = Connections()
+    connections = ConnectionLimiter()
     config = uvicorn.Config(
         app,
         http=connections.protocol,  # pyright: ignore[reportArgumentType]  # any factory of protocols works
@@ -64,16 +66,16 @@ def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
         access_log=False,  # URLs contain names of conversations
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=PATIENCE,
-        h11_max_incomplete_event_size=LARGEST_HEAD,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
     return Server(config, app.state.desk, connections, ready)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Port 0 selects any free port."""
-    if not 0 <= port <= MOST:
-        raise InvalidSetting(f"port must be 0 to {MOST}", got=port, fix="Use 0 for any free port.")
+    if not 0 <= port <= MAX_PORT:
+        raise InvalidSetting(f"port must be 0 to {MAX_PORT}", got=port, fix="Use 0 for any free port.")
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=kind, backlog=BACKLOG)

@@ -6,24 +6,24 @@ the events from there misses nothing and shows nothing twice.
 
 from msgspec import Struct
 
-from contextc.compiler.preview import last_request
-from contextc.compiler.unanswered import total_cost
+from contextc.compiler.preview import load_last_request
+from contextc.compiler.unanswered import compute_total_cost
 from contextc.messages import AnyPart
 from contextc.store import Store, streams, turns
 from contextc.store.base import Transaction
-from contextc.store.branches import edge_of
-from contextc.store.overviews import overview
-from contextc.store.pins import pinned
-from contextc.store.places import SEQ_MASK, head
-from contextc.store.todos import load as load_todos
+from contextc.store.branches import load_context_start
+from contextc.store.overviews import load_overview
+from contextc.store.pins import load_pinned_places
+from contextc.store.places import SEQ_MASK, load_tip
+from contextc.store.todos import load_todos as load_todos
 from contextc.store.turns import QueueKind
 from contextc.todos import Todo
 from contextc.web.channels import ChannelView, channel_views
-from contextc.web.desk import Desk
-from contextc.web.running import Approval
+from contextc.web.desk import AppState
+from contextc.web.running import ApprovalView
 
 
-class RunningTurn(Struct, frozen=True, kw_only=True):
+class RunningTurnView(Struct, frozen=True, kw_only=True):
     """The running turn: its number, current step, start time, and model."""
 
     turn: int
@@ -32,7 +32,7 @@ class RunningTurn(Struct, frozen=True, kw_only=True):
     model: str
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class QueuedInputView(Struct, frozen=True, kw_only=True):
     """Queued input, to steer the running turn or to follow it."""
 
     number: int
@@ -40,14 +40,14 @@ class Waiting(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Pending(Struct, frozen=True, kw_only=True):
+class PendingReplyView(Struct, frozen=True, kw_only=True):
     """The received part of a streaming reply."""
 
     uid: str
     parts: tuple[AnyPart, ...]
 
 
-class Gauge(Struct, frozen=True, kw_only=True):
+class ContextUseView(Struct, frozen=True, kw_only=True):
     """Context use of the last request, in tokens of the whole input, and the cost of the conversation in dollars."""
 
     used: int
@@ -56,7 +56,7 @@ class Gauge(Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class StoredConversationState(Struct, frozen=True, kw_only=True):
     """The stored part of the state, read in one transaction."""
 
     name: str
@@ -71,30 +71,30 @@ class Stored(Struct, frozen=True, kw_only=True):
     branch: int
     revision: int
     edge: int
-    running: RunningTurn | None
-    queued: list[Waiting]
-    pending: Pending | None
+    running: RunningTurnView | None
+    queued: list[QueuedInputView]
+    pending: PendingReplyView | None
     todos: list[Todo]
     last_event: int
     pinned: list[int]
 
 
-class View(Stored, frozen=True, kw_only=True):
+class ConversationView(StoredConversationState, frozen=True, kw_only=True):
     """A conversation and its state. `running` is null if no turn of this server's agent runs."""
 
-    approvals: list[Approval]
-    gauge: Gauge | None
+    approvals: list[ApprovalView]
+    gauge: ContextUseView | None
     channels: list[ChannelView]
 
 
-def view(desk: Desk, name: str) -> View:
+def load_conversation_view(desk: AppState, name: str) -> ConversationView:
     """Return the state of a conversation. Raises `UnknownConversation`."""
     agent = desk.options.agent
     stored = desk.store.read(lambda tx: _stored(tx, name, agent))
     if stored.running is not None and desk.running.turn(name) is None:
         desk.last_turn(name)  # closes it if its process has ended
         stored = desk.store.read(lambda tx: _stored(tx, name, agent))
-    return View(
+    return ConversationView(
         **{field: getattr(stored, field) for field in stored.__struct_fields__},
         approvals=desk.running.approvals(name),
         gauge=_gauge(desk.store, name),
@@ -102,19 +102,21 @@ def view(desk: Desk, name: str) -> View:
     )
 
 
-def _gauge(store: Store, name: str) -> Gauge | None:
-    last = last_request(store, name)
+def _gauge(store: Store, name: str) -> ContextUseView | None:
+    last = load_last_request(store, name)
     if last is None:
         return None
     budget = last[1].figures
-    return Gauge(used=budget.input, available=budget.room, window=budget.window, cost=total_cost(store, name))
+    return ContextUseView(
+        used=budget.input, available=budget.room, window=budget.window, cost=compute_total_cost(store, name)
+    )
 
 
-def _stored(tx: Transaction, name: str, agent: str) -> Stored:
-    at, seen = head(tx, name), overview(tx, name)
+def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
+    at, seen = load_tip(tx, name), load_overview(tx, name)
     running = _running(tx, at.conversation, agent) if seen.running else None
-    writing = streams.so_far(tx, name, agent) if running is not None else None
-    return Stored(
+    writing = streams.load_partial(tx, name, agent) if running is not None else None
+    return StoredConversationState(
         name=name,
         title=seen.title,
         length=at.seq,
@@ -126,25 +128,25 @@ def _stored(tx: Transaction, name: str, agent: str) -> Stored:
         tip=at.id.hex(),
         branch=at.branch,
         revision=at.revision,
-        edge=edge_of(tx, at.branch, at.seq),
+        edge=load_context_start(tx, at.branch, at.seq),
         running=running,
         queued=[
-            Waiting(number=each.number, kind=each.kind, text=each.message.text)
-            for each in turns.queued(tx, at.conversation, agent)
+            QueuedInputView(number=each.number, kind=each.kind, text=each.message.text)
+            for each in turns.load_queue(tx, at.conversation, agent)
         ],
-        pending=None if writing is None else Pending(uid=writing.uid, parts=writing.parts),
+        pending=None if writing is None else PendingReplyView(uid=writing.uid, parts=writing.parts),
         todos=load_todos(tx, name, agent),
-        last_event=turns.last_number(tx, "event", at.conversation),
-        pinned=[where & SEQ_MASK for where in pinned(tx, at)],
+        last_event=turns.load_last_number(tx, "event", at.conversation),
+        pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
     )
 
 
-def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurn | None:
-    turn = turns.last_turn(tx, conversation, agent)
+def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurnView | None:
+    turn = turns.load_last_turn(tx, conversation, agent)
     if turn is None or turn.state != "running":
         return None
-    step = turns.last_steps(tx, [conversation]).get(conversation)
+    step = turns.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:
-        return RunningTurn(turn=turn.number, step=0, started=turn.started, model="")
+        return RunningTurnView(turn=turn.number, step=0, started=turn.started, model="")
     asked = f"{step.provider}:{step.model}" if step.provider else ""
-    return RunningTurn(turn=turn.number, step=step.index, started=turn.started, model=asked)
+    return RunningTurnView(turn=turn.number, step=step.index, started=turn.started, model=asked)

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from contextc.executor.watching import hub
+from contextc.executor.watching import event_hub
 from contextc.store import Store
 
 
-class Watchers:
+class DeletionEvents:
     """The open event streams, by conversation."""
 
     def __init__(self, store: Store) -> None:
@@ -47,4 +47,4 @@ class Watchers:
     def _tell(self, conversation: str) -> None:
         for gone in self._leaving.get(conversation, ()):
             gone.set()
-        hub(self._store).look(conversation)  # wake the streams, which wait for events
+        event_hub(self._store).look(conversation)  # wake the streams, which wait for events

@@ -6,7 +6,7 @@ never modified. Everything that could not be preserved is reported.
 
 from contextc.formats.checking import Violation
 from contextc.wire.convert import ConvertedBody, ConvertedMessages, convert
-from contextc.wire.fix import Repaired, fix
+from contextc.wire.fix import AppliedFix, fix
 from contextc.wire.lint import lint
 
-__all__ = ["ConvertedBody", "ConvertedMessages", "Repaired", "Violation", "convert", "fix", "lint"]
+__all__ = ["ConvertedBody", "ConvertedMessages", "AppliedFix", "Violation", "convert", "fix", "lint"]

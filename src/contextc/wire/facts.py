@@ -11,16 +11,20 @@ from msgspec.structs import fields
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
-from contextc.formats.checking import NO_FACTS, Facts
+from contextc.formats.checking import UNKNOWN_MODEL, ModelFacts
 from contextc.models import model
-from contextc.models.find import entry_of, is_house_name, is_open
+from contextc.models.find import find_entry, has_open_weights, is_vendor_name
 
-NAMES = tuple(field.name for field in fields(Facts))
+FACT_NAMES = tuple(field.name for field in fields(ModelFacts))
 
 
-def facts_of(form: Formatter, body: JSON) -> Facts:
+def find_model_facts(form: Formatter, body: JSON) -> ModelFacts:
     name: JSON = cast(JSONObject, body).get("model") if isinstance(body, dict) else None
-    if not isinstance(name, str) or entry_of(name) is None or not is_house_name(name) or is_open(name):
-        return NO_FACTS
+    if not isinstance(name, str) or find_entry(name) is None or not is_vendor_name(name) or has_open_weights(name):
+        return UNKNOWN_MODEL
     known = model(name)
-    return Facts(**{each: getattr(known, each) for each in NAMES}) if known.house == form.rules.house else NO_FACTS
+    return (
+        ModelFacts(**{each: getattr(known, each) for each in FACT_NAMES})
+        if known.house == form.rules.house
+        else UNKNOWN_MODEL
+    )

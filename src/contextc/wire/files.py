@@ -12,17 +12,17 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, encode, json_type, well_formed_json
+from contextc._json import JSON, JSONObject, encode, fix_surrogates_in_json, json_type_name
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.wire.reading import check_request
 
 NEWLINE = b"\n"
-Shape: TypeAlias = Literal["whole", "lines", "messages", "session"]
+FileLayout: TypeAlias = Literal["whole", "lines", "messages", "session"]
 
 
-class Requests(NamedTuple):
+class RequestFile(NamedTuple):
     """The requests in a file, and the layout of the file.
 
     `shape` is "whole" (one JSON value), "lines" (one request per line), "messages" (one message per line) or "session".
@@ -30,7 +30,7 @@ class Requests(NamedTuple):
     """
 
     bodies: list[JSONObject]  # or lists of messages
-    shape: Shape
+    shape: FileLayout
     unread: int = 0
 
     def label(self, index: int) -> str:
@@ -44,7 +44,7 @@ class Requests(NamedTuple):
         return {f"{name}-{number}": body for number, body in enumerate(self.bodies, 1)}
 
 
-def read_requests(data: bytes, format: str | None = None) -> Requests:
+def read_requests(data: bytes, format: str | None = None) -> RequestFile:
     """Return the requests in the bytes of a file. If the lines of `format` form a session, return that one session.
 
     Raise `InvalidRequest` if the bytes are neither JSON nor JSON Lines, or hold neither an object nor a list.
@@ -54,7 +54,7 @@ def read_requests(data: bytes, format: str | None = None) -> Requests:
     if not data.strip():
         raise InvalidRequest("the file is empty", fix="Give JSON or JSON Lines.")
     try:
-        whole = _decoded(data)
+        whole = _decode_json(data)
     except InvalidRequest:
         raise
     except ValueError as error:
@@ -62,22 +62,22 @@ def read_requests(data: bytes, format: str | None = None) -> Requests:
         problem = error
     else:
         check_request(whole)
-        one_line = form is not None and _is_line(form, whole)
-        return Requests([cast(JSONObject, [whole])], "session") if one_line else Requests([whole], "whole")
-    if form is not None and form.lines and (found := _session(lines, form)) is not None:
+        one_line = form is not None and _is_session_line(form, whole)
+        return RequestFile([cast(JSONObject, [whole])], "session") if one_line else RequestFile([whole], "whole")
+    if form is not None and form.lines and (found := _as_session(lines, form)) is not None:
         return found
     if len(lines) < 2 or not (_is_json(lines[0][1]) or _is_json(lines[1][1])):  # so these are not JSON Lines
-        raise _not_json(data, problem) from problem
-    values = [_value(number, line) for number, line in lines]
+        raise _json_error(data, problem) from problem
+    values = [_decode_line(number, line) for number, line in lines]
     if all(isinstance(value, dict) and "role" in value for value in values):
-        return Requests([cast(JSONObject, values)], "messages")
-    return Requests(values, "lines")
+        return RequestFile([cast(JSONObject, values)], "messages")
+    return RequestFile(values, "lines")
 
 
-def session_format(data: bytes) -> str:
+def detect_session_format(data: bytes) -> str:
     """Return the format of a program's session file. Raise `InvalidSetting` if it cannot be detected."""
-    values = [value for line in data.splitlines() if (value := _or_none(line)) is not None]
-    forms = [form for form in map(formatter, format_names()) if any(_is_line(form, value) for value in values)]
+    values = [value for line in data.splitlines() if (value := _object_or_none(line)) is not None]
+    forms = [form for form in map(formatter, format_names()) if any(_is_session_line(form, value) for value in values)]
     strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
     least = min(strange.values(), default=0)
     fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
@@ -86,24 +86,24 @@ def session_format(data: bytes) -> str:
     return fitting[0]
 
 
-def shape_for(shape: Shape, format: str) -> Shape:
+def layout_for(shape: FileLayout, format: str) -> FileLayout:
     """Return the layout for writing in another format: a session stays lines only if that format has sessions too."""
     return "whole" if shape == "session" and not formatter(format).lines else shape
 
 
-def _session(lines: list[tuple[int, bytes]], form: Formatter) -> Requests | None:
+def _as_session(lines: list[tuple[int, bytes]], form: Formatter) -> RequestFile | None:
     """Return the lines as one conversation; None if each line is a request of its own."""
-    values = [value for _, line in lines if (value := _or_none(line)) is not None]
-    if not any(_is_line(form, value) for value in values):
+    values = [value for _, line in lines if (value := _object_or_none(line)) is not None]
+    if not any(_is_session_line(form, value) for value in values):
         return None
-    return Requests([cast(JSONObject, values)], "session", len(lines) - len(values))
+    return RequestFile([cast(JSONObject, values)], "session", len(lines) - len(values))
 
 
-def _is_line(form: Formatter, value: JSON) -> bool:
+def _is_session_line(form: Formatter, value: JSON) -> bool:
     return isinstance(value, dict) and form.messages_key not in value and any(mark in value for mark in form.lines)
 
 
-def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
+def write_requests(bodies: Sequence[JSON], shape: FileLayout) -> bytes:
     """Return the bytes of a file that holds these requests in this layout."""
     if shape == "whole":
         return msgspec.json.format(encode(bodies[0]), indent=2) + b"\n"
@@ -113,25 +113,25 @@ def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
     return b"".join(encode(line) + b"\n" for line in lines)
 
 
-def _decoded(data: bytes) -> JSON:
+def _decode_json(data: bytes) -> JSON:
     """Decode JSON, including lone surrogates, which the json module accepts and msgspec does not. Raise ValueError."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as problem:
         if b"\\ud" not in data.lower():
             raise ValueError(str(problem)) from problem
-        return well_formed_json(json.loads(data))
+        return fix_surrogates_in_json(json.loads(data))
     except RecursionError:
         raise InvalidRequest("the JSON is nested too deeply.") from None
 
 
-AT_BYTE = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+BYTE_POSITION = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
 
 
-def _not_json(data: bytes, error: ValueError, line: int = 1) -> InvalidRequest:
+def _json_error(data: bytes, error: ValueError, line: int = 1) -> InvalidRequest:
     """Return the error for bytes that are not JSON, with the reason and the position. `line` is their first line."""
     problem, at = str(error), len(data)
-    if (found := AT_BYTE.fullmatch(problem)) is not None:
+    if (found := BYTE_POSITION.fullmatch(problem)) is not None:
         problem, at = found[1], int(found[2])
     elif isinstance(error, json.JSONDecodeError):
         problem, at = error.msg, len(error.doc[: error.pos].encode(errors="replace"))
@@ -154,30 +154,30 @@ def _first_undecodable(data: bytes) -> int:
 
 def _is_json(line: bytes) -> bool:
     try:
-        _decoded(line)
+        _decode_json(line)
     except ValueError as error:
         return isinstance(error, InvalidRequest)
     return True
 
 
-def _or_none(line: bytes) -> JSON:
+def _object_or_none(line: bytes) -> JSON:
     """Return the JSON object in a line; None if the line holds none."""
     try:
-        value = _decoded(line)
+        value = _decode_json(line)
     except ValueError:
         return None
     return cast(JSONObject, value) if isinstance(value, dict) else None
 
 
-def _value(number: int, line: bytes) -> JSONObject:
+def _decode_line(number: int, line: bytes) -> JSONObject:
     try:
-        value = _decoded(line)
+        value = _decode_json(line)
     except InvalidRequest as error:
         raise InvalidRequest(error.problem, path=f"line {number}", fix=error.fix) from error
     except ValueError as error:
-        raise _not_json(line, error, number) from error
+        raise _json_error(line, error, number) from error
     if isinstance(value, dict | list):
         return cast(JSONObject, value)
     raise InvalidRequest(
-        f"expected a request, a list of messages or a message, got {json_type(value)}.", path=f"line {number}"
+        f"expected a request, a list of messages or a message, got {json_type_name(value)}.", path=f"line {number}"
     )

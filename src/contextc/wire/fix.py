@@ -7,17 +7,17 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
-from contextc.formats.checking import Facts, Violation
+from contextc.formats.checking import ModelFacts, Violation
 from contextc.formats.named import formatter
-from contextc.wire.facts import facts_of
-from contextc.wire.reading import checked, decoded, shaped
-from contextc.wire.untouched import as_written
+from contextc.wire.facts import find_model_facts
+from contextc.wire.reading import coerce_validated, decode_and_pair, validate_json
+from contextc.wire.untouched import restore_formatting
 
-ROUNDS = 4
+MAX_PASSES = 4
 """Maximum number of repair passes. One repair may reveal a fault that another fault had hidden."""
 
 
-class Repaired(Struct, frozen=True):
+class AppliedFix(Struct, frozen=True):
     """One repair: the rule that was broken, the position, the finding and what was done."""
 
     code: str
@@ -27,33 +27,33 @@ class Repaired(Struct, frozen=True):
 
 
 @overload
-def fix(body: JSONObject, *, format: str) -> tuple[JSONObject, list[Repaired]]: ...
+def fix(body: JSONObject, *, format: str) -> tuple[JSONObject, list[AppliedFix]]: ...
 @overload
-def fix(body: list[JSONObject], *, format: str) -> tuple[list[JSONObject], list[Repaired]]: ...
-def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
+def fix(body: list[JSONObject], *, format: str) -> tuple[list[JSONObject], list[AppliedFix]]: ...
+def fix(body: JSON, *, format: str) -> tuple[JSON, list[AppliedFix]]:
     """Return the request, or the list of messages, without what its provider would reject, and the list of repairs.
 
     No text is lost. A result without a call, or a malformed block, becomes text. A request that breaks no rule is
     returned unchanged, and so is every message that needed no repair.
     """
     form = formatter(format)
-    given = checked(body)
-    fixed, bare, _ = shaped(form, given)
+    given = validate_json(body)
+    fixed, bare, _ = coerce_validated(form, given)
     before = {form.messages_key: given} if bare else cast(JSONObject, given)
-    facts = facts_of(form, given)
+    facts = find_model_facts(form, given)
     found = form.rules.lint(given, facts)
     if not found:
         return body if given == body else given, []
-    repairs = [_repaired(form, violation) for violation in found]
-    fixed = repaired(form, fixed, facts, bare=bare)
-    fixed = as_written(form, before, fixed, found, lambda body: form.rules.lint(body, facts))
+    repairs = [_applied_fix(form, violation) for violation in found]
+    fixed = repair_request(form, fixed, facts, bare=bare)
+    fixed = restore_formatting(form, before, fixed, found, lambda body: form.rules.lint(body, facts))
     return fixed.get(form.messages_key, []) if bare else fixed, repairs
 
 
-def repaired(form: Formatter, body: JSONObject, facts: Facts, *, bare: bool) -> JSONObject:
+def repair_request(form: Formatter, body: JSONObject, facts: ModelFacts, *, bare: bool) -> JSONObject:
     """Return the request without rule violations. With `bare`, the body holds nothing but a list of messages."""
-    for _ in range(ROUNDS):
-        request = decoded(form, shaped(form, body).body, for_itself=True).request
+    for _ in range(MAX_PASSES):
+        request = decode_and_pair(form, coerce_validated(form, body).body, for_itself=True).request
         if bare and request.system is not None:  # a bare list can hold it only as a message
             request = replace(request, messages=(request.system, *request.messages), system=None)
         body = form.encode_request(request)
@@ -65,5 +65,5 @@ def repaired(form: Formatter, body: JSONObject, facts: Facts, *, bare: bool) -> 
     return body
 
 
-def _repaired(form: Formatter, violation: Violation) -> Repaired:
-    return Repaired(violation.code, violation.path, violation.message, form.rules.named(violation.code).repair)
+def _applied_fix(form: Formatter, violation: Violation) -> AppliedFix:
+    return AppliedFix(violation.code, violation.path, violation.message, form.rules.named(violation.code).repair)

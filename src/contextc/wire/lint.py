@@ -3,8 +3,8 @@
 from contextc._json import JSON
 from contextc.formats.checking import Violation
 from contextc.formats.named import formatter
-from contextc.wire.facts import facts_of
-from contextc.wire.reading import checked
+from contextc.wire.facts import find_model_facts
+from contextc.wire.reading import validate_json
 
 
 def lint(body: JSON, *, format: str) -> list[Violation]:
@@ -13,5 +13,5 @@ def lint(body: JSON, *, format: str) -> list[Violation]:
     If the request names a known model, rules that apply to some models only are checked too.
     """
     form = formatter(format)
-    body = checked(body)
-    return form.rules.lint(body, facts_of(form, body))
+    body = validate_json(body)
+    return form.rules.lint(body, find_model_facts(form, body))

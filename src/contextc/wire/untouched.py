@@ -13,10 +13,19 @@ from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.formats.checking import Violation
 
-ODD = (StopIteration, KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
+DECODE_ERRORS = (
+    StopIteration,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
 
 
-def as_written(
+def restore_formatting(
     form: Formatter,
     before: JSONObject,
     fixed: JSONObject,
@@ -27,9 +36,9 @@ def as_written(
     if form.lines:
         return fixed
     left = _codes(lint(fixed))
-    accused = {_message_in(form, violation.path) for violation in found}
+    accused = {_message_index(form, violation.path) for violation in found}
     for but in ((), accused):  # a finding may name a valid message when another one is at fault
-        restored = _restored(form, before, fixed, but)
+        restored = _restore(form, before, fixed, but)
         if _codes(lint(restored)) == left:
             return restored
     return fixed
@@ -39,34 +48,34 @@ def _codes(violations: Iterable[Violation]) -> list[str]:
     return sorted(each.code for each in violations)
 
 
-def _message_in(form: Formatter, path: str) -> int | None:
+def _message_index(form: Formatter, path: str) -> int | None:
     """Return the index of the message that a path leads to."""
     rest = path.removeprefix(f"{form.messages_key}[")
     index = rest.partition("]")[0]
     return int(index) if rest != path and index.isdecimal() else None
 
 
-def _restored(form: Formatter, before: JSONObject, fixed: JSONObject, but: Collection[int | None]) -> JSONObject:
+def _restore(form: Formatter, before: JSONObject, fixed: JSONObject, but: Collection[int | None]) -> JSONObject:
     key = form.messages_key
     order = [*[name for name in before if name in fixed], *[name for name in fixed if name not in before]]
     made: JSONObject = {}
     for name in order:
         if name == key:
-            made[name] = _messages(form, before[key], fixed[key], but) if key in before else fixed[key]
-        elif name in before and _again(form, {name: before[name], key: []}, name) == fixed[name]:
+            made[name] = _restore_messages(form, before[key], fixed[key], but) if key in before else fixed[key]
+        elif name in before and _reencode_field(form, {name: before[name], key: []}, name) == fixed[name]:
             made[name] = before[name]
         else:
             made[name] = fixed[name]
     return made
 
 
-def _messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | None]) -> JSON:
+def _restore_messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | None]) -> JSON:
     if not isinstance(before, list) or not isinstance(fixed, list):
         return fixed
     written, made = cast(list[JSON], before), cast(list[JSON], fixed)
     places: dict[bytes, list[int]] = {}
     for index in range(len(written) - 1, -1, -1):
-        again = [] if index in but else _said_again(form, written[index])
+        again = [] if index in but else _reencode_message(form, written[index])
         if len(again) == 1:
             places.setdefault(encode(again[0]), []).append(index)
     found: list[JSON] = []
@@ -83,22 +92,22 @@ def _messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | 
     return found
 
 
-def _said_again(form: Formatter, message: JSON) -> list[JSONObject]:
+def _reencode_message(form: Formatter, message: JSON) -> list[JSONObject]:
     """Decode and encode a message; return nothing if it is malformed."""
     body: JSONObject = {form.messages_key: [message]}
     try:
         if form.rules.read(body).misshapen:
             return []
         return list(form.encode(form.decode_request(body).messages).messages)
-    except (ContextcError, *ODD):
+    except (ContextcError, *DECODE_ERRORS):
         return []
 
 
-def _again(form: Formatter, body: JSONObject, name: str) -> JSON:
+def _reencode_field(form: Formatter, body: JSONObject, name: str) -> JSON:
     """Decode and encode a field; return None if it is missing or malformed."""
     try:
         if form.rules.read(body).misshapen:
             return None
         return form.encode_request(form.decode_request(body)).get(name)
-    except (ContextcError, *ODD):
+    except (ContextcError, *DECODE_ERRORS):
         return None

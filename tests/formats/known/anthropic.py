@@ -5,7 +5,7 @@ The beta's types know blocks that the others do not. They are asked second: not 
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING, Formatter
+from contextc.formats.base import OPENING_TEXT, Formatter
 from contextc.tools import NativeTool
 from tests.formats.judging import Problem, typed
 from tests.formats.known import PARTIAL, Blocks, Refused
@@ -19,7 +19,7 @@ BLANK_REFUSED = True
 ARGUMENTS_AT = ("content", 0, "input")
 VENDOR = "anthropic"
 VARIANTS: dict[str, Formatter] = {"system between": cc.AnthropicFormatter(system_between=True)}
-OPENED: JSONObject = {"role": "user", "content": [{"type": "text", "text": OPENING}]}
+OPENED: JSONObject = {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]}
 MALFORMED: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}}
 BROKEN: list[JSONObject] = [
     {"type": "message_start", "message": {"role": "assistant", "usage": {"input_tokens": 7}}},

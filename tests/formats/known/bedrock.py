@@ -14,7 +14,7 @@ from typing import Any, cast
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
-from contextc.formats.base import OPENING, Formatter
+from contextc.formats.base import OPENING_TEXT, Formatter
 from contextc.formats.bedrock import BedrockFormatter
 from contextc.tools import NativeTool
 from tests.formats.judging import Place, Problem
@@ -28,7 +28,7 @@ UNANSWERED, ORPHAN = "BED006", "BED008"
 ARGUMENTS_AT = ("content", 0, "toolUse", "input")
 VENDOR = "bedrock"
 VARIANTS: dict[str, Formatter] = {"system between": BedrockFormatter(system_between=True)}
-OPENED: JSONObject = {"role": "user", "content": [{"text": OPENING}]}
+OPENED: JSONObject = {"role": "user", "content": [{"text": OPENING_TEXT}]}
 MALFORMED: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}}}
 BEGUN: JSONObject = {"messageStart": {"role": "assistant"}}
 HALF_CALL: list[JSONObject] = [

@@ -14,9 +14,9 @@ from pydantic.alias_generators import to_camel
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING
-from contextc.formats.gemini.encode import STAND_IN
-from contextc.formats.gemini.sketch import camels
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
+from contextc.formats.gemini.sketch import with_camel_case
 from contextc.tools import NativeTool
 from tests.formats.judging import Place, Problem
 from tests.formats.known import PARTIAL, Blocks, Refused
@@ -29,10 +29,10 @@ UNANSWERED, ORPHAN = "GEM008", "GEM009"
 USER_FIRST = "GEM007"
 ARGUMENTS_AT = ("parts", 0, "functionCall", "args")
 VENDOR = "google"
-OPENED: JSONObject = {"role": "user", "parts": [{"text": OPENING}]}
+OPENED: JSONObject = {"role": "user", "parts": [{"text": OPENING_TEXT}]}
 MALFORMED: JSONObject = {
     "functionCall": {"id": "a", "name": "look", "args": {"malformed_arguments": PARTIAL}},
-    "thoughtSignature": STAND_IN,
+    "thoughtSignature": PLACEHOLDER_SIGNATURE,
 }
 BROKEN: list[JSONObject] = [
     {"candidates": [{"content": {"role": "model", "parts": [{"text": "half"}]}}]},
@@ -64,7 +64,7 @@ REFUSED: list[Refused] = [
 
 
 def arguments(wire: JSONObject) -> JSON:
-    return camels(camels(wire)["functionCall"])["args"]
+    return with_camel_case(with_camel_case(wire)["functionCall"])["args"]
 
 
 def problems(body: JSONObject) -> list[Problem]:

@@ -19,8 +19,8 @@ from pydantic import ValidationError as Refusal
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING
-from contextc.formats.mistral.encode import thought
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.mistral.encode import thinking_text
 from contextc.tools import NativeTool
 from tests.formats.judging import Place, Problem, unexpected
 from tests.formats.known import PARTIAL, Blocks, Refused
@@ -32,7 +32,7 @@ SETTINGS: JSONObject = {"model": "mistral-large-latest"}
 MODEL = "mistral:mistral-large-latest"
 UNANSWERED, ORPHAN = "MIS006", "MIS007"
 HASHES_IDS = True
-OPENED: JSONObject = {"role": "user", "content": OPENING}
+OPENED: JSONObject = {"role": "user", "content": OPENING_TEXT}
 MALFORMED: JSONObject = {
     "id": cc.MistralFormatter.spelling.id("a"),
     "type": "function",
@@ -191,7 +191,7 @@ def _shown(message: JSONObject) -> JSONObject:
 def _chunk(chunk: JSONObject) -> JSONObject:
     match chunk["type"]:
         case "thinking":
-            return {"type": "thinking", "thinking": thought(chunk), "closed": chunk.get("closed", True)}
+            return {"type": "thinking", "thinking": thinking_text(chunk), "closed": chunk.get("closed", True)}
         case "document_url" | "file" | "reference" | "resource" | "resource_link" as kind:
             return {"type": "text", "text": f"[{kind}]"}
         case _:

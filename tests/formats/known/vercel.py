@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.vercel.encode import SIGNED
+from contextc.formats.vercel.encode import PROOF_FIELDS
 from tests.formats.judging import Problem, refused
 from tests.formats.known import PARTIAL, Blocks, Refused
 
@@ -17,7 +17,7 @@ MODEL_MESSAGE = Path(__file__).parent.parent.parent / "data" / "vercel-model-mes
 SETTINGS: JSONObject = {"model": "anthropic/claude-opus-5-5"}
 MODEL = ""
 UNANSWERED, ORPHAN = "VER011", "VER012"
-PASSES_ON = tuple(SIGNED)
+PASSES_ON = tuple(PROOF_FIELDS)
 BORROWS = ("anthropic", "gemini")
 OPENED: JSONObject = {"role": "assistant", "content": "Hello!"}
 MALFORMED: JSONObject = {

@@ -3,14 +3,14 @@
 from itertools import takewhile
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING
+from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Text
 from tests.oracle.rewrites.told import Told, is_blank, merged, objects, tagged
 
 
 def opened(body: JSONObject, told: Told) -> None:
     if body["messages"] and body["messages"][0]["role"] != "user":
-        body["messages"].insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+        body["messages"].insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
 
 
 def space_before_the_last_words(body: JSONObject, told: Told) -> None:

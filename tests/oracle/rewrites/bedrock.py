@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING
-from contextc.formats.bedrock.encode import BESIDE, FAILED
-from contextc.formats.bedrock.media import document_name, documents, with_names_once
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT
+from contextc.formats.bedrock.media import document_name, find_documents, with_unique_document_names
 from contextc.messages import Media, Message, Text, ToolResult
 from tests.oracle.rewrites.told import Told, merged
 
@@ -38,7 +38,7 @@ def with_errors(body: JSONObject, told: Told) -> None:
 def with_words_for_errors(body: JSONObject, told: Told) -> None:
     for answer in _results(body):
         if answer.get("status") == "error" and answer["content"] == [{"text": ""}]:
-            answer["content"] = [{"text": FAILED}]
+            answer["content"] = [{"text": EMPTY_ERROR_TEXT}]
 
 
 def without_blanks(body: JSONObject, told: Told) -> None:
@@ -56,7 +56,7 @@ def _is_blank(block: JSONObject) -> bool:
 
 def opened(body: JSONObject, told: Told) -> None:
     if body["messages"] and body["messages"][0]["role"] != "user":
-        body["messages"].insert(0, {"role": "user", "content": [{"text": OPENING}]})
+        body["messages"].insert(0, {"role": "user", "content": [{"text": OPENING_TEXT}]})
 
 
 def space_before_the_last_words(body: JSONObject, told: Told) -> None:
@@ -72,15 +72,15 @@ def with_a_line_beside(body: JSONObject, told: Told) -> None:
     for message in body["messages"]:
         alone = not any("text" in block for block in message["content"])
         if alone and any("document" in block for block in message["content"]):
-            message["content"].append({"text": BESIDE})
+            message["content"].append({"text": DOCUMENT_TEXT})
 
 
 def with_names_of_their_own(body: JSONObject, told: Told) -> None:
     names = [name for message in told.messages for name in _names(message)]
-    shown = [block for message in body["messages"] for block in documents(message["content"])]
+    shown = [block for message in body["messages"] for block in find_documents(message["content"])]
     for block, name in zip(shown, names, strict=False):
         block["document"]["name"] = name
-    body["messages"] = with_names_once(body["messages"])
+    body["messages"] = with_unique_document_names(body["messages"])
 
 
 def _names(message: Message) -> Iterator[str]:

@@ -3,14 +3,14 @@
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING
+from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Reasoning, Text
 from tests.oracle.rewrites.told import Told
 
 
 def opened(body: JSONObject, told: Told) -> None:
     if body["contents"] and body["contents"][0]["role"] != "user":
-        body["contents"].insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+        body["contents"].insert(0, {"role": "user", "parts": [{"text": OPENING_TEXT}]})
 
 
 def answers_as_output(body: JSONObject, told: Told) -> None:

@@ -1,8 +1,8 @@
 """The SDK's bodies for Mistral, in our words."""
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING
-from contextc.formats.media import data_url
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.media import to_data_url
 from contextc.messages import Media
 from tests.oracle.rewrites.openai import is_silent, listed
 from tests.oracle.rewrites.told import Told, tagged
@@ -11,7 +11,7 @@ from tests.oracle.rewrites.told import Told, tagged
 def opened(body: JSONObject, told: Told) -> None:
     first = 0 if told.conversation.prompt is None else 1
     if len(body["messages"]) > first and body["messages"][first]["role"] == "assistant":
-        body["messages"].insert(first, {"role": "user", "content": OPENING})
+        body["messages"].insert(first, {"role": "user", "content": OPENING_TEXT})
 
 
 def tag_displaced(body: JSONObject, told: Told) -> None:
@@ -43,7 +43,7 @@ def without_silent_replies(body: JSONObject, told: Told) -> None:
 
 def with_names(body: JSONObject, told: Told) -> None:
     shown = [part for part in told.parts() if isinstance(part, Media)]
-    named = {part.url or data_url(part, {}): part.name for part in shown if part.name}
+    named = {part.url or to_data_url(part, {}): part.name for part in shown if part.name}
     for message in body["messages"]:
         for block in message["content"] if isinstance(message["content"], list) else ():
             if block.get("document_url") in named:

@@ -55,7 +55,7 @@ class Raised(NamedTuple):
     said: str
 
 
-class Client(ABC):
+class SDKClient(ABC):
     """Adapter of one SDK. Arguments and results are Any, because each SDK has its own types."""
 
     format: ClassVar[str]
@@ -140,11 +140,11 @@ def adapter(form: Any) -> Any:  # Any: an adapter of any type
 
 
 @cache
-def clients() -> tuple[Client, ...]:
+def clients() -> tuple[SDKClient, ...]:
     """Return all clients."""
     modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
     return tuple(module.CLIENT for module in modules if hasattr(module, "CLIENT"))
 
 
-def client_of(name: str) -> Client:
+def client_of(name: str) -> SDKClient:
     return next(each for each in clients() if each.name == name)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tests.standin.sdks import Client, Raised, http
+from tests.standin.sdks import Raised, SDKClient, http
 from tests.standin.vendor import Trouble
 
 
-class OpenAIClient(Client):
+class OpenAIClient(SDKClient):
     unknown_key: ClassVar[Raised | None] = Raised("AuthenticationError", "Incorrect API key provided: sk-w****")
     troubles: ClassVar[Mapping[Trouble, tuple[int, str]]] = {
         "overloaded": (503, "InternalServerError"),

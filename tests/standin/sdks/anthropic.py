@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from contextc._json import JSONObject
-from tests.standin.sdks import Client, Raised, adapter, http
+from tests.standin.sdks import Raised, SDKClient, adapter, http
 from tests.standin.vendor import KEY, Trouble
 
 
-class AnthropicClient(Client):
+class AnthropicClient(SDKClient):
     format: ClassVar[str] = "anthropic"
     model: ClassVar[str] = "claude-opus-5-5"
     settings: ClassVar[JSONObject] = {"model": model, "max_tokens": 1000}

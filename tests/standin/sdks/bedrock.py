@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 from contextc._json import JSONObject
 from contextc.formats.named import formatter
 from tests.formats.known.bedrock import is_of, session
-from tests.standin.sdks import WORDS, Client, Happened, Raised
+from tests.standin.sdks import WORDS, Happened, Raised, SDKClient
 from tests.standin.vendor import KEY, Trouble
 
 NO_JSON = "What came is no JSON."
 
 
-class BedrockClient(Client):
+class BedrockClient(SDKClient):
     format: ClassVar[str] = "bedrock"
     model: ClassVar[str] = "us.anthropic.claude-opus-5-5"
     settings: ClassVar[JSONObject] = {"inferenceConfig": {"maxTokens": 1000}}

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.named import formatter
-from tests.standin.sdks import Client, Raised
+from tests.standin.sdks import Raised, SDKClient
 from tests.standin.vendor import KEY, Trouble
 
 
-class GeminiClient(Client):
+class GeminiClient(SDKClient):
     format: ClassVar[str] = "gemini"
     model: ClassVar[str] = "gemini-3.6-flash"
     settings: ClassVar[JSONObject] = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}

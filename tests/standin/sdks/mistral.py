@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from contextc._json import JSONObject
 from contextc.formats.mistral.errors import UNEXPECTED_ROLE
 from tests.formats.known.mistral import ID, misread
-from tests.standin.sdks import WORDS, Client, Happened, Raised, http
+from tests.standin.sdks import WORDS, Happened, Raised, SDKClient, http
 from tests.standin.vendor import KEY, Trouble
 
 
-class MistralClient(Client):
+class MistralClient(SDKClient):
     format: ClassVar[str] = "mistral"
     model: ClassVar[str] = "mistral-large-latest"
     settings: ClassVar[JSONObject] = {"model": model}

@@ -7,11 +7,11 @@ from contextc._json import JSONObject
 from contextc.formats.named import formatter
 from contextc.formats.ollama.errors import ORPHAN
 from tests.formats.known.ollama import message_model, strict
-from tests.standin.sdks import Client, Raised
+from tests.standin.sdks import Raised, SDKClient
 from tests.standin.vendor import KEY, Trouble
 
 
-class OllamaClient(Client):
+class OllamaClient(SDKClient):
     format: ClassVar[str] = "ollama"
     model: ClassVar[str] = "qwen3:8b"
     settings: ClassVar[JSONObject] = {"model": model, "think": True}

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from contextc._json import JSON, JSONObject
-from tests.standin.answer import Head, Refusal
+from tests.standin.answer import FakeError, RequestHead
 from tests.standin.vendor import Trouble, Vendor
 
 SAID: dict[Trouble, tuple[int, str, str | None, str]] = {
@@ -46,13 +46,13 @@ class OpenAI(Vendor):
     free_arguments: ClassVar[bool] = True
     cache_step: ClassVar[int] = 128
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         return str(body.get("model"))
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return body.get("stream") is True
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         if not key:
             said = "You didn't provide an API key. You need to provide your API key in an Authorization header."
             return refusal(401, said, "invalid_request_error", None)
@@ -63,10 +63,10 @@ class OpenAI(Vendor):
         )
         return refusal(401, said, "invalid_request_error", "invalid_api_key")
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return refusal(status, message, "invalid_request_error", None, param=path or None)
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, type, code, message = SAID[kind]
         limits = (
             ("retry-after", f"{max(round(seconds), 1)}"),
@@ -86,6 +86,6 @@ def refusal(
     headers: tuple[tuple[str, str], ...] = (),
     *,
     param: JSON = None,
-) -> Refusal:
+) -> FakeError:
     error: JSONObject = {"message": message, "type": type, "param": param, "code": code}
-    return Refusal(status, {"error": error}, (("x-request-id", "req_standin"), *headers))
+    return FakeError(status, {"error": error}, (("x-request-id", "req_standin"), *headers))

@@ -11,9 +11,9 @@ from itertools import count
 from typing import cast
 
 from contextc._json import JSON, JSONObject, decode
-from tests.standin.answer import Head, Outcome, Refusal
+from tests.standin.answer import FakeError, Outcome, RequestHead
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import CREATED, Ask, Memory, Told
+from tests.standin.vendor import CREATED, AcceptedRequest, Memory, Told
 from tests.standin.vendors._openai import refusal
 
 RESPONSES, CONVERSATIONS = "/v1/responses/", "/v1/conversations"
@@ -45,14 +45,14 @@ class Kept(Memory):
     def stores(self, body: JSONObject) -> bool:
         return body.get("store") is not False and not self.forgets
 
-    def history(self, ask: Ask) -> list[JSONObject] | None:
+    def history(self, ask: AcceptedRequest) -> list[JSONObject] | None:
         """Return the items that a request continues, or None if they do not exist."""
         if (name := conversation_of(ask.body)) is not None:
             return self.conversations.get(name)
         before: JSON = ask.body.get("previous_response_id")
         return [] if before is None else self.responses.get(str(before))
 
-    def lacks(self, ask: Ask) -> Refusal | None:
+    def lacks(self, ask: AcceptedRequest) -> FakeError | None:
         """Return the error if a request cannot be continued as it states."""
         name, before = conversation_of(ask.body), cast(JSON, ask.body.get("previous_response_id"))
         if name is not None and name not in self.conversations:
@@ -85,10 +85,10 @@ class Kept(Memory):
 
     # ── requests that no model is asked for ───────────────────────────────────────────────────────────────────────────
 
-    def serves(self, head: Head) -> bool:
+    def serves(self, head: RequestHead) -> bool:
         return head.path.startswith((RESPONSES, CONVERSATIONS))
 
-    def answer(self, head: Head, raw: bytes) -> JSONObject | Refusal:
+    def answer(self, head: RequestHead, raw: bytes) -> JSONObject | FakeError:
         if head.path.startswith(RESPONSES):
             return self._response(head.method, head.path.removeprefix(RESPONSES))
         name, _, rest = head.path.removeprefix(CONVERSATIONS).strip("/").partition("/")
@@ -108,7 +108,7 @@ class Kept(Memory):
                 said = f"Invalid URL ({head.method} {head.path})"
                 return refusal(404, said, "invalid_request_error", None)
 
-    def _created(self, body: JSONObject) -> JSONObject | Refusal:
+    def _created(self, body: JSONObject) -> JSONObject | FakeError:
         items = as_list(body.get("items"))
         if len(items) > MOST_ITEMS:
             said = TOO_MANY.format(len(items))
@@ -117,7 +117,7 @@ class Kept(Memory):
         self.conversations[name] = [_named(item, f"{name} {number}") for number, item in enumerate(items)]
         return _conversation(name)
 
-    def _response(self, method: str, name: str) -> JSONObject | Refusal:
+    def _response(self, method: str, name: str) -> JSONObject | FakeError:
         if name not in self.responses:
             return refusal(404, f"Response with id '{name}' not found.", "invalid_request_error", None)
         if method == "GET":
@@ -165,5 +165,5 @@ def _conversation(name: str) -> JSONObject:
     return {"id": name, "object": "conversation", "created_at": CREATED, "metadata": {}}
 
 
-def _no_conversation(name: str) -> Refusal:
+def _no_conversation(name: str) -> FakeError:
     return refusal(404, f"Conversation with id '{name}' not found.", "invalid_request_error", None)

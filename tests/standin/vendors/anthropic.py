@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, ClassVar, cast
 
-from contextc._json import JSON, JSONObject, canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.formats.anthropic.errors import SIGNATURE
-from tests.standin.answer import Event, Head, Refusal
-from tests.standin.reply import Call, pieces
+from tests.standin.answer import Event, FakeError, RequestHead
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.seals import SIZE, digest, message_seal, read_message_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import Ask, Told, Trouble, Vendor
+from tests.standin.vendor import AcceptedRequest, Told, Trouble, Vendor
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
@@ -47,16 +47,16 @@ class Anthropic(Vendor):
     def serves(self, path: str) -> bool:
         return path == "/v1/messages"
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         return str(body.get("model"))
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return body.get("stream") is True
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         return _error(401, "authentication_error", "invalid x-api-key" if key else "x-api-key header is required")
 
-    def unwelcome(self, head: Head) -> Refusal | None:
+    def unwelcome(self, head: RequestHead) -> FakeError | None:
         version = head.headers.get("anthropic-version")
         if version is None:
             return self.invalid("anthropic-version: header is required")
@@ -64,13 +64,13 @@ class Anthropic(Vendor):
             return self.invalid(f'anthropic-version: "{version}" is not a valid version')
         return None
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return _error(status, TYPES.get(status, "invalid_request_error"), message)
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         return self.invalid(f"prompt is too long: {tokens} tokens > {window} maximum")
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, type, message = SAID[kind]
         limits = (
             ("retry-after", f"{seconds:g}"),
@@ -80,14 +80,14 @@ class Anthropic(Vendor):
         )
         return _error(status, type, message, limits if kind == "rate" else ())
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         _, type, message = SAID[kind]
         return [Event({"type": "error", "error": {"type": type, "message": message}}, "error")]
 
-    def must_reason(self, ask: Ask) -> bool:
+    def must_reason(self, ask: AcceptedRequest) -> bool:
         return as_object(ask.body.get("thinking")).get("type") == "enabled"
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         yield from _beyond_the_model(ask)
         seen = _head(ask.body)
         binds = ask.facts is None or ask.facts.binds_reasoning
@@ -109,7 +109,7 @@ class Anthropic(Vendor):
     def reply_id(self, told: Told) -> str:
         return told.name("msg_01", 0, 22)
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("toolu_01", 22)
 
     def whole(self, told: Told) -> JSONObject:
@@ -184,13 +184,13 @@ def _usage(told: Told) -> JSONObject:
     }
 
 
-def _error(status: int, type: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Refusal:
+def _error(status: int, type: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> FakeError:
     name = "req_011StandIn"
     body: JSONObject = {"type": "error", "error": {"type": type, "message": message}, "request_id": name}
-    return Refusal(status, body, (("request-id", name), *headers))
+    return FakeError(status, body, (("request-id", name), *headers))
 
 
-def _beyond_the_model(ask: Ask) -> Iterator[str]:
+def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
     """Return the problems of a request for this model."""
     facts, body = ask.facts, ask.body
     messages = cast(list[JSONObject], body["messages"])
@@ -222,12 +222,12 @@ def _signature(body: JSONObject, thought: str) -> str:
 
 def _head(body: JSONObject) -> Seen:
     system = [_plain(block) for block in _listed(body.get("system") or [])]
-    tools = sorted(canonical(_plain(tool)) for tool in as_list(body.get("tools")))
-    return blake2b(canonical(system) + b"".join(tools), digest_size=SIZE)
+    tools = sorted(encode_canonical(_plain(tool)) for tool in as_list(body.get("tools")))
+    return blake2b(encode_canonical(system) + b"".join(tools), digest_size=SIZE)
 
 
 def _take(seen: Seen, role: str, block: JSONObject) -> None:
-    seen.update(canonical([role, _plain(block)]))
+    seen.update(encode_canonical([role, _plain(block)]))
 
 
 def _blocks(body: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:

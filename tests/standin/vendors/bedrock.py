@@ -14,14 +14,14 @@ from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 from zlib import crc32
 
-from contextc._json import JSONObject, canonical, encode
+from contextc._json import JSONObject, encode, encode_canonical
 from contextc.formats.anthropic.errors import NO_PREFILL
-from contextc.formats.bedrock.errors import MODEL_SAID, NO_SIGNATURES, SIGNATURE
-from tests.standin.answer import Event, Head, Refusal
-from tests.standin.reply import Call, pieces
+from contextc.formats.bedrock.errors import MODEL_ERROR_PREFIX, NO_SIGNATURES, SIGNATURE
+from tests.standin.answer import Event, FakeError, RequestHead
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.seals import SIZE, digest, message_seal, read_message_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import Ask, Told, Trouble, Vendor
+from tests.standin.vendor import AcceptedRequest, Told, Trouble, Vendor
 
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
 SIGNED = re.compile(
@@ -52,50 +52,50 @@ class Bedrock(Vendor):
     def serves(self, path: str) -> bool:
         return PATH.fullmatch(path) is not None
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         found = PATH.fullmatch(head.path)
         return unquote(found[1]) if found else ""
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return head.path.endswith("/converse-stream")
 
-    def key(self, head: Head) -> str | None:
+    def key(self, head: RequestHead) -> str | None:
         given = head.headers.get("authorization", "")
         signed = SIGNED.fullmatch(given)
         if signed is not None and {"host", "x-amz-date"} <= set(signed[2].split(";")):
             return signed[1]
         return super().key(head)
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         if key is None:
             return _error(403, "MissingAuthenticationTokenException", "Missing Authentication Token")
         return _error(403, "UnrecognizedClientException", "The security token included in the request is invalid.")
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return _error(status, CODES.get(status, "ValidationException"), message)
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         if _is_claude(ask):
-            return self.invalid(f"{MODEL_SAID}prompt is too long: {tokens} tokens > {window} maximum")
+            return self.invalid(f"{MODEL_ERROR_PREFIX}prompt is too long: {tokens} tokens > {window} maximum")
         return self.invalid("Input is too long for requested model.")
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, body, headers = _error(*SAID[kind])
         wait = (("retry-after", f"{seconds:g}"),) if kind == "rate" else ()  # which it says seldom, and here always
-        return Refusal(status, body, (*headers, *wait))
+        return FakeError(status, body, (*headers, *wait))
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         _, name, message = SAID[kind]
         return [_event(name[:1].lower() + name[1:], message=message)]
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         yield from _beyond_the_model(ask)
         seen = _head(ask.body)
         binds = ask.facts is None or ask.facts.binds_reasoning
         for place, role, block in _blocks(ask.body):
             thought = as_object(as_object(block.get("reasoningContent")).get("reasoningText"))
             if "reasoningContent" not in block:
-                seen.update(canonical([role, _plain(block)]))
+                seen.update(encode_canonical([role, _plain(block)]))
                 continue
             seals = read_message_seal(thought.get("signature"))
             if seals is None:
@@ -111,7 +111,7 @@ class Bedrock(Vendor):
     def reply_id(self, told: Told) -> str:
         return told.name("")
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("tooluse_", 22)
 
     def whole(self, told: Told) -> JSONObject:
@@ -181,9 +181,9 @@ def _event(name: str, **fields: object) -> Event:
     return Event({name: fields}, name)
 
 
-def _error(status: int, code: str, message: str) -> Refusal:
+def _error(status: int, code: str, message: str) -> FakeError:
     headers = (("x-amzn-errortype", f"{code}:http://internal.amazon.com/coral/com.amazon.bedrock/"),)
-    return Refusal(status, {"message": message}, (("x-amzn-requestid", "0f1e-stand-in"), *headers))
+    return FakeError(status, {"message": message}, (("x-amzn-requestid", "0f1e-stand-in"), *headers))
 
 
 def _usage(told: Told) -> JSONObject:
@@ -197,11 +197,11 @@ def _usage(told: Told) -> JSONObject:
     }
 
 
-def _is_claude(ask: Ask) -> bool:
+def _is_claude(ask: AcceptedRequest) -> bool:
     return "anthropic" in ask.model
 
 
-def _beyond_the_model(ask: Ask) -> Iterator[str]:
+def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
     """Return the problems of a request for this model."""
     facts, body = ask.facts, ask.body
     messages = cast(list[JSONObject], body["messages"])
@@ -219,13 +219,13 @@ def _beyond_the_model(ask: Ask) -> Iterator[str]:
             f"tokens value that is lower than {facts.output}."
         )
     if not facts.system_between and any(message["role"] == "system" for message in messages):
-        yield f"{MODEL_SAID}role 'system' is not supported on this model"
+        yield f"{MODEL_ERROR_PREFIX}role 'system' is not supported on this model"
     if not facts.prefill and messages[-1]["role"] == "assistant":
-        yield MODEL_SAID + NO_PREFILL
+        yield MODEL_ERROR_PREFIX + NO_PREFILL
     tools = as_list(as_object(body.get("toolConfig")).get("tools"))
     if not _is_claude(ask) and any("cachePoint" in tool for tool in tools):
         yield (
-            f"{MODEL_SAID}Malformed input request: #/toolConfig/tools/{len(tools) - 1}: extraneous key [cachePoint] is "
+            f"{MODEL_ERROR_PREFIX}Malformed input request: #/toolConfig/tools/{len(tools) - 1}: extraneous key [cachePoint] is "
             "not permitted, please reformat your input and try again."
         )
     thoughts = [as_object(block["reasoningContent"]) for _, _, block in _blocks(body) if "reasoningContent" in block]
@@ -242,14 +242,14 @@ def _signature(body: JSONObject, thought: str) -> str:
     seen = _head(body)
     for _, role, block in _blocks(body):
         if "reasoningContent" not in block:
-            seen.update(canonical([role, _plain(block)]))
+            seen.update(encode_canonical([role, _plain(block)]))
     return message_seal(digest(thought.encode()), seen.digest())
 
 
 def _head(body: JSONObject) -> Seen:
     system = [_plain(block) for block in as_list(body.get("system")) if "cachePoint" not in block]
     tools = [tool for tool in as_list(as_object(body.get("toolConfig")).get("tools")) if "cachePoint" not in tool]
-    return blake2b(canonical(system) + b"".join(sorted(map(canonical, tools))), digest_size=SIZE)
+    return blake2b(encode_canonical(system) + b"".join(sorted(map(encode_canonical, tools))), digest_size=SIZE)
 
 
 def _blocks(body: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:

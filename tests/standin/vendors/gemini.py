@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from contextc._json import JSONObject, canonical
+from contextc._json import JSONObject, encode_canonical
 from contextc.formats.gemini.errors import SIGNATURE
-from tests.standin.answer import Event, Head, Refusal
-from tests.standin.reply import Call, pieces
+from tests.standin.answer import Event, FakeError, RequestHead
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.seals import digest, message_seal, read_message_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import Ask, Told, Trouble, Vendor
+from tests.standin.vendor import AcceptedRequest, Told, Trouble, Vendor
 
 PATH = re.compile(r"/v1(?:beta)?/models/([^/:]+):(generateContent|streamGenerateContent)")
 ENDS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
@@ -46,14 +46,14 @@ class Gemini(Vendor):
     def serves(self, path: str) -> bool:
         return PATH.fullmatch(path) is not None
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         found = PATH.fullmatch(head.path)
         return found[1] if found else ""
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return head.path.endswith(":streamGenerateContent")
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         if not key:
             said = (
                 "Method doesn't allow unregistered callers (callers without established identity). Please use API Key "
@@ -64,28 +64,28 @@ class Gemini(Vendor):
         reason["domain"] = "googleapis.com"
         return _error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", [reason])
 
-    def unwelcome(self, head: Head) -> Refusal | None:
+    def unwelcome(self, head: RequestHead) -> FakeError | None:
         if head.path.endswith(":streamGenerateContent") and head.query.get("alt") != "sse":
             return self.invalid("This stand-in streams with ?alt=sse only.")
         return None
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return _error(status, STATUSES.get(status, "INVALID_ARGUMENT"), message)
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         return self.invalid(
             f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window})."
         )
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, name, message = SAID[kind]
         wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{seconds:g}s"}
         return _error(status, name, message.format(f"{seconds:g}"), [wait] if kind == "rate" else [])
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
 
-    def judged(self, ask: Ask) -> JSONObject:
+    def judged(self, ask: AcceptedRequest) -> JSONObject:
         """Return the body with a thinking level, by which our lint rules recognize models that require signed calls."""
         if ask.model.startswith(UNSIGNED):
             return ask.body
@@ -93,7 +93,7 @@ class Gemini(Vendor):
         level = {"thinkingConfig": {"thinkingLevel": "LOW", **as_object(settings.get("thinkingConfig"))}}
         return {**ask.body, "generationConfig": {**settings, **level}}
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         for content in as_list(ask.body["contents"]):
             for part in as_list(content["parts"]):
                 seals = read_message_seal(part.get("thoughtSignature"))
@@ -104,9 +104,9 @@ class Gemini(Vendor):
     def reply_id(self, told: Told) -> str:
         return told.name("", 0, 23)
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         if told.model.startswith(UNNAMED):
-            return [Call(call.name, call.arguments) for call in told.reply.calls]
+            return [ScriptedCall(call.name, call.arguments) for call in told.reply.calls]
         return told.calls("", 8)
 
     def whole(self, told: Told) -> JSONObject:
@@ -153,7 +153,7 @@ class Gemini(Vendor):
 
 
 def _sealed(name: str, arguments: JSONObject) -> bytes:
-    return digest(name.encode(), canonical(arguments))
+    return digest(name.encode(), encode_canonical(arguments))
 
 
 def _usage(told: Told, ended: bool) -> JSONObject:
@@ -170,9 +170,9 @@ def _usage(told: Told, ended: bool) -> JSONObject:
     return usage
 
 
-def _error(status: int, name: str, message: str, details: list[JSONObject] | None = None) -> Refusal:
+def _error(status: int, name: str, message: str, details: list[JSONObject] | None = None) -> FakeError:
     error: JSONObject = {"code": status, "message": message, "status": name}
-    return Refusal(status, {"error": {**error, "details": details} if details else error})
+    return FakeError(status, {"error": {**error, "details": details} if details else error})
 
 
 VENDOR = Gemini()

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.mistral.encode import blocks, thought
-from tests.standin.answer import Event, Head, Refusal
-from tests.standin.reply import Call, pieces
+from contextc.formats.mistral.encode import as_chunks, thinking_text
+from tests.standin.answer import Event, FakeError, RequestHead
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.seals import digest, message_seal, read_message_seal
 from tests.standin.shapes import as_list
-from tests.standin.vendor import CREATED, Ask, Told, Trouble, Vendor
+from tests.standin.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "stop"}
 SHAPE = "body."  # prefix of pydantic's errors
@@ -35,50 +35,50 @@ class Mistral(Vendor):
     def serves(self, path: str) -> bool:
         return path == f"{self.root}/chat/completions"
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         return str(body.get("model"))
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return body.get("stream") is True
 
-    def unauthorized(self, key: str | None) -> Refusal:
-        return Refusal(401, {"detail": "Unauthorized"})
+    def unauthorized(self, key: str | None) -> FakeError:
+        return FakeError(401, {"detail": "Unauthorized"})
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         if not message.startswith(SHAPE):
             return _error(status, message, "invalid_request_error", None)
         place, _, said = message.partition(": ")
         detail = {"type": "value_error", "loc": place.split("."), "msg": said}
         return _error(422, {"detail": [detail]}, "invalid_request_error", None)
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         said = (
             f"Prompt contains {tokens} tokens and 0 draft tokens, too large for model with {window} maximum context "
             "length"
         )
         return _error(400, said, "invalid_request_error", None)
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         if kind == "quota":
             return self.unauthorized(None)
         status, type, code, message = SAID[kind]
         waiting = (("retry-after", f"{seconds:g}"),) if kind == "rate" else ()
         return _error(status, message, type, code, waiting)
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         for message in as_list(ask.body["messages"]):
-            for chunk in blocks(message.get("content")):
+            for chunk in as_chunks(message.get("content")):
                 seals = read_message_seal(chunk.get("signature"))
-                if seals and seals[0] != _sealed(thought(chunk)):
+                if seals and seals[0] != _sealed(thinking_text(chunk)):
                     yield "Invalid signature in thinking chunk."
 
     def reply_id(self, told: Told) -> str:
         return told.name("", 0, 32)
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("", 9)
 
     def whole(self, told: Told) -> JSONObject:
@@ -121,7 +121,7 @@ def _sealed(words: str) -> bytes:
     return digest(b"mistral", words.encode())
 
 
-def _call(call: Call, number: int) -> JSONObject:
+def _call(call: ScriptedCall, number: int) -> JSONObject:
     function = {"name": call.name, "arguments": call.written}
     return {"id": call.id, "type": "function", "function": function, "index": number}
 
@@ -138,9 +138,9 @@ def _usage(told: Told) -> JSONObject:
 
 def _error(
     status: int, message: object, type: str, code: str | None, headers: tuple[tuple[str, str], ...] = ()
-) -> Refusal:
+) -> FakeError:
     body: JSONObject = {"object": "error", "message": message, "type": type, "param": None, "code": code}
-    return Refusal(status, {**body, "raw_status_code": status}, headers)
+    return FakeError(status, {**body, "raw_status_code": status}, headers)
 
 
 VENDOR = Mistral()

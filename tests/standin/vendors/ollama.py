@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from tests.standin.answer import Event, Head, Refusal
-from tests.standin.reply import Call, pieces
-from tests.standin.vendor import CREATED, Ask, Told, Trouble, Vendor
+from tests.standin.answer import Event, FakeError, RequestHead
+from tests.standin.reply import ScriptedCall, pieces
+from tests.standin.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
 
 PATH = "/api/chat"
 ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length", "filter": "stop"}
@@ -34,31 +34,31 @@ class Ollama(Vendor):
     def serves(self, path: str) -> bool:
         return path == PATH
 
-    def model(self, head: Head, body: JSONObject) -> str:
+    def model(self, head: RequestHead, body: JSONObject) -> str:
         return str(body.get("model"))
 
-    def streams(self, head: Head, body: JSONObject) -> bool:
+    def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return body.get("stream") is not False
 
-    def unauthorized(self, key: str | None) -> Refusal:
-        return Refusal(401, {"error": "unauthorized"})
+    def unauthorized(self, key: str | None) -> FakeError:
+        return FakeError(401, {"error": "unauthorized"})
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
-        return Refusal(status, {"error": message})
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
+        return FakeError(status, {"error": message})
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         said = f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
         error = {"code": 400, "message": said, "type": "exceed_context_size_error"}
         return self.invalid(json.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": window}}))
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, said = SAID[kind]
-        return Refusal(status, {"error": said}, (("retry-after", f"{seconds:g}"),) if kind == "rate" else ())
+        return FakeError(status, {"error": said}, (("retry-after", f"{seconds:g}"),) if kind == "rate" else ())
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         if not ask.body.get("model"):
             yield "model is required"
         if ask.body.get("think") and ask.facts is not None and not ask.facts.reasoning:
@@ -67,7 +67,7 @@ class Ollama(Vendor):
     def reply_id(self, told: Told) -> str:
         return told.name("")
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("call_", 8)
 
     def whole(self, told: Told) -> JSONObject:
@@ -109,7 +109,7 @@ def _end(told: Told) -> JSONObject:
     }
 
 
-def _calls(calls: list[Call]) -> list[JSONObject]:
+def _calls(calls: list[ScriptedCall]) -> list[JSONObject]:
     return [
         {
             "id": call.id,

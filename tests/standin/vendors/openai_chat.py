@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from tests.standin.answer import Event, Refusal
-from tests.standin.reply import Call, pieces
+from tests.standin.answer import Event, FakeError
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.shapes import as_object
-from tests.standin.vendor import CREATED, Ask, Told, Trouble
+from tests.standin.vendor import CREATED, AcceptedRequest, Told, Trouble
 from tests.standin.vendors._openai import OpenAI, refusal
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "content_filter"}
@@ -22,17 +22,17 @@ class OpenAIChat(OpenAI):
     def serves(self, path: str) -> bool:
         return path == "/v1/chat/completions"
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         said = (
             f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
             "tokens. Please reduce the length of the messages."
         )
         return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="messages")
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         effort = ask.body.get("reasoning_effort") or "none"
         if effort != "none" and ask.body.get("tools") and ask.model.startswith(REASONERS):
             yield (
@@ -43,7 +43,7 @@ class OpenAIChat(OpenAI):
     def reply_id(self, told: Told) -> str:
         return told.name("chatcmpl-", 0, 29)
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("call_")
 
     def whole(self, told: Told) -> JSONObject:
@@ -60,7 +60,7 @@ class OpenAIChat(OpenAI):
         for piece in pieces(told.reply.text or ""):
             yield self._chunk(told, {"content": piece})
         for index, call in enumerate(self.call_ids(told)):
-            begun = _call(Call(call.name, "", call.id))
+            begun = _call(ScriptedCall(call.name, "", call.id))
             yield self._chunk(told, {"tool_calls": [{"index": index, **begun}]})
             for piece in pieces(call.written):
                 yield self._chunk(told, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
@@ -82,7 +82,7 @@ def _counts(told: Told) -> bool:
     return as_object(told.body.get("stream_options")).get("include_usage") is True
 
 
-def _call(call: Call) -> JSONObject:
+def _call(call: ScriptedCall) -> JSONObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.written}}
 
 

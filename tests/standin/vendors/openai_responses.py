@@ -6,11 +6,11 @@ from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_responses.errors import ENCRYPTED
-from tests.standin.answer import Event, Outcome, Refusal
-from tests.standin.reply import Call, pieces
+from tests.standin.answer import Event, FakeError, Outcome
+from tests.standin.reply import ScriptedCall, pieces
 from tests.standin.seals import read_token_seal, token_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import CREATED, Ask, Memory, Told, Trouble
+from tests.standin.vendor import CREATED, AcceptedRequest, Memory, Told, Trouble
 from tests.standin.vendors._openai import SAID, OpenAI, refusal
 from tests.standin.vendors._openai_kept import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
 
@@ -46,11 +46,11 @@ class OpenAIResponses(OpenAI):
     def serves(self, path: str) -> bool:
         return path == "/v1/responses" or path.startswith((f"{RESPONSES}resp_", CONVERSATIONS))
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         said = "Your input exceeds the context window of this model. Please adjust your input and try again."
         return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="input")
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         """Return an `error` event for a service failure, or `response.failed` for a model failure."""
         _, _, code, message = SAID[kind]
         said = {"code": code, "message": message.format("1")}
@@ -65,7 +65,7 @@ class OpenAIResponses(OpenAI):
         }
         return [_event("response.failed", response=response, sequence_number=number)]
 
-    def typed(self, ask: Ask) -> JSONObject:
+    def typed(self, ask: AcceptedRequest) -> JSONObject:
         """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them."""
         body = dict(ask.body)
         told = as_object(body.get("client_metadata"))
@@ -78,21 +78,21 @@ class OpenAIResponses(OpenAI):
     def memory(self) -> Memory:
         return Kept()
 
-    def seen(self, ask: Ask, body: JSONObject) -> JSONObject:
+    def seen(self, ask: AcceptedRequest, body: JSONObject) -> JSONObject:
         history = _kept(ask).history(ask)
         if history is None or sum(body.get(name) is not None for name in HISTORIES) != 1:
             return body
         rest = {name: value for name, value in body.items() if name not in HISTORIES}
         return {**rest, "input": [*history, *given(body)]}
 
-    def judged(self, ask: Ask) -> JSONObject:
+    def judged(self, ask: AcceptedRequest) -> JSONObject:
         """Return everything that the model sees, for our lint rules."""
         return self.seen(ask, ask.body)
 
     def keeps(self, told: Told) -> Callable[[Outcome], None]:
         return _kept(told.ask).begins(told, self.whole(told))
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         if (lacking := _kept(ask).lacks(ask)) is not None:
             yield lacking
         for item in as_list(ask.body.get("input")):
@@ -104,7 +104,7 @@ class OpenAIResponses(OpenAI):
     def reply_id(self, told: Told) -> str:
         return told.name("resp_", 0, 48)
 
-    def call_ids(self, told: Told) -> list[Call]:
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
         return told.calls("call_")
 
     def whole(self, told: Told) -> JSONObject:
@@ -198,7 +198,7 @@ def _begun(item: JSONObject) -> JSONObject:
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
-def _kept(ask: Ask) -> Kept:
+def _kept(ask: AcceptedRequest) -> Kept:
     return cast(Kept, ask.memory) if ask.memory is not None else Kept()
 
 
@@ -206,7 +206,7 @@ def _event(type: str, **fields: JSON) -> Event:
     return Event({"type": type, **fields}, type)
 
 
-def _echo(ask: Ask) -> JSONObject:
+def _echo(ask: AcceptedRequest) -> JSONObject:
     said = {key: ask.body[key] for key in ECHOED if ask.body.get(key) is not None}
     tools = [
         {"description": None, "parameters": None, "strict": True, **tool} if tool.get("type") == "function" else tool

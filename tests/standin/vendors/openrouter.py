@@ -10,14 +10,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, cast
 
-from contextc._json import JSON, JSONObject, canonical, encode
+from contextc._json import JSON, JSONObject, encode, encode_canonical
 from contextc.formats.base import Formatter
 from contextc.formats.openai_chat import OpenAIFormatter
-from tests.standin.answer import Event, Refusal
+from tests.standin.answer import Event, FakeError
 from tests.standin.reply import pieces
 from tests.standin.seals import digest, message_seal, read_message_seal, read_token_seal, token_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import Ask, Told, Trouble
+from tests.standin.vendor import AcceptedRequest, Told, Trouble
 from tests.standin.vendors.openai_chat import OpenAIChat
 
 CLAUDE, GPT = FORMATS = ("anthropic-claude-v1", "openai-responses-v1")
@@ -48,37 +48,37 @@ class OpenRouter(OpenAIChat):
     def serves(self, path: str) -> bool:
         return path == "/api/v1/chat/completions"
 
-    def unauthorized(self, key: str | None) -> Refusal:
+    def unauthorized(self, key: str | None) -> FakeError:
         return _error(401, "User not found." if key else "No auth credentials found")
 
-    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return _error(status, message)
 
-    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
         return _error(
             400,
             f"This endpoint's maximum context length is {window} tokens. However, you requested about {tokens} tokens. "
             "Please reduce the length of either one.",
         )
 
-    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+    def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         status, message, type, raw = SAID[kind]
         waiting = (("retry-after", f"{seconds:g}"),) if kind == "rate" else ()
         return _error(status, message, raw, type, headers=waiting)
 
-    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         choice: JSONObject = {"index": 0, "delta": {"content": ""}, "finish_reason": "error"}
         error = self.trouble(kind, 1).body["error"]
         return [Event({"id": "gen-standin", "model": ask.model, "error": error, "choices": [choice]})]
 
-    def typed(self, ask: Ask) -> JSONObject:
+    def typed(self, ask: AcceptedRequest) -> JSONObject:
         """Return the fields of OpenAI's types. `objections` checks the whole body against OpenRouter's types."""
         messages = [_without(message, DETAILS, "reasoning") for message in as_list(ask.body.get("messages"))]
         tools = [_without(tool, MARK) for tool in as_list(ask.body.get("tools"))]
         plain = [{**message, "content": _plain(message["content"], message["role"])} for message in messages]
         return {**ask.body, "messages": plain, **({"tools": tools} if tools else {})}
 
-    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         yield from foreign_to_types(ask.body)
         messages, tools = as_list(ask.body.get("messages")), as_list(ask.body.get("tools"))
         parts = [part for message in messages for part in _parts(message.get("content"))]
@@ -91,7 +91,7 @@ class OpenRouter(OpenAIChat):
                 if not self._is_sound(ask, detail, before):
                     yield _passed_on(f"messages.{number}.content.{index}: Invalid `signature` in `thinking` block")
 
-    def _is_sound(self, ask: Ask, detail: JSONObject, before: bytes) -> bool:
+    def _is_sound(self, ask: AcceptedRequest, detail: JSONObject, before: bytes) -> bool:
         if detail.get("format") != format_of(ask.model):
             return False
         if detail["type"] == "reasoning.encrypted":
@@ -143,8 +143,8 @@ def foreign_to_types(body: JSONObject) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
     else:
-        if canonical(known) != canonical(body):
-            names = [name for name in body if canonical(known.get(name)) != canonical(body[name])]
+        if encode_canonical(known) != encode_canonical(body):
+            names = [name for name in body if encode_canonical(known.get(name)) != encode_canonical(body[name])]
             yield f"Unknown to OpenRouter's types: {', '.join(names)}"
 
 
@@ -185,9 +185,9 @@ def _usage(told: Told, usage: JSONObject) -> JSONObject:
 
 def _seen(body: JSONObject, messages: list[JSONObject]) -> bytes:
     """Return what a signature covers: tools and messages, without parts that may change."""
-    tools = sorted(canonical(_without(tool, MARK)) for tool in as_list(body.get("tools")))
+    tools = sorted(encode_canonical(_without(tool, MARK)) for tool in as_list(body.get("tools")))
     said = [_without({**each, "content": _parts(each.get("content"), plain=True)}, DETAILS) for each in messages]
-    return digest(*tools, *map(canonical, said))
+    return digest(*tools, *map(encode_canonical, said))
 
 
 def _parts(content: JSON, *, plain: bool = False) -> list[JSONObject]:
@@ -207,7 +207,7 @@ def _without(value: JSONObject, *names: str) -> JSONObject:
     return {name: each for name, each in value.items() if name not in names}
 
 
-def _passed_on(said: str) -> Refusal:
+def _passed_on(said: str) -> FakeError:
     """Return the upstream vendor's error."""
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
     return _error(400, "Provider returned error", encode(body).decode(), "invalid_request")
@@ -215,11 +215,11 @@ def _passed_on(said: str) -> Refusal:
 
 def _error(
     status: int, message: str, raw: str = "", type: str = "", *, headers: tuple[tuple[str, str], ...] = ()
-) -> Refusal:
+) -> FakeError:
     error: JSONObject = {"message": message, "code": status}
     if raw or type:
         error["metadata"] = {"raw": raw, "provider_name": "Anthropic", "error_type": type}
-    return Refusal(status, {"error": error, "user_id": "user_standin"}, headers)
+    return FakeError(status, {"error": error, "user_id": "user_standin"}, headers)
 
 
 VENDOR = OpenRouter()

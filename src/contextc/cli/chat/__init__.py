@@ -13,10 +13,10 @@ from contextc.cli.options import (
     StepsOption,
     SystemOption,
     ToolsOption,
-    check_numbers,
-    folder_of,
+    check_positive,
+    resolve_root,
 )
-from contextc.cli.terminal import JSONOption, StoreOption, opened
+from contextc.cli.terminal import JSONOption, StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.store.base import DEFAULT_AGENT
 
@@ -61,15 +61,15 @@ def run(
     Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 if a
     turn failed, was stopped, or reached a limit. --json prints the events, one per line.
     """
-    from contextc.cli.chat.session import chat
-    from contextc.cli.chat.wish import Wish
+    from contextc.cli.chat.session import run_chat
+    from contextc.cli.chat.wish import ChatOptions
 
     if question is not None and prompt is not None:
         raise InvalidSetting("A question and --prompt are given", fix="Pass one of the two.")
     if conversation is not None and go_on:
         raise InvalidSetting("Both --conversation and --continue are given", fix="Pass one of the two.")
-    check_numbers(steps=steps, budget=budget, output=output, window=window)
-    wish = Wish(
+    check_positive(steps=steps, budget=budget, output=output, window=window)
+    wish = ChatOptions(
         question=question if prompt is None else prompt,
         model=model,
         conversation=conversation,
@@ -77,7 +77,7 @@ def run(
         agent=agent,
         system=system,
         tools=tools,
-        root=folder_of(root),
+        root=resolve_root(root),
         yes=yes,
         steps=steps,
         budget=budget,
@@ -87,6 +87,6 @@ def run(
         key=key,
         json=json,
     )
-    with opened(store, new=True) as handle:
-        code = chat(handle, wish)
+    with open_configured_store(store, new=True) as handle:
+        code = run_chat(handle, wish)
     raise typer.Exit(code)

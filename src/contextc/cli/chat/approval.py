@@ -10,34 +10,34 @@ from pathlib import Path
 
 from rich.text import Text
 
-from contextc.agents.deeds import described
-from contextc.cli.chat.keyboard import Keyboard
-from contextc.cli.chat.screen import Screen
-from contextc.cli.chat.words import folded
-from contextc.executor.threads import durable
+from contextc.agents.deeds import preview_call
+from contextc.cli.chat.keyboard import TerminalInput
+from contextc.cli.chat.screen import TerminalRenderer
+from contextc.cli.chat.words import wrap_lines
+from contextc.executor.threads import run_blocking
 from contextc.messages import ToolCall
 from contextc.toolbox import FunctionTool
 
-MOST = 200
+MAX_LINES = 200
 YES, NO, ALL = ("y", "yes"), ("", "n", "no"), ("a", "all")
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-class Approval:
+class TerminalApproval:
     """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets."""
 
-    def __init__(self, screen: Screen, keyboard: Keyboard, root: Path) -> None:
+    def __init__(self, screen: TerminalRenderer, keyboard: TerminalInput, root: Path) -> None:
         self.screen, self.keyboard, self.root = screen, keyboard, root
 
     async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str:
         shown, rows = None, list[Text]()
         while True:
-            if (now := await durable(described, call, self.root)) != shown:
+            if (now := await run_blocking(preview_call, call, self.root)) != shown:
                 if shown is not None:
                     self.screen.warn("The action changed since it was shown. It is now:")
                 shown, rows = now, self._rows(now[1])
-                self._show(now[0], rows[:MOST])
-                rows = rows[MOST:]
+                self._show(now[0], rows[:MAX_LINES])
+                rows = rows[MAX_LINES:]
             rest = f"   a shows the other {len(rows):,} lines" if rows else ""
             question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or the reason for no{rest}: ")
             self.keyboard.forget()
@@ -51,7 +51,7 @@ class Approval:
                 self._show(now[0], self._rows(now[1]))
                 rows = []
             elif answer.lower() in YES:
-                if await durable(described, call, self.root) == shown:
+                if await run_blocking(preview_call, call, self.root) == shown:
                     return True
             else:
                 return False if answer.lower() in NO else answer
@@ -62,7 +62,7 @@ class Approval:
         return [
             Text.assemble(("│ ", "yellow"), (piece, STYLES.get(line[:1], "")))
             for line in lines
-            for piece in folded(line, width)
+            for piece in wrap_lines(line, width)
         ]
 
     def _show(self, what: str, rows: list[Text]) -> None:

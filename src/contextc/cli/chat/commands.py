@@ -9,51 +9,51 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.table import Table
 
-from contextc.cli.account import show, show_overflow
-from contextc.cli.chat.gauge import dollars
-from contextc.cli.terminal import count, out, plain
+from contextc.cli.account import print_manifest, print_overflow
+from contextc.cli.chat.gauge import format_dollars
+from contextc.cli.terminal import escape_markup, out, pluralize
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.ledger.sessions import SessionManager
 from contextc.providers.named import provider_names
-from contextc.todos import list_todos
+from contextc.todos import format_todos
 
 if TYPE_CHECKING:
-    from contextc.cli.chat.session import Session
+    from contextc.cli.chat.session import ChatSession
 
-Work: TypeAlias = Coroutine[Any, Any, None]  # the type of every coroutine
-WORD = re.compile(r"/([a-z]*)(?:\s+(.*))?", re.DOTALL)
+CommandCoroutine: TypeAlias = Coroutine[Any, Any, None]  # the type of every coroutine
+COMMAND_LINE = re.compile(r"/([a-z]*)(?:\s+(.*))?", re.DOTALL)
 
 
-class Command(NamedTuple):
+class ParsedCommand(NamedTuple):
     """A command that was typed, with its argument."""
 
-    run: Callable[["Session", str], Work]
+    run: Callable[["ChatSession", str], CommandCoroutine]
     given: str
 
 
-class Known(NamedTuple):
-    run: Callable[["Session", str], Work]
+class CommandSpec(NamedTuple):
+    run: Callable[["ChatSession", str], CommandCoroutine]
     takes: str
     does: str
 
 
-def parse(line: str) -> Command | None:
+def parse_command(line: str) -> ParsedCommand | None:
     """Return the command of a line; None if it is not one, as `/etc/hosts`. An unknown one raises when it is run."""
-    found = WORD.fullmatch(line.strip())
+    found = COMMAND_LINE.fullmatch(line.strip())
     if found is None:
         return None
     name, given = found[1], (found[2] or "").strip()
     known = COMMANDS.get(name)
     if known is None:
-        return Command(_unknown(name), given)
+        return ParsedCommand(_unknown(name), given)
     if known.takes and not known.takes.startswith("[") and not given:
-        return Command(_lacking(name, known), given)
-    return Command(known.run, given)
+        return ParsedCommand(_missing_argument(name, known), given)
+    return ParsedCommand(known.run, given)
 
 
-def _unknown(name: str) -> Callable[["Session", str], Work]:
-    async def refuse(session: "Session", given: str) -> None:
+def _unknown(name: str) -> Callable[["ChatSession", str], CommandCoroutine]:
+    async def refuse(session: "ChatSession", given: str) -> None:
         close = get_close_matches(name, COMMANDS, n=1)
         meant = f" Did you mean /{close[0]}?" if close else ""
         there = ", ".join(f"/{each}" for each in COMMANDS)
@@ -62,17 +62,17 @@ def _unknown(name: str) -> Callable[["Session", str], Work]:
     return refuse
 
 
-def _lacking(name: str, known: Known) -> Callable[["Session", str], Work]:
-    async def refuse(session: "Session", given: str) -> None:
+def _missing_argument(name: str, known: CommandSpec) -> Callable[["ChatSession", str], CommandCoroutine]:
+    async def refuse(session: "ChatSession", given: str) -> None:
         raise InvalidInput(f"/{name} needs an argument: /{name} {known.takes} {known.does}.")
 
     return refuse
 
 
-async def _help(session: "Session", given: str) -> None:
+async def _help(session: "ChatSession", given: str) -> None:
     table = Table(box=None, show_header=False)
     for name, known in COMMANDS.items():
-        table.add_row(f"[bold]/{name}[/] {plain(known.takes)}", known.does)
+        table.add_row(f"[bold]/{name}[/] {escape_markup(known.takes)}", known.does)
     out.print(table)
     out.print(
         "A line typed during a turn is sent to the model with its next step. A line that ends with \\ continues. "
@@ -81,42 +81,48 @@ async def _help(session: "Session", given: str) -> None:
     )
 
 
-async def _model(session: "Session", given: str) -> None:
+async def _model(session: "ChatSession", given: str) -> None:
     if given:
         await session.switch(given)
     provider = session.executor.provider
     room = f"window {provider.model.window:,}"
-    out.print(f"[bold]{plain(provider.name)}:{plain(provider.asks_for)}[/], {provider.format}, {room}", soft_wrap=True)
+    out.print(
+        f"[bold]{escape_markup(provider.name)}:{escape_markup(provider.asks_for)}[/], {provider.format}, {room}",
+        soft_wrap=True,
+    )
 
 
-async def _models(session: "Session", given: str) -> None:
+async def _models(session: "ChatSession", given: str) -> None:
     with suppress(UnknownConversation):
         for each in SessionManager(session.store).sessions(session.conversation):
             if each.requests:
                 channel = each.channel
-                asked = count(each.requests, "request")
-                out.print(f"[bold]{plain(channel.provider)}:{plain(channel.model)}[/], {asked} here", soft_wrap=True)
+                asked = pluralize(each.requests, "request")
+                out.print(
+                    f"[bold]{escape_markup(channel.provider)}:{escape_markup(channel.model)}[/], {asked} here",
+                    soft_wrap=True,
+                )
     out.print(f"providers: {', '.join(provider_names())}", soft_wrap=True)
     out.print("Switch with /model provider:model, as in /model anthropic:claude-opus-5-5", soft_wrap=True)
 
 
-async def _context(session: "Session", given: str) -> None:
+async def _context(session: "ChatSession", given: str) -> None:
     executor = session.executor
     if session.is_empty():
         return
     try:
-        compiled = await durable(
+        compiled = await run_blocking(
             lambda: executor.compiler.compile(
                 session.conversation, budget=executor.budget, dry_run=True, **executor.asked
             )
         )
     except ContextOverflow as error:
-        show_overflow(error, out)
+        print_overflow(error, out)
         return
-    show(compiled.manifest)
+    print_manifest(compiled.manifest)
 
 
-async def _explain(session: "Session", given: str) -> None:
+async def _explain(session: "ChatSession", given: str) -> None:
     if given and not given.isdecimal():
         raise InvalidInput(
             "/explain needs the number of a request", got=given, fix="Leave it out for the last request."
@@ -124,17 +130,17 @@ async def _explain(session: "Session", given: str) -> None:
     if session.is_empty():
         return
     request = int(given) if given else None
-    show(session.executor.compiler.explain(session.conversation, request, agent=session.agent))
+    print_manifest(session.executor.compiler.explain(session.conversation, request, agent=session.agent))
 
 
-async def _todos(session: "Session", given: str) -> None:
+async def _todos(session: "ChatSession", given: str) -> None:
     told = ""
     with suppress(UnknownConversation):
-        told = list_todos(session.store.todos(session.conversation, session.agent))
-    out.print(plain(told) or "The todo list is empty.", soft_wrap=True)
+        told = format_todos(session.store.todos(session.conversation, session.agent))
+    out.print(escape_markup(told) or "The todo list is empty.", soft_wrap=True)
 
 
-async def _compact(session: "Session", given: str) -> None:
+async def _compact(session: "ChatSession", given: str) -> None:
     """Compact the context as the executor does near its limit. The current model writes the summary."""
     if session.is_empty():
         return
@@ -143,76 +149,80 @@ async def _compact(session: "Session", given: str) -> None:
     if done is None:
         out.print("There is nothing old enough to summarize.")
         return
-    digest = f" (without the model: {plain(done.fallback)})" if done.fallback else ""
+    digest = f" (without the model: {escape_markup(done.fallback)})" if done.fallback else ""
     out.print(
         f"summarized messages 1 to {done.upto}: {done.before:,} tokens became {done.after:,}{digest}",
         soft_wrap=True,
     )
 
 
-async def _fork(session: "Session", given: str) -> None:
+async def _fork(session: "ChatSession", given: str) -> None:
     if session.is_empty():
         return
     found = session.store.fork(session.conversation, given)
     before, session.conversation = session.conversation, found.name
     out.print(
-        f"[bold]{plain(found.name)}[/] shares {count(found.length, 'message')} with {plain(before)} and is now current",
+        f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with {escape_markup(before)} and is now current",
         soft_wrap=True,
     )
 
 
-async def _list(session: "Session", given: str) -> None:
+async def _list(session: "ChatSession", given: str) -> None:
     table = Table("", "conversation", "messages", "created", box=None, header_style="bold")
     for each in session.store.conversations():
         begun = datetime.fromtimestamp(each.created / 1000, UTC).strftime("%Y-%m-%d %H:%M")
         here = "[green]>[/]" if each.name == session.conversation else ""
-        table.add_row(here, plain(each.name), f"{each.length:,}", begun)
+        table.add_row(here, escape_markup(each.name), f"{each.length:,}", begun)
     out.print(table)
 
 
-async def _resume(session: "Session", given: str) -> None:
+async def _resume(session: "ChatSession", given: str) -> None:
     session.open(given)
 
 
-async def _continue(session: "Session", given: str) -> None:
+async def _continue(session: "ChatSession", given: str) -> None:
     await session.turn(None, resume=True)
 
 
-async def _clear(session: "Session", given: str) -> None:
+async def _clear(session: "ChatSession", given: str) -> None:
     if session.is_empty():
         return
     found = session.store.reset(session.conversation)
-    out.print(f"The model no longer sees the {count(found.edge, 'message')} before this. They stay in the store.")
+    out.print(f"The model no longer sees the {pluralize(found.edge, 'message')} before this. They stay in the store.")
 
 
-async def _cost(session: "Session", given: str) -> None:
+async def _cost(session: "ChatSession", given: str) -> None:
     turns = []
     with suppress(UnknownConversation):
         turns = session.store.turns(session.conversation)
     used = [turn.usage for turn in turns if turn.usage is not None]
     figures = f"{sum(each.input for each in used):,} tokens in, {sum(each.output for each in used):,} out"
     known = [turn.cost for turn in turns if turn.cost is not None]
-    cost = dollars(sum(known)) if len(known) == len(turns) else f"{dollars(sum(known))} as far as prices are known"
-    out.print(f"{count(len(turns), 'turn')}: {figures}, {cost}", soft_wrap=True)
+    cost = (
+        format_dollars(sum(known))
+        if len(known) == len(turns)
+        else f"{format_dollars(sum(known))} as far as prices are known"
+    )
+    out.print(f"{pluralize(len(turns), 'turn')}: {figures}, {cost}", soft_wrap=True)
 
 
-async def _quit(session: "Session", given: str) -> None:
+async def _quit(session: "ChatSession", given: str) -> None:
     session.leaving = True
 
 
 COMMANDS = {
-    "help": Known(_help, "", "shows this list"),
-    "model": Known(_model, "[provider:model]", "switches to another model; alone, shows the current one"),
-    "models": Known(_models, "", "lists the used models and the providers"),
-    "context": Known(_context, "", "shows the next request, and how full the context is"),
-    "explain": Known(_explain, "[request]", "shows the content of a request (default: the last), and why"),
-    "todos": Known(_todos, "", "shows the todo list of the agent"),
-    "compact": Known(_compact, "", "summarizes old messages"),
-    "clear": Known(_clear, "", "clears the context: messages stay stored, but are no longer sent"),
-    "fork": Known(_fork, "NAME", "continues in a new conversation that shares this history"),
-    "list": Known(_list, "", "lists the conversations"),
-    "resume": Known(_resume, "NAME", "continues another conversation"),
-    "continue": Known(_continue, "", "continues after a stop or a crash"),
-    "cost": Known(_cost, "", "shows tokens and cost of this conversation"),
-    "quit": Known(_quit, "", "exits"),
+    "help": CommandSpec(_help, "", "shows this list"),
+    "model": CommandSpec(_model, "[provider:model]", "switches to another model; alone, shows the current one"),
+    "models": CommandSpec(_models, "", "lists the used models and the providers"),
+    "context": CommandSpec(_context, "", "shows the next request, and how full the context is"),
+    "explain": CommandSpec(_explain, "[request]", "shows the content of a request (default: the last), and why"),
+    "todos": CommandSpec(_todos, "", "shows the todo list of the agent"),
+    "compact": CommandSpec(_compact, "", "summarizes old messages"),
+    "clear": CommandSpec(_clear, "", "clears the context: messages stay stored, but are no longer sent"),
+    "fork": CommandSpec(_fork, "NAME", "continues in a new conversation that shares this history"),
+    "list": CommandSpec(_list, "", "lists the conversations"),
+    "resume": CommandSpec(_resume, "NAME", "continues another conversation"),
+    "continue": CommandSpec(_continue, "", "continues after a stop or a crash"),
+    "cost": CommandSpec(_cost, "", "shows tokens and cost of this conversation"),
+    "quit": CommandSpec(_quit, "", "exits"),
 }

@@ -8,7 +8,9 @@ BAR = 20
 FULL, HIGH = 0.9, 0.7
 
 
-def gauge(used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, more: str = "") -> Text:
+def render_meter(
+    used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, more: str = ""
+) -> Text:
     """Return the meter. It is readable without colours too."""
     share = used / available if available else 1.0
     filled = min(BAR, max(1 if used else 0, round(share * BAR)))
@@ -18,10 +20,10 @@ def gauge(used: int, available: int, *, usage: Usage | None = None, cost: float 
         cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
         facts.append(f"{usage.input:,} in{cached}, {usage.output:,} out")
     if cost:
-        facts.append(dollars(cost))
+        facts.append(format_dollars(cost))
     facts += [more] if more else []
     return Text.assemble(("█" * filled, style), ("░" * (BAR - filled), "dim"), (" " + " · ".join(facts), "dim"), end="")
 
 
-def dollars(cost: float) -> str:
+def format_dollars(cost: float) -> str:
     return f"${cost:,.4f}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 PROMPT, MORE = "> ", "… "
 
 
-class Keyboard:
+class TerminalInput:
     """Input of an interactive terminal."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Keyboard:
 
 
 @contextmanager
-def interrupts(stop: Callable[[], object]) -> Generator[None]:
+def on_interrupt(stop: Callable[[], object]) -> Generator[None]:
     """Call `stop` on Ctrl-C, until the context ends."""
     loop = asyncio.get_running_loop()
     try:

@@ -11,44 +11,44 @@ from rich.console import Console
 from rich.text import Text
 
 from contextc._json import parse_object
-from contextc.agents.words import clean
-from contextc.cli.chat.gauge import gauge
-from contextc.cli.chat.words import call_line, short
-from contextc.cli.terminal import count
+from contextc.agents.words import sanitize
+from contextc.cli.chat.gauge import render_meter
+from contextc.cli.chat.words import format_call, to_one_line
+from contextc.cli.terminal import pluralize
 from contextc.events import (
     AnyEvent,
     ApprovalRequest,
-    Compaction,
-    Failure,
-    InputTaken,
-    Interrupted,
-    QueuedInput,
+    CompactionFinished,
+    ErrorOccurred,
+    InputDequeued,
+    InputQueued,
     ReasoningDelta,
-    Retry,
+    RetryScheduled,
     StepFinish,
     StepStart,
-    SystemHint,
     SystemMessageCreated,
     TextDelta,
     ToolCallDelta,
-    ToolError,
+    ToolFailed,
+    ToolFinished,
     ToolProgress,
-    ToolResult,
     ToolStart,
     TriggerFailed,
     TurnFinish,
+    TurnInterrupted,
     TurnStart,
     UsageReport,
-    event_to_json,
+    UserNoticeCreated,
+    encode_event,
 )
 
-SHORT = 2_000  # characters of a result in an event
-LEAST = 40
-PROGRESS_EVERY = 2_000  # milliseconds
-QUIET = {"stop", "tool_calls", "end_turn"}
+EVENT_TEXT_LIMIT = 2_000  # characters of a result in an event
+MIN_WIDTH = 40
+PROGRESS_INTERVAL = 2_000  # milliseconds
+NORMAL_FINISHES = {"stop", "tool_calls", "end_turn"}
 
 
-class Shows(Protocol):
+class EventOutput(Protocol):
     """An output for events and for notices of the chat."""
 
     failed: bool
@@ -63,7 +63,7 @@ class Shows(Protocol):
     def problem(self, text: str) -> None: ...
 
 
-class Screen:
+class TerminalRenderer:
     """Output for a terminal."""
 
     def __init__(self, words: Console, around: Console) -> None:
@@ -91,7 +91,7 @@ class Screen:
     def line(self, text: str, style: str = "", lead: str = "") -> None:
         """Print a line. The style applies to the lead, if there is one."""
         self.end_line()
-        parts = [(lead, style), clean(text)] if lead else [(clean(text), style)]
+        parts = [(lead, style), sanitize(text)] if lead else [(sanitize(text), style)]
         self.around.print(Text.assemble(*parts), soft_wrap=True)
 
     def end_line(self) -> None:
@@ -109,23 +109,23 @@ class Screen:
                 self._flow("reasoning", event.text)
             case ToolCallDelta():
                 self._take(event)
-            case ToolStart() | ToolProgress() | ToolResult() | ToolError():
+            case ToolStart() | ToolProgress() | ToolFinished() | ToolFailed():
                 self._show_tool(event)
-            case StepStart() | StepFinish() | UsageReport() | Retry() | Compaction():
+            case StepStart() | StepFinish() | UsageReport() | RetryScheduled() | CompactionFinished():
                 self._show_step(event)
-            case TurnStart() | TurnFinish() | Interrupted() | Failure():
+            case TurnStart() | TurnFinish() | TurnInterrupted() | ErrorOccurred():
                 self._show_turn(event)
             case SystemMessageCreated():
-                self.line(event.text, "yellow", f"! to the model ({clean(event.trigger)}): ")
-            case SystemHint():
+                self.line(event.text, "yellow", f"! to the model ({sanitize(event.trigger)}): ")
+            case UserNoticeCreated():
                 self.line(event.text, "cyan", "· hint: ")
             case TriggerFailed():
-                self.line(event.error, "red", f"! trigger {clean(event.trigger)} failed: ")
-            case QueuedInput():
+                self.line(event.error, "red", f"! trigger {sanitize(event.trigger)} failed: ")
+            case InputQueued():
                 self.note(
-                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: {short(event.text)}"
+                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: {to_one_line(event.text)}"
                 )
-            case InputTaken():
+            case InputDequeued():
                 self.note("… queued input is sent")
             case ApprovalRequest():
                 pass  # the approval itself shows it
@@ -142,7 +142,7 @@ class Screen:
             self._block = block
         self._line_is_over = text.endswith("\n")
         where = self.words if block == "text" else self.around
-        where.print(Text(clean(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
+        where.print(Text(sanitize(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
 
     def _take(self, event: ToolCallDelta) -> None:
         """Collect the next piece of a call. A call that the provider runs has no start event, so it is shown when it is
@@ -156,27 +156,27 @@ class Screen:
 
     def _show_call(self, id: str) -> None:
         if (call := self._calls.pop(id, None)) is not None:
-            self.line(call_line(*call, max(LEAST, self.around.width - 4)), "cyan", "→ ")
+            self.line(format_call(*call, max(MIN_WIDTH, self.around.width - 4)), "cyan", "→ ")
 
-    def _show_tool(self, event: ToolStart | ToolProgress | ToolResult | ToolError) -> None:
-        width = max(LEAST, self.around.width - 4)
+    def _show_tool(self, event: ToolStart | ToolProgress | ToolFinished | ToolFailed) -> None:
+        width = max(MIN_WIDTH, self.around.width - 4)
         if isinstance(event, ToolProgress):
-            if event.time - self._progress_shown >= PROGRESS_EVERY:
+            if event.time - self._progress_shown >= PROGRESS_INTERVAL:
                 self._progress_shown = event.time
-                self.note(f"  … {short(event.text, width)}")
+                self.note(f"  … {to_one_line(event.text, width)}")
             return
         self._show_call(event.id)
-        if isinstance(event, ToolResult):
-            self.line(_told(event, width), "green", "  ✓ ")
-        elif isinstance(event, ToolError):
-            self.line(_told(event, width), "red", "  ✗ ")
+        if isinstance(event, ToolFinished):
+            self.line(_result_line(event, width), "green", "  ✓ ")
+        elif isinstance(event, ToolFailed):
+            self.line(_result_line(event, width), "red", "  ✗ ")
 
-    def _show_step(self, event: StepStart | StepFinish | UsageReport | Retry | Compaction) -> None:
+    def _show_step(self, event: StepStart | StepFinish | UsageReport | RetryScheduled | CompactionFinished) -> None:
         if isinstance(event, StepStart | UsageReport) and (event.used or not self._used):
             self._used, self._available = event.used, event.available  # 0 after another value: not known
         match event:
             case StepStart():
-                why = f": new epoch, {short(event.why)}" if event.why and event.request > 1 else ""
+                why = f": new epoch, {to_one_line(event.why)}" if event.why and event.request > 1 else ""
                 cut = ", old messages are left out" if event.cut else ""
                 if event.step > 1 or why or cut:
                     self.note(f"── step {event.step}{why}{cut}")
@@ -184,23 +184,23 @@ class Screen:
                 pass  # shown in the meter
             case StepFinish():
                 self.end_line()
-            case Retry():
+            case RetryScheduled():
                 self.warn(f"{event.error} Attempt {event.attempt + 1} in {event.seconds:.1f} s …")
-            case Compaction():
+            case CompactionFinished():
                 digest = f" (without the model: {event.fallback})" if event.fallback else ""
                 figures = f"{event.before:,} tokens became {event.after:,}"
                 self.warn(f"summarized messages 1 to {event.upto}: {figures}{digest}")
 
-    def _show_turn(self, event: TurnStart | TurnFinish | Interrupted | Failure) -> None:
+    def _show_turn(self, event: TurnStart | TurnFinish | TurnInterrupted | ErrorOccurred) -> None:
         match event:
             case TurnStart():
                 self.failed = False
                 self._calls = {}
                 if event.resumed:
                     self.note("continuing the interrupted turn")
-            case Interrupted():
+            case TurnInterrupted():
                 self.warn("the turn was interrupted; its partial answer is kept")
-            case Failure():
+            case ErrorOccurred():
                 self.failed = True
                 self.problem(event.error.partition(": ")[2] or event.error)
             case TurnFinish():
@@ -209,10 +209,10 @@ class Screen:
     def _show_finish(self, event: TurnFinish) -> None:
         if event.finish == "cancelled":
             self.warn("stopped. The partial answer is kept; /continue asks again.")
-        elif event.finish not in QUIET and event.finish != "error":
+        elif event.finish not in NORMAL_FINISHES and event.finish != "error":
             self.warn(f"the turn ended: {event.finish}")
-        work = [count(event.steps, "step")] if event.steps > 1 else []
-        work += [count(event.tool_calls, "tool call")] if event.tool_calls else []
+        work = [pluralize(event.steps, "step")] if event.steps > 1 else []
+        work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
         self.gauge(self._used, self._available, event, ", ".join(work))
 
     def gauge(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
@@ -221,20 +221,20 @@ class Screen:
         self.end_line()
         usage, cost = (event.usage, event.cost) if event is not None else (None, None)
         usage = usage if usage is not None and (usage.input or usage.output) else None  # not reported
-        self.around.print(gauge(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
+        self.around.print(render_meter(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
 
 
-class Lines:
+class JSONRenderer:
     """Output of events as JSON Lines. Notices go to standard error."""
 
     def __init__(self, around: Console) -> None:
-        self._words = Screen(around, around)
+        self._words = TerminalRenderer(around, around)
         self.failed = False
 
     def show(self, event: AnyEvent) -> None:
-        if isinstance(event, TurnStart | Failure):
-            self.failed = isinstance(event, Failure)
-        sys.stdout.buffer.write(event_to_json(event) + b"\n")
+        if isinstance(event, TurnStart | ErrorOccurred):
+            self.failed = isinstance(event, ErrorOccurred)
+        sys.stdout.buffer.write(encode_event(event) + b"\n")
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
@@ -247,11 +247,11 @@ class Lines:
         self._words.problem(text)
 
 
-def _told(event: ToolResult | ToolError, width: int) -> str:
+def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:
     """Return the first line of a result, and its size."""
     lines = event.text.strip().split("\n")
-    beyond = " and more" if len(event.text) >= SHORT else ""
+    beyond = " and more" if len(event.text) >= EVENT_TEXT_LIMIT else ""
     figures = [f"{len(lines):,} lines{beyond}"] if len(lines) > 1 else []
     figures += [f"{event.milliseconds / 1000:.1f} s"] if event.milliseconds >= 1_000 else []
     after = f" ({', '.join(figures)})" if figures else ""
-    return short(lines[0], max(LEAST, width - len(after))) + after
+    return to_one_line(lines[0], max(MIN_WIDTH, width - len(after))) + after

@@ -13,31 +13,31 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from contextc.agents.made import choice, made
-from contextc.agents.whom import Whom, find
-from contextc.agents.words import clean
-from contextc.cli.advice import spoken
+from contextc.agents.made import build_agent, choose_tools
+from contextc.agents.whom import ModelChoice, resolve_model
+from contextc.agents.words import sanitize
+from contextc.cli.advice import format_error
 from contextc.cli.chat import commands
-from contextc.cli.chat.approval import Approval
-from contextc.cli.chat.keyboard import Keyboard, interrupts, read_line
-from contextc.cli.chat.screen import Lines, Screen
-from contextc.cli.chat.which import first_conversation
-from contextc.cli.chat.wish import Wish, system_of
-from contextc.cli.chat.words import short
-from contextc.cli.terminal import count, err, out
-from contextc.config import masked
+from contextc.cli.chat.approval import TerminalApproval
+from contextc.cli.chat.keyboard import TerminalInput, on_interrupt, read_line
+from contextc.cli.chat.screen import JSONRenderer, TerminalRenderer
+from contextc.cli.chat.which import pick_conversation
+from contextc.cli.chat.wish import ChatOptions, read_system_prompt
+from contextc.cli.chat.words import to_one_line
+from contextc.cli.terminal import err, out, pluralize
+from contextc.config import mask_secrets
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
-from contextc.events import AnyEvent, Failure
+from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.tools import Approve
 from contextc.providers import Endpoint
 from contextc.store import Store
 
-UNSOLVED = ("error", "cancelled")
-ANSWERED = ("stop", "refusal", "nothing to do")
+FAILED_FINISHES = ("error", "cancelled")
+SUCCESSFUL_FINISHES = ("stop", "refusal", "nothing to do")
 
 
-def chat(store: Store, wish: Wish) -> int:
+def run_chat(store: Store, wish: ChatOptions) -> int:
     """Run a session, and return the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
@@ -45,18 +45,18 @@ def chat(store: Store, wish: Wish) -> int:
     return asyncio.run(_chat(store, wish))
 
 
-async def _chat(store: Store, wish: Wish) -> int:
-    async with Session(store, wish) as session:
+async def _chat(store: Store, wish: ChatOptions) -> int:
+    async with ChatSession(store, wish) as session:
         return await session.run()
 
 
-class Session:
-    def __init__(self, store: Store, wish: Wish) -> None:
+class ChatSession:
+    def __init__(self, store: Store, wish: ChatOptions) -> None:
         self.store, self.wish, self.agent = store, wish, wish.agent
         self.root = wish.root.expanduser().resolve()
         self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not wish.json
-        self.keyboard = Keyboard() if self.at_terminal else None
-        self.screen = Lines(err) if wish.json else Screen(out, out if self.at_terminal else err)
+        self.keyboard = TerminalInput() if self.at_terminal else None
+        self.screen = JSONRenderer(err) if wish.json else TerminalRenderer(out, out if self.at_terminal else err)
         self.leaving = False
         self.code = 0
         """The exit code of a pipe or a question: 1 if a turn had no complete answer."""
@@ -65,15 +65,15 @@ class Session:
         self._queueing: set[asyncio.Task[None]] = set()
         self._unsolved = ""
         self._stack = AsyncExitStack()
-        self.conversation = first_conversation(store, wish.conversation, go_on=wish.go_on)
+        self.conversation = pick_conversation(store, wish.conversation, go_on=wish.go_on)
         self._unnamed = self.conversation if wish.conversation is None and not wish.go_on else None
-        whom = find(wish.model, url=wish.url, window=wish.window, key=wish.key)
+        whom = resolve_model(wish.model, url=wish.url, window=wish.window, key=wish.key)
         if whom.remark:
             err.print(Text(whom.remark, "dim"), soft_wrap=True)
         self.executor, self._line = self._made(whom)
 
-    async def __aenter__(self) -> "Session":
-        handler = _Notes(self.screen)
+    async def __aenter__(self) -> "ChatSession":
+        handler = _NoticeHandler(self.screen)
         log = logging.getLogger("contextc")
         log.addHandler(handler)
         self._stack.callback(log.removeHandler, handler)
@@ -87,7 +87,7 @@ class Session:
 
     async def run(self) -> int:
         provider = self.executor.provider
-        if self.wish.yes and (provider.runs_tools or choice(provider, self.wish.tools) == "all"):
+        if self.wish.yes and (provider.runs_tools or choose_tools(provider, self.wish.tools) == "all"):
             self.screen.warn(f"--yes: commands and file changes in {self.root} run without confirmation.")
         if self.wish.question is not None:
             await self._once(self.wish.question)
@@ -103,7 +103,7 @@ class Session:
 
     async def _once(self, question: str) -> None:
         """Run one question or one command. Text from standard input is always a question."""
-        command = commands.parse(question) if question != "-" and not self.wish.json else None
+        command = commands.parse_command(question) if question != "-" and not self.wish.json else None
         question = sys.stdin.read() if question == "-" else question
         if not question.strip():
             raise InvalidSetting("The question must not be blank.")
@@ -117,7 +117,7 @@ class Session:
         while not self.leaving and (line := read_line()) is not None:
             if not line.strip():
                 continue
-            command = commands.parse(line) if not self.wish.json else None
+            command = commands.parse_command(line) if not self.wish.json else None
             await (self.turn(line) if command is None else self.interruptible(command.run(self, command.given)))
             if self._unsolved:
                 self._forget_unanswered()
@@ -159,17 +159,17 @@ class Session:
     async def _take(self, line: str) -> None:
         """Run a line as a command or a turn. An error is printed, and the chat continues."""
         try:
-            if (command := commands.parse(line)) is not None:
+            if (command := commands.parse_command(line)) is not None:
                 await self.interruptible(command.run(self, command.given))
             else:
                 await self.turn(line)
         except ContextcError as error:
-            self.screen.problem(spoken(error))
+            self.screen.problem(format_error(error))
 
     async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
         """Run work that Ctrl-C stops."""
         task = asyncio.ensure_future(work)
-        with interrupts(task.cancel):
+        with on_interrupt(task.cancel):
             await asyncio.wait({task})
         if task.cancelled():
             self.code, self._unsolved = 1, "cancelled"
@@ -182,14 +182,14 @@ class Session:
     async def turn(self, given: str | None, *, resume: bool = False) -> None:
         """Run a turn, and further turns for input that was typed during it."""
         result = await self._run(self._started(given, resume))
-        while result.finish not in UNSOLVED and self._waiting():
+        while result.finish not in FAILED_FINISHES and self._waiting():
             result = await self._run(self._started(None, False))
         if result.finish == "nothing to do":
             self.screen.note("There is nothing to answer.")
-        if result.finish in UNSOLVED and (waiting := self._waiting()):
-            self.screen.note(f"{count(waiting, 'line')} of your input queued; /continue sends it.")
+        if result.finish in FAILED_FINISHES and (waiting := self._waiting()):
+            self.screen.note(f"{pluralize(waiting, 'line')} of your input queued; /continue sends it.")
         self._told_to_leave = result.finish == "cancelled"
-        self._unsolved = result.finish if result.finish in UNSOLVED else ""
+        self._unsolved = result.finish if result.finish in FAILED_FINISHES else ""
 
     def _started(self, given: str | None, resume: bool) -> Turn:
         return self.executor.resume(self.conversation) if resume else self.executor.start(self.conversation, given)
@@ -197,14 +197,14 @@ class Session:
     async def _run(self, turn: Turn) -> TurnResult:
         self.screen.failed = False
         async with AsyncExitStack() as stack:
-            stack.enter_context(interrupts(turn.cancel))
+            stack.enter_context(on_interrupt(turn.cancel))
             if self.keyboard is not None:
                 stack.enter_context(self.keyboard.listening(self._heard))
             failure = None
             ending: list[AnyEvent] = []  # from a failure on, until its exception is known
             try:
                 async for event in turn.events():
-                    if ending or (isinstance(event, Failure) and isinstance(self.screen, Screen)):
+                    if ending or (isinstance(event, ErrorOccurred) and isinstance(self.screen, TerminalRenderer)):
                         ending.append(event)
                     else:
                         self.screen.show(event)
@@ -216,22 +216,22 @@ class Session:
             if self._queueing:
                 await asyncio.gather(*self._queueing)
         for event in ending:
-            if isinstance(event, Failure) and isinstance(result.error, ContextcError):
+            if isinstance(event, ErrorOccurred) and isinstance(result.error, ContextcError):
                 self.screen.failed = True
-                self.screen.problem(spoken(result.error))
+                self.screen.problem(format_error(result.error))
             else:
                 self.screen.show(event)
         if failure is not None and failure is not result.error:
             raise failure
         if result.error is not None and not self.screen.failed:
-            self.screen.problem(spoken(result.error))
-        if result.finish not in ANSWERED:
+            self.screen.problem(format_error(result.error))
+        if result.finish not in SUCCESSFUL_FINISHES:
             self.code = 1
         return result
 
     def _heard(self, line: str) -> None:
         """Handle a line typed during a turn: a command waits, other input goes to the next step."""
-        if commands.parse(line) is not None:
+        if commands.parse_command(line) is not None:
             self._later(line)
             return
 
@@ -245,7 +245,7 @@ class Session:
     def _later(self, line: str) -> None:
         """Queue a line until the current work ends."""
         self._typed.append(line)
-        self.screen.note(f"… queued: {short(line)}")
+        self.screen.note(f"… queued: {to_one_line(line)}")
 
     @contextmanager
     def working(self, what: str) -> Generator[None]:
@@ -270,7 +270,7 @@ class Session:
     async def switch(self, named: str) -> None:
         """Switch to another model, in the same conversation."""
         before = self._line
-        self.executor, self._line = self._made(find(named))
+        self.executor, self._line = self._made(resolve_model(named))
         await before.close()
 
     def open(self, conversation: str) -> None:
@@ -295,26 +295,26 @@ class Session:
             return
         if not found.length:
             return
-        self.screen.note(f"continuing {self.conversation}: {count(found.length, 'message')}")
+        self.screen.note(f"continuing {self.conversation}: {pluralize(found.length, 'message')}")
         last = [turn for turn in self.store.turns(self.conversation, last=8) if turn.agent == self.agent][-1:]
         if last and last[0].state == "interrupted":
             self.screen.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
             self.screen.warn("/continue resumes it. Any other input leaves it as it is.")
         elif waiting := self._waiting():
-            self.screen.warn(f"{count(waiting, 'line')} queued: /continue sends it.")
+            self.screen.warn(f"{pluralize(waiting, 'line')} queued: /continue sends it.")
 
-    def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+    def _made(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an agent on this store, and its client."""
         wish = self.wish
-        if isinstance(self.screen, Screen):
+        if isinstance(self.screen, TerminalRenderer):
             self.screen.calls_itself = whom.provider.runs_tools
-        return made(
+        return build_agent(
             self.store,
             whom,
             self.root,
             agent=self.agent,
             tools=wish.tools,
-            system=system_of(wish.system),
+            system=read_system_prompt(wish.system),
             budget=wish.budget,
             output=wish.output,
             limits=Limits() if wish.steps is None else Limits(steps=wish.steps),
@@ -325,16 +325,18 @@ class Session:
     def _approve(self) -> Approve | None:
         if self.wish.yes:
             return lambda call, tool: True
-        if self.keyboard is None or not isinstance(self.screen, Screen):
+        if self.keyboard is None or not isinstance(self.screen, TerminalRenderer):
             return None
-        return Approval(self.screen, self.keyboard, self.root)
+        return TerminalApproval(self.screen, self.keyboard, self.root)
 
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools
-        tools = f"{count(len(found), 'tool')} in {self.root}" if found else "no tools"
+        tools = f"{pluralize(len(found), 'tool')} in {self.root}" if found else "no tools"
         if provider.runs_tools:
-            tools = f"its own tools in {self.root}" + (f", and {count(len(found), 'tool')} of ours" if found else "")
-        at = f" at {masked(provider.url)}" if provider.url and provider.client != "replay" else ""
+            tools = f"its own tools in {self.root}" + (
+                f", and {pluralize(len(found), 'tool')} of ours" if found else ""
+            )
+        at = f" at {mask_secrets(provider.url)}" if provider.url and provider.client != "replay" else ""
         return f"{provider.name}:{provider.asks_for}{at} · {self.conversation} · {tools}"
 
     def _greet(self) -> None:
@@ -349,12 +351,12 @@ class Session:
             self.resumed()
 
 
-class _Notes(logging.Handler):
+class _NoticeHandler(logging.Handler):
     """Log handler that prints records as notices, without control characters."""
 
-    def __init__(self, screen: Screen | Lines) -> None:
+    def __init__(self, screen: TerminalRenderer | JSONRenderer) -> None:
         super().__init__(logging.WARNING)
         self.screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.screen.note(clean(self.format(record)))
+        self.screen.note(sanitize(self.format(record)))

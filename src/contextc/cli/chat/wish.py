@@ -4,13 +4,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from contextc.agents.made import Choice
-from contextc.cli.chat.words import short
-from contextc.cli.files import read
+from contextc.agents.made import ToolSelection
+from contextc.cli.chat.words import to_one_line
+from contextc.cli.files import read_input
 from contextc.errors import InvalidSetting
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class ChatOptions(Struct, frozen=True, kw_only=True):
     """The options of one chat."""
 
     question: str | None = None
@@ -19,7 +19,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     go_on: bool = False
     agent: str
     system: str | None = None
-    tools: Choice | None = None
+    tools: ToolSelection | None = None
     """None is the default: all tools; no tools for the local model, which is too small and slow for them, and for a
     program with tools of its own.
     """
@@ -34,11 +34,11 @@ class Wish(Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-def system_of(given: str | None) -> str | None:
+def read_system_prompt(given: str | None) -> str | None:
     """Return the text, or the content of the file that @ names."""
     if given is None or not given.startswith("@"):
         return given
     try:
-        return read(given[1:]).decode()
+        return read_input(given[1:]).decode()
     except UnicodeDecodeError as error:
-        raise InvalidSetting(f"{short(given[1:])} is not UTF-8 text.") from error
+        raise InvalidSetting(f"{to_one_line(given[1:])} is not UTF-8 text.") from error

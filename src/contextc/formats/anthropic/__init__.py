@@ -6,28 +6,28 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
 from contextc.formats.anthropic.encode import (
-    BETWEEN,
-    FIELDS,
+    BETWEEN_KEY,
+    FIELDS_KEY,
     encode_segment,
     encode_system,
-    tag,
-    without_last_space,
+    tag_system_blocks,
+    without_trailing_space,
 )
-from contextc.formats.anthropic.reader import AnthropicReader
-from contextc.formats.anthropic.rules import BOOK
+from contextc.formats.anthropic.reader import AnthropicStreamReader
+from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.settings import SETTINGS
-from contextc.formats.base import OPENING, Encoded, Formatter, Request
-from contextc.formats.checking import RuleBook
-from contextc.formats.grouping import APART
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
+from contextc.formats.checking import RuleSet
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import Message
 from contextc.tools import Tool
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
-UNMARKED = ("thinking", "redacted_thinking")
+BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
 
 
 class AnthropicFormatter(Formatter):
@@ -35,13 +35,15 @@ class AnthropicFormatter(Formatter):
 
     name: ClassVar[str] = "anthropic"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller(
-        "anthropic", ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"), names=Spelling("a-zA-Z0-9_-", 128)
+    spelling: ClassVar[NameCodec] = NameCodec(
+        "anthropic",
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
+        names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = (FIELDS,)
-    marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN)
-    rules: ClassVar[RuleBook] = BOOK
+    nests: ClassVar[tuple[str, ...]] = (FIELDS_KEY,)
+    marks: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY)
+    rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("thinking", "output_config")
     user_first: ClassVar[bool] = True
     tool_key: ClassVar[str] = "input_schema"
@@ -49,14 +51,14 @@ class AnthropicFormatter(Formatter):
     needs_length: ClassVar[bool] = True
 
     def __init__(
-        self, *, provider: str = "anthropic", system_between: bool = False, reasoning: Policy = "native"
+        self, *, provider: str = "anthropic", system_between: bool = False, reasoning: ReasoningPolicy = "native"
     ) -> None:
         self.provider, self.system_between, self.reasoning = provider, system_between, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         messages = list(before)
         last = messages[-1]["role"] if messages else None
         merged: JSONObject = {}  # the last message, if it was created here and may be changed
@@ -65,7 +67,7 @@ class AnthropicFormatter(Formatter):
                 continue
             role = wire[0]["role"]
             if last is None and role != "user" and not segment.apart:
-                messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
+                messages.append({"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
                 last = "user"
             if last == "system" and role == "user":  # the reply that should follow was empty
                 last = self._with_tags(messages)
@@ -78,7 +80,7 @@ class AnthropicFormatter(Formatter):
                 messages += wire
             last = messages[-1]["role"]
         if last == "assistant":
-            messages[-1] = without_last_space(messages[-1])
+            messages[-1] = without_trailing_space(messages[-1])
         return messages
 
     @staticmethod
@@ -86,7 +88,7 @@ class AnthropicFormatter(Formatter):
         """Convert the system messages at the end into text of the user message before them."""
         contents: list[list[JSONObject]] = []
         while messages[-1]["role"] == "system":
-            contents.append(tag(messages.pop()["content"]))
+            contents.append(tag_system_blocks(messages.pop()["content"]))
         blocks = [block for content in reversed(contents) for block in content]
         messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
         return messages[-1]["role"]
@@ -101,7 +103,7 @@ class AnthropicFormatter(Formatter):
 
     def marked(self, message: JSONObject) -> JSONObject | None:
         content: list[JSONObject] = message["content"]
-        if not content or content[-1].get("type") in UNMARKED:
+        if not content or content[-1].get("type") in BLOCKS_WITHOUT_BREAKPOINT:
             return None
         *before, last = content
         return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
@@ -111,7 +113,7 @@ class AnthropicFormatter(Formatter):
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
         return [
-            {**message, "content": [without_mark(block) for block in message["content"]]}
+            {**message, "content": [without_cache_control(block) for block in message["content"]]}
             if any(["cache_control" in block for block in message["content"]])
             else message
             for message in messages
@@ -136,12 +138,12 @@ class AnthropicFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> Reader:
-        return AnthropicReader(self)
+    def reader(self) -> StreamReader:
+        return AnthropicStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)
+        return decode.collect_events(events)
 
 
-def without_mark(block: JSONObject) -> JSONObject:
+def without_cache_control(block: JSONObject) -> JSONObject:
     return {name: value for name, value in block.items() if name != "cache_control"}

@@ -1,7 +1,7 @@
 """Decoding of Anthropic's requests, replies and streams into messages.
 
 Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
-matching part type becomes a `Native`. A user message with results and text becomes a tool message and a user message.
+matching part type becomes a `ProviderBlock`. A user message with results and text becomes a tool message and a user message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,16 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import BETWEEN, FIELDS, encode_segment
-from contextc.formats.base import Request, grow, kept, remember
-from contextc.formats.grouping import APART
-from contextc.formats.media import guessed, unpacked
+from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
+from contextc.formats.base import Request, append_text, extra_of, own_extra
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.media import decode_base64, guess_media_type
 from contextc.messages import (
     AnyPart,
     Extra,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -30,7 +30,7 @@ from contextc.messages import (
 )
 from contextc.tools import NativeTool, Tool
 
-FINISH = {
+FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -78,7 +78,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     return Message(
         role="assistant",
         parts=tuple(decoder.parts(reply.get("content"))),
-        finish="error" if reply.get("error") else FINISH.get(reason, reason) if reason else None,
+        finish="error" if reply.get("error") else FINISH_REASONS.get(reason, reason) if reason else None,
         status="error" if reply.get("error") else "sent",
         error=str(cast(JSONObject, reply["error"]).get("message")) if reply.get("error") else None,
         usage=Usage(
@@ -92,7 +92,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     )
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Return a reply from the events of its stream."""
     reply: JSONObject = {}
     blocks: dict[int, JSONObject] = {}
@@ -125,13 +125,13 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 def _apply(block: JSONObject, delta: JSONObject) -> None:
     match delta["type"]:
         case "text_delta":
-            grow(block, "text", delta["text"])
+            append_text(block, "text", delta["text"])
         case "thinking_delta":
-            grow(block, "thinking", delta["thinking"])
+            append_text(block, "thinking", delta["thinking"])
         case "signature_delta":
             block["signature"] = delta["signature"]
         case "input_json_delta":
-            grow(block, "input_text", delta["partial_json"])
+            append_text(block, "input_text", delta["partial_json"])
         case "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         case _:
@@ -153,11 +153,11 @@ class _Decoder:
         role = cast(Role, wire["role"])
         fields = {name: value for name, value in wire.items() if name not in ("role", "content") and value is not None}
         if fields and not wire["content"]:
-            yield Message(role=role, parts=(), extra={self.provider: {BETWEEN: True, FIELDS: fields}})
+            yield Message(role=role, parts=(), extra={self.provider: {BETWEEN_KEY: True, FIELDS_KEY: fields}})
             return
         if fields:
             first, *others = self.message({"role": role, "content": wire["content"]})
-            yield replace(first, extra={self.provider: {**kept(first.extra, self.provider), FIELDS: fields}})
+            yield replace(first, extra={self.provider: {**own_extra(first.extra, self.provider), FIELDS_KEY: fields}})
             yield from others
             return
         parts: list[AnyPart] = []
@@ -170,12 +170,12 @@ class _Decoder:
             yield self._made(role, parts)
 
     def _made(self, role: Role, parts: list[AnyPart]) -> Message:
-        extra: Extra | None = {self.provider: {BETWEEN: True}} if role == "system" else None
+        extra: Extra | None = {self.provider: {BETWEEN_KEY: True}} if role == "system" else None
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
         """Mark a message that keeps its position: next to one of the same role, or first although the assistant's."""
-        return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
+        return replace(message, extra={self.provider: {**own_extra(message.extra, self.provider), APART_KEY: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
         if isinstance(content, str):
@@ -186,7 +186,7 @@ class _Decoder:
 
     def part(self, block: JSONObject) -> AnyPart:
         part = self._part(block)
-        if isinstance(part, Native):
+        if isinstance(part, ProviderBlock):
             return part
         return self._with_rest(part, block)
 
@@ -211,7 +211,7 @@ class _Decoder:
             case "image" | "document":
                 return self._media(block)
             case _:
-                return Native(provider=self.provider, data=block)
+                return ProviderBlock(provider=self.provider, data=block)
 
     def _result(self, block: JSONObject) -> ToolResult:
         call_id, content = block["tool_use_id"], block.get("content")
@@ -220,7 +220,7 @@ class _Decoder:
         return ToolResult(
             call_id=call_id,
             name=self.names.get(call_id, UNKNOWN_TOOL),
-            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _as_text(content),
+            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _content_text(content),
             is_error=bool(block.get("is_error")),
         )
 
@@ -229,17 +229,17 @@ class _Decoder:
         default = "image/png" if block["type"] == "image" else "application/pdf"
         match source.get("type"):
             case "base64":
-                if (data := unpacked(source["data"])) is None:
-                    return Native(provider=self.provider, data=block)
+                if (data := decode_base64(source["data"])) is None:
+                    return ProviderBlock(provider=self.provider, data=block)
                 return Media(mime_type=source["media_type"], data=data)
             case "text":
                 return Media(mime_type=source["media_type"], data=source["data"].encode())
             case "url":
-                return Media(mime_type=guessed(source["url"], default), url=source["url"])
+                return Media(mime_type=guess_media_type(source["url"], default), url=source["url"])
             case "file":
                 return Media(mime_type=default, file_id=source["file_id"], provider=self.provider)
             case _:
-                return Native(provider=self.provider, data=block)
+                return ProviderBlock(provider=self.provider, data=block)
 
     def _with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
         """Return the part, with data of its block that our encoding would not reproduce."""
@@ -248,7 +248,7 @@ class _Decoder:
         wire = encode_segment([alone], provider=self.provider, system_between=False, blobs={}).messages
         ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
         given = {**block, "input": ours["input"]} if isinstance(part, ToolCall) and part.malformed else block
-        rest: Extra | None = remember(given, ours, self.provider) if wire else None
+        rest: Extra | None = extra_of(given, ours, self.provider) if wire else None
         return replace(part, extra=rest) if rest else part
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
@@ -260,7 +260,7 @@ class _Decoder:
             parameters=tool.get("input_schema") or {},
             strict=tool.get("strict"),
         )
-        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
+        return replace(made, extra=extra_of(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
@@ -269,7 +269,7 @@ def encode_tool(tool: Tool) -> JSONObject:
     return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object"}, **strict}
 
 
-def _as_text(content: JSON) -> str:
+def _content_text(content: JSON) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return encode(content).decode()

@@ -13,27 +13,27 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    Encoded,
-    Note,
-    arguments_wrapped,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
+    wrapped_arguments_note,
 )
-from contextc.formats.grouping import APART
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.grouping import APART_KEY
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 
-BETWEEN, FIELDS = "between", "fields"
-IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-DOCUMENTS = ("application/pdf", "text/plain")
+BETWEEN_KEY, FIELDS_KEY = "between", "fields"
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+DOCUMENT_TYPES = ("application/pdf", "text/plain")
 
 
 def encode_segment(
     segment: Sequence[Message], *, provider: str, system_between: bool, blobs: Mapping[str, bytes]
-) -> Encoded:
+) -> EncodedSegment:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
     end = max((index for index, message in enumerate(segment) if message.role != "system"), default=-1)
@@ -42,28 +42,32 @@ def encode_segment(
         role = "assistant" if said == "assistant" else "user"
         if said == "system":
             last = index > end
-            between = system_between or kept(message.extra, provider).get(BETWEEN)
+            between = system_between or own_extra(message.extra, provider).get(BETWEEN_KEY)
             before = wire[-1]["role"] if wire else None
             if last and (before == "system" or (between and before == "user")):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
         else:
             blocks = encoder.blocks(message)
-        fields = kept(message.extra, provider).get(FIELDS) if message.extra else None
+        fields = own_extra(message.extra, provider).get(FIELDS_KEY) if message.extra else None
         if fields:
             wire.append({"role": "system" if said == "system" and not blocks else role, "content": blocks, **fields})
             continue
         if not blocks:
             continue
-        if wire and wire[-1]["role"] == role and not (message.extra and kept(message.extra, provider).get(APART)):
+        if (
+            wire
+            and wire[-1]["role"] == role
+            and not (message.extra and own_extra(message.extra, provider).get(APART_KEY))
+        ):
             wire[-1]["content"] += blocks
         else:
             wire.append({"role": role, "content": blocks})
-    apart = bool(segment) and bool(kept(segment[0].extra, provider).get(APART))
-    return Encoded(tuple(wire), tuple(encoder.notes), apart)
+    apart = bool(segment) and bool(own_extra(segment[0].extra, provider).get(APART_KEY))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes), apart)
 
 
-def without_last_space(message: JSONObject) -> JSONObject:
+def without_trailing_space(message: JSONObject) -> JSONObject:
     """Return an assistant message without white space at its end, which the API refuses in a last message."""
     if not message["content"]:
         return message
@@ -78,7 +82,7 @@ def encode_system(message: Message, provider: str) -> list[JSONObject]:
     return _Encoder(provider, {}).words(message)
 
 
-def tag(blocks: list[JSONObject]) -> list[JSONObject]:
+def tag_system_blocks(blocks: list[JSONObject]) -> list[JSONObject]:
     """Return the blocks of a system message as tagged user text."""
     return [
         {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
@@ -89,13 +93,13 @@ def tag(blocks: list[JSONObject]) -> list[JSONObject]:
 class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
             return self.words(message)
-        self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
-        return tag(self.blocks(message))
+        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+        return tag_system_blocks(self.blocks(message))
 
     def words(self, message: Message) -> list[JSONObject]:
         """Return the blocks of a message that may contain only text. Media are described."""
@@ -103,7 +107,7 @@ class _Encoder:
         return self.blocks(replace(message, parts=tuple(parts)))
 
     def described(self, part: Media) -> Text:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return Text(describe_media(part))
 
     def blocks(self, message: Message) -> list[JSONObject]:
@@ -121,7 +125,7 @@ class _Encoder:
                     found.append({"type": "tool_result", "tool_use_id": part.call_id, "content": part.content})
                     continue
             if (block := self.block(part)) is not None:
-                found.append(restored(block, part.extra, self.provider))
+                found.append(merge_extra(block, part.extra, self.provider))
         return found
 
     def block(self, part: AnyPart) -> JSONObject | None:
@@ -133,25 +137,25 @@ class _Encoder:
             case ToolCall():
                 given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
                 if part.malformed:
-                    self.notes.append(arguments_wrapped(part))
+                    self.notes.append(wrapped_arguments_note(part))
                 return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
             case ToolResult():
                 return self.result(part)
             case Media():
                 return self.media(part)
-            case Native():
+            case ProviderBlock():
                 if part.provider == self.provider:
                     return part.data
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"type": "text", "text": describe_native(part)}
-            case Hint():
+            case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         if is_foreign(part, self.provider) or not (part.signature or part.data):
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
         if part.data is not None:
             return {"type": "redacted_thinking", "data": part.data}
@@ -165,7 +169,7 @@ class _Encoder:
         return {**block, "is_error": True} if part.is_error else block
 
     def media(self, part: Media) -> JSONObject:
-        kind = "image" if part.mime_type in IMAGES else "document" if part.mime_type in DOCUMENTS else None
+        kind = "image" if part.mime_type in IMAGE_TYPES else "document" if part.mime_type in DOCUMENT_TYPES else None
         source = self.source(part)
         if kind is None or source is None:
             return {"type": "text", "text": self.described(part).text}

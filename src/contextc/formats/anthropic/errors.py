@@ -1,6 +1,6 @@
 """Error texts of Anthropic for refused requests, by cause."""
 
-MISSHAPEN = "{where}: {what}"
+MALFORMED = "{where}: {what}"
 NO_MESSAGES = "messages: at least one message is required"
 EMPTY_CONTENT = "{where}: all messages must have non-empty content except for the optional final assistant message"
 BLANK_TEXT = "messages: text content blocks must contain non-whitespace text"
@@ -12,20 +12,20 @@ RESULTS_FIRST = (
     "{where}: Did not find {count} `tool_result` block(s) at the beginning of this message. Messages following "
     "`tool_use` blocks must begin with a matching number of `tool_result` blocks."
 )
-ORPHAN = (
+ORPHAN_RESULT = (
     "{where}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a "
     "corresponding `tool_use` block in the previous message."
 )
-DOUBLED = "{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}"
-REUSED_ID = "messages: `tool_use` ids must be unique"
+DUPLICATE_RESULT = "{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}"
+DUPLICATE_CALL_ID = "messages: `tool_use` ids must be unique"
 WRONG_ROLE = "{where}: `{kind}` blocks can only be in `{role}` messages"
 ID_FORM = "{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
 SIGNATURE = "{where}: Invalid `signature` in `thinking` block"
 SYSTEM_PLACE = "{where}: role 'system' must follow a user message and be last or followed by an assistant message"
-TOO_MANY_MARKS = "A maximum of 4 blocks with cache_control may be provided. Found {count}."
-MISPLACED_MARK = "{where}.cache_control: {what}"
+TOO_MANY_BREAKPOINTS = "A maximum of 4 blocks with cache_control may be provided. Found {count}."
+MISPLACED_BREAKPOINT = "{where}.cache_control: {what}"
 TOOL_NAME = "{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
-TOOL_TWICE = "tools: Tool names must be unique."
+DUPLICATE_TOOL = "tools: Tool names must be unique."
 UNKNOWN_CHOICE = "tool_choice.name: Tool '{name}' not found in provided tools"
 TRAILING_SPACE = "messages: final assistant content cannot end with trailing whitespace"
 THINKING_FIRST = (

@@ -5,22 +5,22 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic.sketch import read, unknown
-from contextc.formats.checking import Path, without
-from contextc.formats.signatures import is_sound
+from contextc.formats.anthropic.sketch import find_unknown_fields, parse_request
+from contextc.formats.checking import JSONPath, remove_fields
+from contextc.formats.signatures import is_valid_signature
 
-MOST_MARKS = 4
-DEFAULT_LIMIT = 8_192
-NOTHING_SAID = "(Nothing has been said yet.)"
-GO_ON = "Go on."
-
-
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+MAX_BREAKPOINTS = 4
+DEFAULT_MAX_TOKENS = 8_192
+EMPTY_CONVERSATION = "(Nothing has been said yet.)"
+CONTINUE_TEXT = "Go on."
 
 
-def with_a_last_word(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [*body["messages"], {"role": "user", "content": GO_ON}]}
+def with_first_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [{"role": "user", "content": EMPTY_CONVERSATION}]}
+
+
+def with_last_user_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [*body["messages"], {"role": "user", "content": CONTINUE_TEXT}]}
 
 
 def without_empty_messages(body: JSONObject) -> JSONObject:
@@ -38,25 +38,25 @@ def is_claude(body: JSONObject) -> bool:
 
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
-    return without(body, unknown(read(body)))
+    return remove_fields(body, find_unknown_fields(parse_request(body)))
 
 
-def with_last_marks(body: JSONObject) -> JSONObject:
+def with_last_breakpoints(body: JSONObject) -> JSONObject:
     copy = deepcopy(body)
-    for _, block in list(marks(copy))[:-MOST_MARKS]:
+    for _, block in list(find_breakpoints(copy))[:-MAX_BREAKPOINTS]:
         del block["cache_control"]
     return copy
 
 
-def with_marks_on_content(body: JSONObject) -> JSONObject:
+def without_thinking_breakpoints(body: JSONObject) -> JSONObject:
     copy = deepcopy(body)
-    for _, block in list(marks(copy)):
+    for _, block in list(find_breakpoints(copy)):
         if block.get("type") in ("thinking", "redacted_thinking"):
             del block["cache_control"]
     return copy
 
 
-def with_sound_thinking(body: JSONObject) -> JSONObject:
+def with_valid_thinking(body: JSONObject) -> JSONObject:
     """Return the body without thinking that the API could not verify.
 
     A message that contained nothing else is left out.
@@ -68,26 +68,26 @@ def with_sound_thinking(body: JSONObject) -> JSONObject:
             continue
         blocks = cast(list[JSONObject], message["content"])
         kinds = ("thinking", "redacted_thinking")
-        left = [b for b in blocks if b["type"] not in kinds or is_sound(b.get("signature", b.get("data")))]
+        left = [b for b in blocks if b["type"] not in kinds or is_valid_signature(b.get("signature", b.get("data")))]
         messages += [{**message, "content": left}] if left else []
     return {**body, "messages": messages}
 
 
-def with_tools_once(body: JSONObject) -> JSONObject:
+def with_unique_tools(body: JSONObject) -> JSONObject:
     tools = {tool.get("name"): tool for tool in reversed(cast(list[JSONObject], body["tools"]))}
     return {**body, "tools": list(tools.values())[::-1]}
 
 
-def choice(body: JSONObject) -> JSONObject:
+def tool_choice(body: JSONObject) -> JSONObject:
     return cast(JSONObject, body["tool_choice"]) if isinstance(body.get("tool_choice"), dict) else {}
 
 
-def with_free_choice(body: JSONObject) -> JSONObject:
-    rest = {name: value for name, value in choice(body).items() if name not in ("type", "name")}
+def with_auto_tool_choice(body: JSONObject) -> JSONObject:
+    rest = {name: value for name, value in tool_choice(body).items() if name not in ("type", "name")}
     return {**body, "tool_choice": {"type": "auto", **rest}}
 
 
-def without_choice(body: JSONObject) -> JSONObject:
+def without_tool_choice(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "tool_choice"}
 
 
@@ -98,7 +98,7 @@ def without_server_orphans(body: JSONObject) -> JSONObject:
         if message["role"] == "assistant" and isinstance(message["content"], list)
         for block in cast(list[JSONObject], message["content"])
     ]
-    orphans = {id(block) for block in server_orphans(found)}
+    orphans = {id(block) for block in find_server_orphans(found)}
     messages: list[JSONObject] = []
     for message in cast(list[JSONObject], body["messages"]):
         blocks = cast(list[JSONObject], message["content"]) if isinstance(message["content"], list) else []
@@ -110,11 +110,11 @@ def without_server_orphans(body: JSONObject) -> JSONObject:
     return {**body, "messages": messages}
 
 
-def with_a_limit(body: JSONObject) -> JSONObject:
-    return {**body, "max_tokens": DEFAULT_LIMIT}
+def with_max_tokens(body: JSONObject) -> JSONObject:
+    return {**body, "max_tokens": DEFAULT_MAX_TOKENS}
 
 
-def server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
+def find_server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
     called: set[str] = set()
     for block in blocks:
         kind = cast(str, block.get("type") or "")
@@ -124,7 +124,7 @@ def server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
             yield block
 
 
-def marks(value: JSON, path: Path = ()) -> Iterator[tuple[Path, JSONObject]]:
+def find_breakpoints(value: JSON, path: JSONPath = ()) -> Iterator[tuple[JSONPath, JSONObject]]:
     """Yield all blocks with a cache breakpoint, in the order of the prompt: tools, system, messages."""
     if isinstance(value, dict):
         block = cast(JSONObject, value)
@@ -132,7 +132,7 @@ def marks(value: JSON, path: Path = ()) -> Iterator[tuple[Path, JSONObject]]:
             yield path, block
         first = [name for name in ("tools", "system", "messages") if not path and name in block]
         for name in first or (["content"] if "content" in block else []):
-            yield from marks(block[name], (*path, name))
+            yield from find_breakpoints(block[name], (*path, name))
     elif isinstance(value, list):
         for index, each in enumerate(cast(list[JSON], value)):
-            yield from marks(each, (*path, index))
+            yield from find_breakpoints(each, (*path, index))

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader
 from contextc.messages import Reasoning, Text, tool_call
 
 
-class AnthropicReader(Reader):
-    def __init__(self, formatter: Decodes) -> None:
+class AnthropicStreamReader(StreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._model: str | None = None
         self._calls: dict[int, tuple[str, str]] = {}

@@ -8,38 +8,38 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import errors, mends, sketch
 from contextc.formats.checking import (
-    Finding,
-    RuleBook,
-    Sketch,
-    at,
-    dotted,
-    joined,
-    match,
-    next_turn,
-    not_matching,
-    repeated,
+    ParsedRequest,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    find_id_mismatches,
+    format_dotted_path,
+    make_finding,
+    match_results,
+    merge_sides,
+    results_in_next_message,
 )
-from contextc.formats.signatures import is_sound
+from contextc.formats.signatures import is_valid_signature
 
-ANSWERED = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
+ANSWER_SETTINGS = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
 """Settings that a request for an answer may have, but a request for a token count may not."""
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "ANT",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
     house="anthropic",
-    unknown=sketch.unknown,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
     A message has `role` and `content`. A block has a known `type` and the fields of that type.
@@ -50,19 +50,19 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+@rule(2, errors.NO_MESSAGES, mend=mends.with_first_message)
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "messages is empty.")
+        yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
 @rule(4, errors.EMPTY_CONTENT, mend=mends.without_empty_messages)
-def says_something(request: Sketch) -> Iterable[Finding]:
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
     Example: [{"role": "user", "content": []}]
@@ -71,11 +71,11 @@ def says_something(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         last = turn is request.turns[-1] and turn.role == "assistant"
         if not turn.wire["content"] and not last and "output_config" not in turn.wire:
-            yield at(turn.path, "this message is empty.")
+            yield make_finding(turn.path, "this message is empty.")
 
 
 @rule(5, errors.BLANK_TEXT)
-def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
+def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text block is empty or only white space.
 
     Models return such blocks next to a call, and a history that sends them back is refused.
@@ -86,11 +86,11 @@ def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
     said = [piece for turn in request.turns if turn.wire["content"] != "" for piece in turn.of("text")]
     for piece in (*request.prompt, *said):
         if not piece.text.strip():
-            yield at(piece.path, "this text is blank.")
+            yield make_finding(piece.path, "this text is blank.")
 
 
 @rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
     The API merges neighbouring messages of one role, so one message may answer two replies. A crash, a cancelled turn
@@ -101,13 +101,13 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for turn, call in match(joined(request.turns), next_turn).unanswered:
+    for turn, call in match_results(merge_sides(request.turns), results_in_next_message).unanswered:
         message = f"call {call.id} has no result in the next message."
-        yield at(call.path, message, where=dotted(turn.path), ids=call.id)
+        yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
 
 @rule(7, errors.RESULTS_FIRST)
-def results_come_first(request: Sketch) -> Iterable[Finding]:
+def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
@@ -115,29 +115,31 @@ def results_come_first(request: Sketch) -> Iterable[Finding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results are moved to the front.
     """
-    for turn in joined(request.turns):
+    for turn in merge_sides(request.turns):
         results = turn.of("result")
         others = [index for index, piece in enumerate(turn.pieces) if piece.kind != "result"]
         if results and others and others[0] < len(results):
             message = f"another block comes before the result of call {results[-1].id}."
-            yield at(turn.pieces[others[0]].path, message, where=dotted(turn.path), count=len(results))
+            yield make_finding(
+                turn.pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results)
+            )
 
 
-@rule(8, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.ORPHAN_RESULT)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
     Example: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for _, result in match(joined(request.turns), next_turn).orphans:
-        yield at(
+    for _, result in match_results(merge_sides(request.turns), results_in_next_message).orphans:
+        yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", id=result.id
         )
 
 
-@rule(9, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
@@ -145,12 +147,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match(joined(request.turns), next_turn).doubled:
-        yield at(result.path, f"duplicate result for call {result.id}.", id=result.id)
+    for _, result in match_results(merge_sides(request.turns), results_in_next_message).doubled:
+        yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
-@rule(10, errors.REUSED_ID)
-def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.DUPLICATE_CALL_ID)
+def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
     A later reply may reuse an id that was answered: some providers restart their ids in every reply.
@@ -160,13 +162,13 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
         "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the later call and its result get a new id.
     """
-    for turn in joined(request.turns):
-        for call in repeated(turn.of("call")):
-            yield at(call.path, f"duplicate call id {call.id} in one reply.")
+    for turn in merge_sides(request.turns):
+        for call in find_duplicates(turn.of("call")):
+            yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
 @rule(11, errors.WRONG_ROLE)
-def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
 
     Example: [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role":
@@ -180,7 +182,7 @@ def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
                 role = "user"
             if role != turn.role:
                 kind = piece.wire["type"]
-                yield at(
+                yield make_finding(
                     piece.path,
                     f"a `{kind}` block is not allowed in a message with role {turn.role}.",
                     kind=kind,
@@ -189,19 +191,19 @@ def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(12, errors.ID_FORM)
-def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
+def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a.1",
         "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.1"}]}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    for call, id in not_matching(ID, (call for turn in request.turns for call in turn.of("call"))):
-        yield at(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
+    for call, id in find_id_mismatches(ID, (call for turn in request.turns for call in turn.of("call"))):
+        yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
 @rule(13, errors.SYSTEM_PLACE)
-def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
+def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
     It cannot be the first message: initial instructions belong in `system`.
@@ -222,11 +224,11 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         ran = before is not None and before.pieces and "tool" in str(before.pieces[-1].wire.get("type"))
         follows = before is not None and (before.role == "user" or (ran and not before.of("call")))
         if not (follows and (after is None or after.role == "assistant")):
-            yield at(turn.path, "system message in an invalid position.")
+            yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(14, errors.SIGNATURE, mend=mends.with_sound_thinking)
-def thinking_is_signed(request: Sketch) -> Iterable[Finding]:
+@rule(14, errors.SIGNATURE, mend=mends.with_valid_thinking)
+def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
     The signature authenticates the text. A changed signature, or one of another provider, is refused.
@@ -237,12 +239,12 @@ def thinking_is_signed(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for piece in turn.of("reasoning"):
-            if not is_sound(piece.wire.get("signature", piece.wire.get("data"))):
-                yield at(piece.path, "the signature of this block is missing or invalid.")
+            if not is_valid_signature(piece.wire.get("signature", piece.wire.get("data"))):
+                yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
 @rule(15, errors.THINKING_FIRST, mend=mends.without_thinking)
-def thinking_begins_a_turn(request: Sketch) -> Iterable[Finding]:
+def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
     Example: {"model": "claude-sonnet-4-5", "max_tokens": 2048, "thinking": {"type": "enabled", "budget_tokens": 1024},
@@ -254,21 +256,21 @@ def thinking_begins_a_turn(request: Sketch) -> Iterable[Finding]:
     Repair: thinking is disabled for this request.
     """
     thinking: JSON = request.body.get("thinking")
-    replies = [turn for turn in joined(request.turns) if turn.role == "assistant"]
+    replies = [turn for turn in merge_sides(request.turns) if turn.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
         return
     last = replies[-1]
     begins = last.pieces[0].kind if last.pieces else "reasoning"
     if begins != "reasoning" and last.of("call") and any(turn.of("reasoning") for turn in replies):
-        yield at(
+        yield make_finding(
             last.pieces[0].path,
             "the reply does not begin with its thinking block.",
             kind=last.pieces[0].wire.get("type", "text"),
         )
 
 
-@rule(16, errors.TOO_MANY_MARKS, mend=mends.with_last_marks)
-def cache_marks_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.TOO_MANY_BREAKPOINTS, mend=mends.with_last_breakpoints)
+def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
     Example: {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text":
@@ -277,13 +279,17 @@ def cache_marks_are_few(request: Sketch) -> Iterable[Finding]:
         {"type": "ephemeral"}}, {"type": "text", "text": "e", "cache_control": {"type": "ephemeral"}}]}]}
     Repair: the last four breakpoints are kept.
     """
-    marked = [path for path, _ in mends.marks(request.body or {"messages": [turn.wire for turn in request.turns]})]
-    if len(marked) > mends.MOST_MARKS:
-        yield at(marked[0], f"at most 4 blocks may have `cache_control`, got {len(marked)}.", count=len(marked))
+    marked = [
+        path for path, _ in mends.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]})
+    ]
+    if len(marked) > mends.MAX_BREAKPOINTS:
+        yield make_finding(
+            marked[0], f"at most 4 blocks may have `cache_control`, got {len(marked)}.", count=len(marked)
+        )
 
 
-@rule(17, errors.MISPLACED_MARK, mend=mends.with_marks_on_content)
-def cache_marks_stand_on_content(request: Sketch) -> Iterable[Finding]:
+@rule(17, errors.MISPLACED_BREAKPOINT, mend=mends.without_thinking_breakpoints)
+def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "thinking", "thinking":
@@ -294,41 +300,43 @@ def cache_marks_stand_on_content(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.of("reasoning"):
             if piece.wire.get("cache_control"):
-                yield at(
+                yield make_finding(
                     piece.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
                 )
 
 
 @rule(18, errors.TOOL_NAME)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"name": "files.read", "input_schema": {"type": "object"}}], "messages": [{"role": "user",
         "content": "hi"}]}
     Repair: other characters are replaced, wherever the name is used.
     """
-    for tool, name in not_matching(TOOL_NAME, request.tools):
-        yield at(tool.path, f"invalid tool name {name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
+    for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
+        yield make_finding(tool.path, f"invalid tool name {name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
     for turn in request.turns:
         for call in turn.of("call"):
             if not TOOL_NAME.fullmatch(call.name):
-                yield at(call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
+                yield make_finding(
+                    call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
+                )
 
 
-@rule(19, errors.TOOL_TWICE, mend=mends.with_tools_once)
-def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(19, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
     Example: {"tools": [{"name": "look", "input_schema": {"type": "object"}}, {"name": "look", "input_schema": {"type":
         "object"}}], "messages": [{"role": "user", "content": "hi"}]}
     Repair: the first tool is kept.
     """
-    for tool in repeated(request.tools):
-        yield at(tool.path, f"duplicate tool name {tool.id}.")
+    for tool in find_duplicates(request.tools):
+        yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
-def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+@rule(20, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
     Example: {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name":
@@ -343,11 +351,11 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
     else:
         known = []
     if name is not None and name not in known:
-        yield at(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
+        yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
 @rule(21, errors.TRAILING_SPACE)
-def prefill_ends_without_space(request: Sketch) -> Iterable[Finding]:
+def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The text of a final assistant message does not end with white space.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello, "}]
@@ -355,11 +363,11 @@ def prefill_ends_without_space(request: Sketch) -> Iterable[Finding]:
     """
     last = request.turns[-1] if request.turns else None
     if last and last.role == "assistant" and last.pieces and (text := last.pieces[-1].text).rstrip() != text:
-        yield at(last.pieces[-1].path, "the final text ends with white space.")
+        yield make_finding(last.pieces[-1].path, "the final text ends with white space.")
 
 
-@rule(22, errors.MAX_TOKENS, mend=mends.with_a_limit)
-def says_how_long_the_answer_may_be(request: Sketch) -> Iterable[Finding]:
+@rule(22, errors.MAX_TOKENS, mend=mends.with_max_tokens)
+def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
     A request that only counts tokens has none. It is recognized by its lack of settings for an answer.
@@ -367,12 +375,12 @@ def says_how_long_the_answer_may_be(request: Sketch) -> Iterable[Finding]:
     Example: {"model": "claude-opus-5-5", "stream": true, "messages": [{"role": "user", "content": "hi"}]}
     Repair: `max_tokens` is set to 8,192.
     """
-    if any(request.body.get(name) is not None for name in ANSWERED) and request.body.get("max_tokens") is None:
-        yield at((), "`max_tokens` is missing.")
+    if any(request.body.get(name) is not None for name in ANSWER_SETTINGS) and request.body.get("max_tokens") is None:
+        yield make_finding((), "`max_tokens` is missing.")
 
 
 @rule(23, errors.SERVER_ORPHAN, mend=mends.without_server_orphans)
-def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
+def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
     Usually both are in one message. After a pause, or if the tool's code calls a client tool, the result is in a later
@@ -384,11 +392,11 @@ def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
     Repair: the result is left out. Only Anthropic can read its content.
     """
     pieces = [piece for turn in request.turns if turn.role == "assistant" for piece in turn.pieces]
-    orphans = {id(wire) for wire in mends.server_orphans([piece.wire for piece in pieces])}
+    orphans = {id(wire) for wire in mends.find_server_orphans([piece.wire for piece in pieces])}
     for each in pieces:
         if id(each.wire) in orphans:
             piece, path = each.wire, each.path
-            yield at(
+            yield make_finding(
                 path,
                 f"result without a call: call {piece['tool_use_id']} not found before it.",
                 kind=piece["type"],
@@ -396,8 +404,8 @@ def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
             )
 
 
-@rule(24, errors.NO_PREFILL, mend=mends.with_a_last_word)
-def the_user_speaks_last(request: Sketch) -> Iterable[Finding]:
+@rule(24, errors.NO_PREFILL, mend=mends.with_last_user_message)
+def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
     Checked if `model` names one of them. A turn that Anthropic paused while its own tools ran is sent back unchanged.
@@ -411,11 +419,11 @@ def the_user_speaks_last(request: Sketch) -> Iterable[Finding]:
     last = list(takewhile(lambda turn: turn.role == "assistant", reversed(request.turns)))
     spoken = {piece.kind for turn in last for piece in turn.pieces}
     if "text" in spoken and spoken <= {"text", "reasoning"} and not request.misshapen:
-        yield at(last[0].path, "the last message is the assistant's, and this model does not continue it.")
+        yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, errors.FORCED_CHOICE, mend=mends.with_free_choice)
-def tools_are_not_forced(request: Sketch) -> Iterable[Finding]:
+@rule(25, errors.FORCED_CHOICE, mend=mends.with_auto_tool_choice)
+def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
     Checked if `model` names one of them.
@@ -424,13 +432,13 @@ def tools_are_not_forced(request: Sketch) -> Iterable[Finding]:
         "object"}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the choice is left to the model. The setting for parallel calls is kept.
     """
-    kind = mends.choice(request.body).get("type")
+    kind = mends.tool_choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
-        yield at(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
+        yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
 @rule(26, errors.UNKNOWN_FIELD, mend=mends.without_unknown_fields)
-def fields_are_known(request: Sketch) -> Iterable[Finding]:
+def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 
     Anthropic refuses fields of other providers, such as `name`, `reasoning_content`, or the `id` and `usage` of a
@@ -440,4 +448,4 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
     Repair: the field is left out.
     """
     if mends.is_claude(request.body):
-        yield from sketch.unknown(request)
+        yield from sketch.find_unknown_fields(request)

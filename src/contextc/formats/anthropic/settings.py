@@ -1,36 +1,44 @@
 """The settings of Anthropic's API. Sampling settings such as temperature are read, but no longer written."""
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic.mends import DEFAULT_LIMIT
+from contextc.formats.anthropic.mends import DEFAULT_MAX_TOKENS
 from contextc.formats.base import text_of
-from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
+from contextc.formats.settings import (
+    OutputFormat,
+    RequestSettings,
+    SettingsTable,
+    ToolChoice,
+    ToolChoiceMode,
+    nearest_effort,
+    object_or_empty,
+)
 
-MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
-ASKED = {mode: name for name, mode in MODES.items()}
+MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
+MODE_NAMES = {mode: name for name, mode in MODES.items()}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
-    choice, config = inner(rest.get("tool_choice")), inner(rest.get("output_config"))
+    choice, config = object_or_empty(rest.get("tool_choice")), object_or_empty(rest.get("output_config"))
     if (kind := text_of(choice.get("type"))) in MODES:
         found["tool_choice"] = ToolChoice(MODES[kind], choice.get("name") or "")
         if choice.get("disable_parallel_tool_use") is not None:
             found["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
         del rest["tool_choice"]
-    if schema := inner(inner(config.get("format")).get("schema")):
-        found["output"] = Output(schema=schema)
+    if schema := object_or_empty(object_or_empty(config.get("format")).get("schema")):
+        found["output"] = OutputFormat(schema=schema)
         del config["format"]
     return found
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     if settings.model is not None or settings.max_output_tokens is not None:
-        body["max_tokens"] = settings.max_output_tokens or DEFAULT_LIMIT
+        body["max_tokens"] = settings.max_output_tokens or DEFAULT_MAX_TOKENS
     choice: JSONObject = {}
     if settings.tool_choice is not None:
-        choice = {"type": ASKED[settings.tool_choice.mode]}
+        choice = {"type": MODE_NAMES[settings.tool_choice.mode]}
         if settings.tool_choice.name:
             choice["name"] = settings.tool_choice.name
     if settings.parallel_tool_calls is False and choice.get("type") != "none":
@@ -38,7 +46,7 @@ def put(settings: Settings) -> JSONObject:
     if choice:
         body["tool_choice"] = choice
     config: JSONObject = {}
-    if settings.effort != "none" and (effort := nearest(settings.effort, EFFORTS)):
+    if settings.effort != "none" and (effort := nearest_effort(settings.effort, EFFORTS)):
         config["effort"] = effort
     if settings.output is not None and settings.output.schema is not None:
         config["format"] = {"type": "json_schema", "schema": settings.output.schema}
@@ -52,8 +60,8 @@ SETTINGS = SettingsTable(
         "stream": "stream",
         "user": "metadata.user_id",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={
         "max_tokens": "max_output_tokens",
         "output_config.effort": "effort",

@@ -5,36 +5,36 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import OPENING, Encoded, Request
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
 from contextc.formats.bedrock import decode
 from contextc.formats.bedrock.encode import (
-    AS_IT_CAME,
-    BETWEEN,
-    POINT,
-    STUB,
+    BETWEEN_KEY,
+    CACHE_POINT_KEY,
+    PLACEHOLDER_TOOL,
+    UNCHANGED_KEY,
     encode_segment,
     encode_system,
     encode_tool,
     encode_tools,
 )
-from contextc.formats.bedrock.media import FORMATS, with_bytes, with_names_once
+from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_document_names
 from contextc.formats.bedrock.mends import is_blank
-from contextc.formats.bedrock.reader import BedrockReader
-from contextc.formats.bedrock.rules import BOOK
+from contextc.formats.bedrock.reader import BedrockStreamReader
+from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.settings import SETTINGS
-from contextc.formats.checking import RuleBook
-from contextc.formats.grouping import APART
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.checking import RuleSet
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import Message
 from contextc.tools import NativeTool, Tool
 
-MARK: JSONObject = {POINT: {"type": "default"}}
-UNMARKED = frozenset(("document", "video", "reasoningContent"))
+CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
+BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))
 """Blocks that no cache breakpoint may follow."""
-OPENED = Encoded(({"role": "user", "content": [{"text": OPENING}]},))
+OPENING_SEGMENT = EncodedSegment(({"role": "user", "content": [{"text": OPENING_TEXT}]},))
 
 
 class BedrockFormatter(AnthropicFormatter):
@@ -46,21 +46,21 @@ class BedrockFormatter(AnthropicFormatter):
 
     name: ClassVar[str] = "bedrock"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller(
+    spelling: ClassVar[NameCodec] = NameCodec(
         "bedrock",
-        ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_.:-]{1,64}"),
-        names=Spelling("a-zA-Z0-9_-", 64),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_.:-]{1,64}"),
+        names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
     unique_ids: ClassVar[bool] = True
     nests: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
-    marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN, AS_IT_CAME)
-    rules: ClassVar[RuleBook] = BOOK
+    marks: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
+    rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("additionalModelRequestFields", "outputConfig")
     user_first: ClassVar[bool] = True
     merges: ClassVar[bool] = True
     needs_length: ClassVar[bool] = False
     tool_key: ClassVar[str] = "toolSpec"
-    stand_in: ClassVar[Tool | None] = STUB
+    stand_in: ClassVar[Tool | None] = PLACEHOLDER_TOOL
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class BedrockFormatter(AnthropicFormatter):
         provider: str = "bedrock",
         system_between: bool = False,
         model: str | None = None,
-        reasoning: Policy = "native",
+        reasoning: ReasoningPolicy = "native",
     ) -> None:
         super().__init__(provider=provider, system_between=system_between, reasoning=reasoning)
         self.model = model
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(
             segment, provider=self.provider, system_between=self.system_between, blobs=blobs, model=self.model
         )
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         found = [segment for segment in segments if segment.messages]
         if not before and found and found[0].messages[0]["role"] != "user" and not found[0].apart:
-            found.insert(0, OPENED)
-        return with_names_once(super().join(found, before))
+            found.insert(0, OPENING_SEGMENT)
+        return with_unique_document_names(super().join(found, before))
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
@@ -91,7 +91,11 @@ class BedrockFormatter(AnthropicFormatter):
             body["system"] = blocks
         if tools := self.encode_tools(request.tools):
             return {**body, "toolConfig": {"tools": tools, **config}}
-        return {**body, "toolConfig": {"tools": [encode_tool(STUB)]}} if any(map(has_calls, messages)) else body
+        return (
+            {**body, "toolConfig": {"tools": [encode_tool(PLACEHOLDER_TOOL)]}}
+            if any(map(has_calls, messages))
+            else body
+        )
 
     def arguments(self, body: JSONObject, model: str) -> JSONObject:
         return {"modelId": model, **with_bytes(body)}
@@ -99,25 +103,28 @@ class BedrockFormatter(AnthropicFormatter):
     def marked(self, message: JSONObject) -> JSONObject | None:
         content: list[JSONObject] = message["content"]
         end = len(content)
-        while end and not UNMARKED.isdisjoint(content[end - 1]):
+        while end and not BLOCKS_WITHOUT_BREAKPOINT.isdisjoint(content[end - 1]):
             end -= 1
-        return {**message, "content": [*content[:end], MARK, *content[end:]]} if end else None
+        return {**message, "content": [*content[:end], CACHE_POINT, *content[end:]]} if end else None
 
     def marks_in(self, blocks: Iterable[JSONObject]) -> int:
-        return sum([POINT in block for block in blocks])
+        return sum([CACHE_POINT_KEY in block for block in blocks])
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Also remove the white space before the breakpoints, which is accepted nowhere else."""
         return [
-            {**message, "content": [each for each in message["content"] if POINT not in each and not is_blank(each)]}
-            if any([POINT in block for block in message["content"]])
+            {
+                **message,
+                "content": [each for each in message["content"] if CACHE_POINT_KEY not in each and not is_blank(each)],
+            }
+            if any([CACHE_POINT_KEY in block for block in message["content"]])
             else message
             for message in messages
         ]
 
     def marked_head(self, body: JSONObject) -> JSONObject:
         """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
-        return {**body, "system": [*body["system"], MARK]} if body.get("system") else body
+        return {**body, "system": [*body["system"], CACHE_POINT]} if body.get("system") else body
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)
@@ -138,11 +145,11 @@ class BedrockFormatter(AnthropicFormatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.model)
 
-    def reader(self) -> Reader:
-        return BedrockReader(self, self.model)
+    def reader(self) -> StreamReader:
+        return BedrockStreamReader(self, self.model)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)
+        return decode.collect_events(events)
 
 
 def has_calls(message: JSONObject) -> bool:

@@ -1,7 +1,7 @@
 """Decoding of Converse requests, replies and streams into messages.
 
 Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
-matching part type becomes a `Native`. A cache breakpoint is kept with the part before it. A user message with results
+matching part type becomes a `ProviderBlock`. A cache breakpoint is kept with the part before it. A user message with results
 and text becomes a tool message and a user message. The placeholder tool is not decoded as a tool.
 """
 
@@ -12,32 +12,32 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, kept, remember, text_of
+from contextc.formats.base import Request, append_text, extra_of, own_extra, text_of
 from contextc.formats.bedrock.encode import (
-    AS_IT_CAME,
-    BESIDE,
-    BETWEEN,
-    FAILED,
-    POINT,
-    STUB,
-    TEXTS,
+    BETWEEN_KEY,
+    CACHE_POINT_KEY,
+    DOCUMENT_TEXT,
+    EMPTY_ERROR_TEXT,
+    PLACEHOLDER_TOOL,
+    TEXT_BLOCKS,
+    UNCHANGED_KEY,
+    block_text,
     encode_part,
     encode_tool,
-    texts_in,
 )
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
 from contextc.formats.bedrock.mends import is_blank, is_separator
-from contextc.formats.bedrock.sketch import is_ours
-from contextc.formats.grouping import APART
-from contextc.formats.media import unpacked
-from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, made_id
-from contextc.formats.settings import inner
+from contextc.formats.bedrock.sketch import is_client_tool
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.media import decode_base64
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id
+from contextc.formats.settings import object_or_empty
 from contextc.messages import (
     AnyPart,
     Extra,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -48,7 +48,7 @@ from contextc.messages import (
 )
 from contextc.tools import NativeTool, Tool
 
-FINISH = {
+FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -57,7 +57,7 @@ FINISH = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
-HEAD = ("messages", "system", "toolConfig")
+HEAD_FIELDS = ("messages", "system", "toolConfig")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
@@ -65,14 +65,14 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     messages = [each for wire in cast(list[JSONObject], body.get("messages") or []) for each in decoder.message(wire)]
     if messages and messages[0].role == "assistant":
         first = messages[0]
-        messages[0] = replace(first, extra={provider: {**kept(first.extra, provider), APART: True}})
+        messages[0] = replace(first, extra={provider: {**own_extra(first.extra, provider), APART_KEY: True}})
     given = cast(list[JSONObject], body.get("system") or [])
     system = Message(role="system", parts=tuple(decoder.parts(given, "system"))) if given else None
     if system is None and messages and messages[0].role == "system":  # a position the API does not accept
         system, *messages = messages
     config = cast(JSONObject, body.get("toolConfig") or {})
     rest = {name: value for name, value in config.items() if name != "tools"}
-    settings = {name: value for name, value in body.items() if name not in HEAD or value == []}
+    settings = {name: value for name, value in body.items() if name not in HEAD_FIELDS or value == []}
     return Request(
         messages=tuple(messages),
         system=system,
@@ -83,7 +83,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> Message:
     """Decode a reply. `model` is the requested model, which the reply does not name."""
-    reply = cast(JSONObject, packed(reply))
+    reply = cast(JSONObject, bytes_to_base64(reply))
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
     reason = cast(str | None, reply.get("stopReason"))
@@ -94,7 +94,7 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
     return Message(
         role="assistant",
         parts=tuple(_Decoder(provider, model).parts(_blocks(message.get("content")), "assistant")),
-        finish="error" if error else FINISH.get(reason, reason) if reason else None,
+        finish="error" if error else FINISH_REASONS.get(reason, reason) if reason else None,
         status="error" if error else "sent",
         error=str(error.get("message")) if error else None,
         usage=Usage(
@@ -111,35 +111,35 @@ def _blocks(content: JSON) -> list[JSONObject]:
     """Return the content of a reply, in which every call has an id and a name."""
     found = [cast(JSONObject, each) for each in cast(list[JSON], content or []) if isinstance(each, dict) and each]
     return [
-        {"toolUse": whole_use(cast(JSONObject, block["toolUse"]), index)}
+        {"toolUse": complete_tool_use(cast(JSONObject, block["toolUse"]), index)}
         if isinstance(block.get("toolUse"), dict)
         else block
         for index, block in enumerate(found)
     ]
 
 
-def whole_use(use: JSONObject, index: int) -> JSONObject:
+def complete_tool_use(use: JSONObject, index: int) -> JSONObject:
     """Return a call with its missing fields added. `index` is its position in the reply."""
-    made: JSONObject = {"toolUseId": made_id(index), "name": UNKNOWN_TOOL, "input": {}}
+    made: JSONObject = {"toolUseId": generated_id(index), "name": UNKNOWN_TOOL, "input": {}}
     return {**made, **{name: value for name, value in use.items() if value or name not in made}}
 
 
-def place(said: JSONObject) -> int:
+def block_index(said: JSONObject) -> int:
     """Return the index of the block that an event refers to."""
     index: JSON = said.get("contentBlockIndex")
     return index if isinstance(index, int) else 0
 
 
-def packed(value: JSON) -> JSON:
+def bytes_to_base64(value: JSON) -> JSON:
     """Return the value with bytes, as boto3 returns them, converted to base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {name: packed(each) for name, each in cast(JSONObject, value).items()}
-    return [packed(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
+        return {name: bytes_to_base64(each) for name, each in cast(JSONObject, value).items()}
+    return [bytes_to_base64(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Return a reply from the events of its stream."""
     reply: JSONObject = {}
     blocks: dict[int, JSONObject] = {}
@@ -147,12 +147,12 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
         for name, value in event.items():
             if not isinstance(value, dict):
                 continue
-            said = cast(JSONObject, packed(cast(JSON, value)))
+            said = cast(JSONObject, bytes_to_base64(cast(JSON, value)))
             match name:
                 case "contentBlockStart":
-                    blocks[place(said)] = _begun(inner(said.get("start")))
+                    blocks[block_index(said)] = _start_block(object_or_empty(said.get("start")))
                 case "contentBlockDelta":
-                    _apply(blocks.setdefault(place(said), {}), inner(said.get("delta")))
+                    _apply(blocks.setdefault(block_index(said), {}), object_or_empty(said.get("delta")))
                 case "messageStop":
                     reply |= said
                 case "metadata":
@@ -161,11 +161,11 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                     reply["error"] = said
                 case _:  # messageStart, contentBlockStop, and event types of the future
                     pass
-    content = [_closed(blocks[index], index) for index in sorted(blocks)]
+    content = [_finish_block(blocks[index], index) for index in sorted(blocks)]
     return {**reply, "output": {"message": {"role": "assistant", "content": [each for each in content if each]}}}
 
 
-def _begun(start: JSONObject) -> JSONObject:
+def _start_block(start: JSONObject) -> JSONObject:
     return {name: dict(cast(JSONObject, value)) for name, value in start.items() if isinstance(value, dict)}
 
 
@@ -173,41 +173,41 @@ def _apply(block: JSONObject, delta: JSONObject) -> None:
     for kind, said in delta.items():
         match kind:
             case "text":
-                grow(block, "text", text_of(said))
+                append_text(block, "text", text_of(said))
             case "toolUse":
-                grow(block.setdefault("toolUse", {}), "written", text_of(inner(said).get("input")))
+                append_text(block.setdefault("toolUse", {}), "written", text_of(object_or_empty(said).get("input")))
             case "reasoningContent":
-                _think(block.setdefault(kind, {}), inner(said))
+                _append_reasoning(block.setdefault(kind, {}), object_or_empty(said))
             case "citation":
                 block.setdefault("citations", []).append(said)
             case "toolResult":
                 block.setdefault(kind, {}).setdefault("content", []).extend(said if isinstance(said, list) else [])
             case _:
-                _show(block, kind, said)
+                _append_media(block, kind, said)
 
 
-def _show(block: JSONObject, kind: str, said: JSON) -> None:
+def _append_media(block: JSONObject, kind: str, said: JSON) -> None:
     """Append to media or an unknown block, whose bytes also arrive in pieces."""
     if not isinstance(said, dict) or not isinstance(block.setdefault(kind, {}), dict):
         block[kind] = said
         return
     held, more = cast(JSONObject, block[kind]), cast(JSONObject, said)
-    pieces = [unpacked(text_of(inner(each.get("source")).get("bytes"))) or b"" for each in (held, more)]
+    pieces = [decode_base64(text_of(object_or_empty(each.get("source")).get("bytes"))) or b"" for each in (held, more)]
     held |= more
     if any(pieces):
-        held["source"] = {"bytes": packed(b"".join(pieces))}
+        held["source"] = {"bytes": bytes_to_base64(b"".join(pieces))}
 
 
-def _think(thought: JSONObject, said: JSONObject) -> None:
+def _append_reasoning(thought: JSONObject, said: JSONObject) -> None:
     if "redactedContent" in said:
-        pieces = [unpacked(text_of(each.get("redactedContent"))) or b"" for each in (thought, said)]
-        thought["redactedContent"] = packed(b"".join(pieces))
+        pieces = [decode_base64(text_of(each.get("redactedContent"))) or b"" for each in (thought, said)]
+        thought["redactedContent"] = bytes_to_base64(b"".join(pieces))
     for name in ("text", "signature"):
         if name in said:
-            grow(thought.setdefault("reasoningText", {"text": ""}), name, text_of(said[name]))
+            append_text(thought.setdefault("reasoningText", {"text": ""}), name, text_of(said[name]))
 
 
-def _closed(block: JSONObject, index: int) -> JSONObject:
+def _finish_block(block: JSONObject, index: int) -> JSONObject:
     """Return a block as it would be in an unstreamed reply. The stream may be incomplete."""
     if "citations" in block:
         return {"citationsContent": {"content": [{"text": block.get("text", "")}], "citations": block["citations"]}}
@@ -217,7 +217,7 @@ def _closed(block: JSONObject, index: int) -> JSONObject:
     call = tool_call("-", "-", use.get("written") or "")
     given: JSON = call.raw if call.malformed else call.arguments
     told = {name: value for name, value in use.items() if name != "written"}
-    return {"toolUse": {**whole_use(told, index), "input": given}}
+    return {"toolUse": {**complete_tool_use(told, index), "input": given}}
 
 
 class _Decoder:
@@ -229,7 +229,7 @@ class _Decoder:
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role, content = cast(Role, wire["role"]), cast(list[JSONObject], wire["content"])
-        made_up: JSONObject = {"text": BESIDE}
+        made_up: JSONObject = {"text": DOCUMENT_TEXT}
         said = [each for each in content if "text" in each and not is_blank(each)]
         if said == [made_up] and any("document" in block for block in content):
             content = [block for block in content if block != made_up]
@@ -243,16 +243,16 @@ class _Decoder:
             yield self._made(role, parts)
 
     def _made(self, role: Role, parts: list[AnyPart]) -> Message:
-        extra: Extra | None = {self.provider: {BETWEEN: True}} if role == "system" else None
+        extra: Extra | None = {self.provider: {BETWEEN_KEY: True}} if role == "system" else None
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def parts(self, content: list[JSONObject], role: str) -> list[AnyPart]:
         found: list[AnyPart] = []
         for index, block in enumerate(content):
-            if POINT in block and found and not isinstance(found[-1], Native):
-                found[-1] = self._with(found[-1], {POINT: block[POINT]})
+            if CACHE_POINT_KEY in block and found and not isinstance(found[-1], ProviderBlock):
+                found[-1] = self._with(found[-1], {CACHE_POINT_KEY: block[CACHE_POINT_KEY]})
             elif self.sent and is_separator(content, index, role):
-                found.append(self._with(Text(block["text"]), {AS_IT_CAME: True}))
+                found.append(self._with(Text(block["text"]), {UNCHANGED_KEY: True}))
             else:
                 found.append(self.part(block, role))
         return found
@@ -261,13 +261,13 @@ class _Decoder:
         kind = next(iter(block), "")
         part = self._part(kind, block, role)
         if part is None:
-            return Native(provider=self.provider, data=block)
+            return ProviderBlock(provider=self.provider, data=block)
         if isinstance(part, Text) or kind not in block or not isinstance(block[kind], dict):
             return part
         ours = encode_part(part, self.provider).get(kind)
         if ours is None:
             return part
-        rest = remember(_as_it_may_be(part, block[kind], cast(JSONObject, ours)), cast(JSONObject, ours), kind)
+        rest = extra_of(_as_sendable(part, block[kind], cast(JSONObject, ours)), cast(JSONObject, ours), kind)
         return self._with(part, rest) if rest else part
 
     def _with(self, part: AnyPart, rest: JSONObject) -> AnyPart:
@@ -284,10 +284,10 @@ class _Decoder:
                 return self._text(block)
             case "reasoningContent":
                 return self._reasoning(cast(JSONObject, inside))
-            case "toolUse" if is_ours(inside):
+            case "toolUse" if is_client_tool(inside):
                 self.names[inside["toolUseId"]] = inside["name"]
                 return ToolCall(id=inside["toolUseId"], name=inside["name"], arguments=inside["input"])
-            case "toolResult" if is_ours(inside):
+            case "toolResult" if is_client_tool(inside):
                 return self._result(cast(JSONObject, inside))
             case "image" | "document" if isinstance(inside, dict):
                 return decode_media(kind, cast(JSONObject, inside))
@@ -297,10 +297,10 @@ class _Decoder:
                 return None
 
     def _text(self, block: JSONObject) -> Text | None:
-        kind = next(kind for kind in TEXTS if kind in block)
+        kind = next(kind for kind in TEXT_BLOCKS if kind in block)
         if kind == "guardContent" and "text" not in block[kind]:
             return None
-        return Text(texts_in(block), extra={self.provider: {kind: block[kind]}})
+        return Text(block_text(block), extra={self.provider: {kind: block[kind]}})
 
     def _reasoning(self, inside: JSONObject) -> Reasoning | None:
         if "redactedContent" in inside:
@@ -314,7 +314,7 @@ class _Decoder:
             signature=thought.get("signature"),
             provider=self.provider,
             model=self.model,
-            extra={self.provider: {AS_IT_CAME: True}} if unsigned else None,
+            extra={self.provider: {UNCHANGED_KEY: True}} if unsigned else None,
         )
 
     def _result(self, inside: JSONObject) -> ToolResult:
@@ -325,7 +325,7 @@ class _Decoder:
         plain = len(parts) == 1 and isinstance(parts[0], Text)
         said: object = tuple(parts) if fits and parts else encode(content).decode() if parts else ""
         if plain:
-            said = "" if failed and content == [{"text": FAILED}] else cast(Text, parts[0]).text
+            said = "" if failed and content == [{"text": EMPTY_ERROR_TEXT}] else cast(Text, parts[0]).text
         elif len(content) == 1 and "json" in content[0]:
             said = encode(content[0]["json"]).decode()
         return ToolResult(
@@ -339,10 +339,10 @@ class _Decoder:
         found: list[Tool | NativeTool] = []
         for wire in given:
             last = found[-1] if found else None
-            if POINT in wire and isinstance(last, Tool):
+            if CACHE_POINT_KEY in wire and isinstance(last, Tool):
                 rest = (last.extra or {}).get(self.provider, {})
-                found[-1] = replace(last, extra={self.provider: {**rest, POINT: wire[POINT]}})
-            elif wire != encode_tool(STUB):
+                found[-1] = replace(last, extra={self.provider: {**rest, CACHE_POINT_KEY: wire[CACHE_POINT_KEY]}})
+            elif wire != encode_tool(PLACEHOLDER_TOOL):
                 found.append(self.tool(wire))
         return found
 
@@ -357,23 +357,23 @@ class _Decoder:
             strict=spec.get("strict"),
         )
         given = {name: value for name, value in spec.items() if (name, value) != ("description", "")}
-        rest = remember(given, encode_tool(made)["toolSpec"], "toolSpec")
+        rest = extra_of(given, encode_tool(made)["toolSpec"], "toolSpec")
         return replace(made, extra={self.provider: rest}) if rest else made
 
 
-def _as_it_may_be(part: AnyPart, given: JSONObject, ours: JSONObject) -> JSONObject:
+def _as_sendable(part: AnyPart, given: JSONObject, ours: JSONObject) -> JSONObject:
     """Return the content of a block, with our encoding in place of fields that a request must not have."""
     if isinstance(part, ToolCall):  # replies of some models contain a type
         given = {name: value for name, value in given.items() if (name, value) != ("type", "tool_use")}
         return {**given, "input": ours["input"]} if part.malformed else given
     if isinstance(part, Media) and "name" in ours and not DOCUMENT_NAME.fullmatch(given["name"]):
         return {**given, "name": ours["name"]}
-    if isinstance(part, ToolResult) and not _may_be_told(part, given["content"]):
+    if isinstance(part, ToolResult) and not _is_sendable_result(part, given["content"]):
         return {**given, "content": ours["content"]}
     return given
 
 
-def _may_be_told(part: ToolResult, content: list[JSONObject]) -> bool:
+def _is_sendable_result(part: ToolResult, content: list[JSONObject]) -> bool:
     named = [each["document"]["name"] for each in content if "document" in each]
     plain = all(isinstance(each["json"], dict) for each in content if "json" in each)
     return plain and all(map(DOCUMENT_NAME.fullmatch, named)) and not (part.is_error and part.content == "")

@@ -13,33 +13,35 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic.encode import tag
+from contextc.formats.anthropic.encode import tag_system_blocks
 from contextc.formats.base import (
-    Encoded,
-    Note,
-    arguments_wrapped,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
     text_of,
+    wrapped_arguments_note,
 )
-from contextc.formats.bedrock.media import described, documents, encode_media, told_apart
-from contextc.formats.grouping import APART
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.bedrock.media import describe_block, encode_media, find_documents, with_unique_name
+from contextc.formats.grouping import APART_KEY
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 from contextc.tools import NativeTool, Tool
 
-BETWEEN, AS_IT_CAME, POINT = "between", "as it came", "cachePoint"
-TEXTS = ("citationsContent", "guardContent")
+BETWEEN_KEY, UNCHANGED_KEY, CACHE_POINT_KEY = "between", "as it came", "cachePoint"
+TEXT_BLOCKS = ("citationsContent", "guardContent")
 """Blocks that other formats receive as text."""
-SHOWN = frozenset(("image", "document"))
+USER_ONLY_BLOCKS = frozenset(("image", "document"))
 """Blocks that only a user message may contain."""
-HOUSE = re.compile(r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?([a-z][a-z0-9-]{2,})\.")
-BESIDE = "(The document above.)"
-FAILED = "(It failed, and said nothing.)"
-STUB = Tool(name="no_tools", description="There are no tools now. Do not call this.", parameters={"type": "object"})
+VENDOR_PATTERN = re.compile(r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?([a-z][a-z0-9-]{2,})\.")
+DOCUMENT_TEXT = "(The document above.)"
+EMPTY_ERROR_TEXT = "(It failed, and said nothing.)"
+PLACEHOLDER_TOOL = Tool(
+    name="no_tools", description="There are no tools now. Do not call this.", parameters={"type": "object"}
+)
 """Sent in place of tools if earlier messages contain calls but the request has no tools: Bedrock requires some."""
 
 
@@ -50,7 +52,7 @@ def encode_segment(
     system_between: bool,
     blobs: Mapping[str, bytes],
     model: str | None = None,
-) -> Encoded:
+) -> EncodedSegment:
     """Encode a segment. `model` is the requested model; reasoning signed by another vendor's model is left out."""
     encoder = _Encoder(provider, blobs, model)
     wire: list[JSONObject] = []
@@ -59,7 +61,7 @@ def encode_segment(
     for index, message in enumerate(segment):
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system":
-            between = system_between or kept(message.extra, provider).get(BETWEEN)
+            between = system_between or own_extra(message.extra, provider).get(BETWEEN_KEY)
             if between and index > end and wire and wire[-1]["role"] in ("user", "system"):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
@@ -73,8 +75,8 @@ def encode_segment(
             wire.append({"role": role, "content": blocks})
     for message in wire:
         encoder.with_a_text(message)
-    apart = bool(segment) and bool(kept(segment[0].extra, provider).get(APART))
-    return Encoded(tuple(wire), tuple(encoder.notes), apart)
+    apart = bool(segment) and bool(own_extra(segment[0].extra, provider).get(APART_KEY))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes), apart)
 
 
 def encode_part(part: AnyPart, provider: str) -> JSONObject:
@@ -100,34 +102,34 @@ def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSON
     found: list[JSONObject] = []
     for tool in tools:
         if isinstance(tool, Tool):
-            found += with_rest(encode_tool(tool), kept(tool.extra, provider))
+            found += merge_block_extra(encode_tool(tool), own_extra(tool.extra, provider))
         elif tool.provider == provider:
             found.append(tool.data)
     return found
 
 
-def with_rest(block: JSONObject, rest: JSONObject) -> list[JSONObject]:
+def merge_block_extra(block: JSONObject, rest: JSONObject) -> list[JSONObject]:
     """Return our block with the provider's own data restored, and the cache breakpoint after it."""
     if not rest:
         return [block]
     ((kind, inside),) = block.items()
     if isinstance(rest.get(kind), dict) and isinstance(inside, dict):
-        block = {kind: restored(cast(JSONObject, inside), {kind: rest[kind]}, kind)}
-    return [block, {POINT: rest[POINT]}] if rest.get(POINT) else [block]
+        block = {kind: merge_extra(cast(JSONObject, inside), {kind: rest[kind]}, kind)}
+    return [block, {CACHE_POINT_KEY: rest[CACHE_POINT_KEY]}] if rest.get(CACHE_POINT_KEY) else [block]
 
 
-def house(model: str | None) -> str:
+def vendor_of(model: str | None) -> str:
     """Return the vendor of a model from its id, such as `us.anthropic.claude-…` or an ARN, or ""."""
-    found = HOUSE.match((model or "").rpartition("/")[2])
+    found = VENDOR_PATTERN.match((model or "").rpartition("/")[2])
     return found[1] if found else ""
 
 
-def is_for(part: Reasoning, model: str | None) -> bool:
+def is_readable_by(part: Reasoning, model: str | None) -> bool:
     """Return True if a model accepts this reasoning: no model of another vendor signed it."""
-    return len({house(part.model), house(model)} - {""}) < 2
+    return len({vendor_of(part.model), vendor_of(model)} - {""}) < 2
 
 
-def texts_in(block: JSONObject) -> str:
+def block_text(block: JSONObject) -> str:
     """Return the text of a block that other formats receive as text."""
     if "guardContent" in block:
         return block["guardContent"]["text"]["text"]
@@ -137,15 +139,15 @@ def texts_in(block: JSONObject) -> str:
 class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes], model: str | None = None) -> None:
         self.provider, self.blobs, self.model = provider, blobs, model
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
         self.named: set[str] = set()
         """Names of documents that were generated here."""
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
             return self.words(message)
-        self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
-        return tag(self.blocks(message, "user", message.uid))
+        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+        return tag_system_blocks(self.blocks(message, "user", message.uid))
 
     def words(self, message: Message) -> list[JSONObject]:
         """Return the blocks of a message that may contain only text. Media are described."""
@@ -153,7 +155,7 @@ class _Encoder:
         return self.blocks(replace(message, parts=tuple(parts)), "system")
 
     def described(self, part: Media) -> Text:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return Text(describe_media(part))
 
     def blocks(self, message: Message, role: str, owner: str = "") -> list[JSONObject]:
@@ -167,9 +169,9 @@ class _Encoder:
             elif type(part) is ToolCall and part.extra is None and not part.malformed:
                 found.append({"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}})
             elif (block := self.block(part, role, owner)) is not None:
-                rest = {} if isinstance(part, Native) else kept(part.extra, self.provider)
-                blocks = with_rest(block, rest)
-                found += [told_apart(each, owner, self.named) for each in blocks] if owner else blocks
+                rest = {} if isinstance(part, ProviderBlock) else own_extra(part.extra, self.provider)
+                blocks = merge_block_extra(block, rest)
+                found += [with_unique_name(each, owner, self.named) for each in blocks] if owner else blocks
         return found
 
     def block(self, part: AnyPart, role: str, owner: str) -> JSONObject | None:
@@ -181,50 +183,50 @@ class _Encoder:
             case ToolCall():
                 given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
                 if part.malformed:
-                    self.notes.append(arguments_wrapped(part))
+                    self.notes.append(wrapped_arguments_note(part))
                 return {"toolUse": {"toolUseId": part.id, "name": part.name, "input": given}}
             case ToolResult():
                 return self.result(part, owner)
             case Media():
                 shown = self.shown(part, owner) if role == "user" else None
                 return shown or {"text": self.described(part).text}
-            case Native():
+            case ProviderBlock():
                 if part.provider == self.provider:
                     return self.native(part.data, role)
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"text": describe_native(part)}
-            case Hint():
+            case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def shown(self, part: Media, owner: str) -> JSONObject | None:
         block = encode_media(part, self.blobs, owner)
-        self.named.update(each["document"]["name"] for each in documents([block] if block else []))
+        self.named.update(each["document"]["name"] for each in find_documents([block] if block else []))
         return block
 
     def native(self, block: JSONObject, role: str) -> JSONObject:
-        if role == "user" or SHOWN.isdisjoint(block):
+        if role == "user" or USER_ONLY_BLOCKS.isdisjoint(block):
             return block
-        self.notes.append(Note("described", f"a block of {self.provider} that only a user may show"))
-        return described(block)
+        self.notes.append(ConversionNote("described", f"a block of {self.provider} that only a user may show"))
+        return describe_block(block)
 
     def text(self, part: Text) -> JSONObject | None:
-        rest = kept(part.extra, self.provider)
-        for kind in TEXTS:
-            if kind in rest and texts_in(rest) == part.text:  # the text was not changed
+        rest = own_extra(part.extra, self.provider)
+        for kind in TEXT_BLOCKS:
+            if kind in rest and block_text(rest) == part.text:  # the text was not changed
                 return {kind: rest[kind]}
         blank = not part.text.strip()
-        return None if not part.text or (blank and not rest.get(AS_IT_CAME)) else {"text": part.text}
+        return None if not part.text or (blank and not rest.get(UNCHANGED_KEY)) else {"text": part.text}
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         """Return reasoning as a block. Unsigned reasoning is sent only if it was sent before: some models refuse it."""
-        sent = part.signature or part.data or kept(part.extra, self.provider).get(AS_IT_CAME)
+        sent = part.signature or part.data or own_extra(part.extra, self.provider).get(UNCHANGED_KEY)
         if is_foreign(part, self.provider) or not sent:
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
-        if not is_for(part, self.model):
-            self.notes.append(Note("left out", f"reasoning that {part.model} signed"))
+        if not is_readable_by(part, self.model):
+            self.notes.append(ConversionNote("left out", f"reasoning that {part.model} signed"))
             return None
         if part.data is not None:
             return {"reasoningContent": {"redactedContent": part.data}}
@@ -237,8 +239,8 @@ class _Encoder:
         if not part.is_error:
             return {"toolResult": block}
         if content == [{"text": ""}]:
-            self.notes.append(Note("made up", f"words for the error of {part.name}, which had none"))
-            block["content"] = [{"text": FAILED}]
+            self.notes.append(ConversionNote("made up", f"words for the error of {part.name}, which had none"))
+            block["content"] = [{"text": EMPTY_ERROR_TEXT}]
         return {"toolResult": {**block, "status": "error"}}
 
     def inside(self, part: ToolResult, owner: str) -> list[JSONObject]:
@@ -252,7 +254,7 @@ class _Encoder:
                 continue
             shown = self.shown(each, owner) if each.kind != "audio" else None
             block = shown or {"text": self.described(each).text}
-            found += with_rest(block, kept(each.extra, self.provider))
+            found += merge_block_extra(block, own_extra(each.extra, self.provider))
         return found or [{"text": part.text}]
 
     def with_a_text(self, message: JSONObject) -> None:
@@ -261,5 +263,5 @@ class _Encoder:
         if any("document" in block for block in content) and not any(
             text_of(block.get("text")).strip() for block in content
         ):
-            self.notes.append(Note("made up", "a line of text beside a document, which may not stand alone"))
-            content.append({"text": BESIDE})
+            self.notes.append(ConversionNote("made up", "a line of text beside a document, which may not stand alone"))
+            content.append({"text": DOCUMENT_TEXT})

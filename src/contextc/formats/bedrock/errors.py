@@ -3,8 +3,8 @@
 Some are errors of the model, which Bedrock passes on with a prefix.
 """
 
-MODEL_SAID = "The model returned the following errors: "
-MISSHAPEN = "The value at {where} is invalid. {what}"
+MODEL_ERROR_PREFIX = "The model returned the following errors: "
+MALFORMED = "The value at {where} is invalid. {what}"
 NO_MESSAGES = (
     "A conversation must start with a user message. Try again with a conversation that starts with a user message."
 )
@@ -13,33 +13,35 @@ EMPTY_CONTENT = (
     "try again."
 )
 BLANK_TEXT = "The text field in the ContentBlock object at {where} is blank. Add text to the text field, and try again."
-ALTERNATE = (
+ROLES_MUST_ALTERNATE = (
     "A conversation must alternate between user and assistant roles. Make sure the conversation alternates between "
     "user and assistant roles and try again."
 )
 UNANSWERED = "Expected toolResult blocks at {where} for the following Ids: {ids}"
 RESULTS_FIRST = (
-    MODEL_SAID + "{where}: Did not find {count} `tool_result` block(s) at the beginning of this message. Messages "
+    MODEL_ERROR_PREFIX
+    + "{where}: Did not find {count} `tool_result` block(s) at the beginning of this message. Messages "
     "following `tool_use` blocks must begin with a matching number of `tool_result` blocks."
 )
-ORPHAN = "The number of toolResult blocks at {where} exceeds the number of toolUse blocks of previous turn."
-DOUBLED = "The toolResult blocks at {where} contain duplicate Ids: {id}"
-REUSED_ID = "The toolUse blocks at {where} contain duplicate Ids: {id}"
-WRONG_ROLE = MODEL_SAID + "{where}: `{kind}` blocks can only be in `{role}` messages"
+ORPHAN_RESULT = "The number of toolResult blocks at {where} exceeds the number of toolUse blocks of previous turn."
+DUPLICATE_RESULT = "The toolResult blocks at {where} contain duplicate Ids: {id}"
+DUPLICATE_CALL_ID = "The toolUse blocks at {where} contain duplicate Ids: {id}"
+WRONG_ROLE = MODEL_ERROR_PREFIX + "{where}: `{kind}` blocks can only be in `{role}` messages"
 CONSTRAINT = "1 validation error detected: Value '{value}' at '{where}' failed to satisfy constraint: {what}"
 EMPTY_ERROR = "The content field at {where} cannot be empty when status value is error."
 NOT_AN_OBJECT = "The format of the value at {where} is invalid. Provide a json object for the field and try again."
 NO_TOOLS = "The toolConfig field must be defined when using toolUse and toolResult content blocks."
-TOOL_TWICE = MODEL_SAID + "tools: Tool names must be unique."
-UNKNOWN_CHOICE = MODEL_SAID + "tool_choice.name: Tool '{name}' not found in provided tools"
-WORDLESS_DOCUMENT = "A text block must be included when using documents."
+DUPLICATE_TOOL = MODEL_ERROR_PREFIX + "tools: Tool names must be unique."
+UNKNOWN_CHOICE = MODEL_ERROR_PREFIX + "tool_choice.name: Tool '{name}' not found in provided tools"
+DOCUMENT_WITHOUT_TEXT = "A text block must be included when using documents."
 DOCUMENT_NAME = (
     "The document file name can only contain alphanumeric characters, whitespace characters, hyphens, parentheses, and "
     "square brackets. The name can't contain more than one consecutive whitespace character."
 )
-DOCUMENT_TWICE = "Messages can't contain duplicate document names. Rename the document and retry your request."
+DUPLICATE_DOCUMENT = "Messages can't contain duplicate document names. Rename the document and retry your request."
 SYSTEM_PLACE = (
-    MODEL_SAID + "{where}: role 'system' must follow a user message and be last or followed by an assistant message"
+    MODEL_ERROR_PREFIX
+    + "{where}: role 'system' must follow a user message and be last or followed by an assistant message"
 )
 NO_SIGNATURES = (
     "This model doesn't support the reasoningContent.reasoningText.signature field. Remove "
@@ -47,9 +49,9 @@ NO_SIGNATURES = (
 )
 UNKNOWN_NAME = 'Unknown parameter in {where}: "{name}", must be one of: {known}'
 TOO_MANY_DOCUMENTS = "You can't include more than 5 documents in a request."
-TOO_MANY_IMAGES = MODEL_SAID + "{where}: too many images and documents: {count} + 0 > 20"
-SIGNATURE = MODEL_SAID + "{where}: Invalid `signature` in `thinking` block"
-TOO_MANY_MARKS = MODEL_SAID + "A maximum of 4 blocks with cache_control may be provided. Found {count}."
-MISPLACED_MARK = (
+TOO_MANY_IMAGES = MODEL_ERROR_PREFIX + "{where}: too many images and documents: {count} + 0 > 20"
+SIGNATURE = MODEL_ERROR_PREFIX + "{where}: Invalid `signature` in `thinking` block"
+TOO_MANY_BREAKPOINTS = MODEL_ERROR_PREFIX + "A maximum of 4 blocks with cache_control may be provided. Found {count}."
+MISPLACED_BREAKPOINT = (
     "Cache point cannot be inserted after reasoning block. Please remove the invalid cache point and try again."
 )

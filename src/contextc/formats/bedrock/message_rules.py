@@ -3,24 +3,31 @@
 from collections.abc import Iterable
 
 from contextc.formats.bedrock import errors, mends, sketch
-from contextc.formats.bedrock.encode import SHOWN
+from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
 from contextc.formats.checking import (
-    Finding,
-    RuleBook,
-    Sketch,
-    at,
-    dotted,
-    match,
-    next_turn,
-    repeated,
+    ParsedRequest,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    format_dotted_path,
+    make_finding,
+    match_results,
+    results_in_next_message,
 )
 
-BOOK = RuleBook("BED", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="bedrock")
-rule = BOOK.rule
+RULES = RuleSet(
+    "BED",
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
+    house="bedrock",
+)
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
     A message has `role` and `content`. A block is an object with one member, whose name is its type.
@@ -31,19 +38,19 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+@rule(2, errors.NO_MESSAGES, mend=mends.with_first_message)
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "messages is empty.")
+        yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
 @rule(3, errors.EMPTY_CONTENT)
-def says_something(request: Sketch) -> Iterable[Finding]:
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty.
 
     Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
@@ -52,11 +59,11 @@ def says_something(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if not turn.wire["content"]:
-            yield at(turn.path, "this message is empty.")
+            yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, errors.BLANK_TEXT, mend=mends.without_blanks)
-def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
+@rule(4, errors.BLANK_TEXT, mend=mends.without_blank_texts)
+def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text is empty or only white space.
 
     Models return such texts next to a call, and a history that sends them back is refused. White space is accepted
@@ -67,16 +74,16 @@ def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
     """
     for piece in request.prompt:
         if piece.kind == "text" and not piece.text.strip():
-            yield at(piece.path, "this text is blank.")
+            yield make_finding(piece.path, "this text is blank.")
     for turn in request.turns:
         wires = [piece.wire for piece in turn.pieces]
         for index, piece in enumerate(turn.pieces):
             if mends.is_blank(piece.wire) and not mends.is_separator(wires, index, turn.role):
-                yield at(piece.path, "this text is blank.")
+                yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(5, errors.ALTERNATE)
-def roles_alternate(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.ROLES_MUST_ALTERNATE)
+def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
     """User messages and assistant messages alternate.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
@@ -84,11 +91,11 @@ def roles_alternate(request: Sketch) -> Iterable[Finding]:
     """
     for before, turn in zip(request.turns, request.turns[1:], strict=False):
         if turn.role == before.role != "system" and not request.misshapen:
-            yield at(turn.path, f"two messages with role {turn.role} in a row.")
+            yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
 @rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
     A crash, a cancelled turn or a trimmed history leaves a call without a result, and every later request fails.
@@ -99,13 +106,13 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
         missing.
     """
     places = {turn.path: number for number, turn in enumerate(request.turns)}
-    for turn, call in match(request.turns, next_turn).unanswered:
+    for turn, call in match_results(request.turns, results_in_next_message).unanswered:
         where = f"messages.{places[turn.path] + 1}.content"
-        yield at(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
+        yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
 
 @rule(7, errors.RESULTS_FIRST)
-def results_come_first(request: Sketch) -> Iterable[Finding]:
+def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
@@ -119,25 +126,25 @@ def results_come_first(request: Sketch) -> Iterable[Finding]:
         others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
         if results and others and others[0] < len(results):
             message = f"another block comes before the result of call {results[-1].id}."
-            yield at(pieces[others[0]].path, message, where=dotted(turn.path), count=len(results))
+            yield make_finding(pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results))
 
 
-@rule(8, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.ORPHAN_RESULT)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
     Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for turn, result in match(request.turns, next_turn).orphans:
-        where = dotted((*turn.path, "content"))
-        yield at(
+    for turn, result in match_results(request.turns, results_in_next_message).orphans:
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", where=where
         )
 
 
-@rule(9, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
@@ -145,13 +152,13 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for turn, result in match(request.turns, next_turn).doubled:
-        where = dotted((*turn.path, "content"))
-        yield at(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
+    for turn, result in match_results(request.turns, results_in_next_message).doubled:
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 
 
-@rule(10, errors.REUSED_ID)
-def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.DUPLICATE_CALL_ID)
+def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
@@ -160,13 +167,13 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
     Repair: the later call gets a new id.
     """
     for turn in request.turns:
-        for call in repeated(turn.of("call")):
-            where = dotted((*turn.path, "content"))
-            yield at(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
+        for call in find_duplicates(turn.of("call")):
+            where = format_dotted_path((*turn.path, "content"))
+            yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
-@rule(11, errors.WRONG_ROLE, mend=mends.with_text_for_the_system)
-def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.WRONG_ROLE, mend=mends.with_text_system_messages)
+def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
 
     Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
@@ -177,11 +184,11 @@ def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.pieces:
             role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and (turn.role == "system" or not SHOWN.isdisjoint(piece.wire)):
+            if piece.kind == "media" and (turn.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(piece.wire)):
                 role = "user"
             if role != turn.role:
                 kind = next(iter(piece.wire))
-                yield at(
+                yield make_finding(
                     piece.path,
                     f"a `{kind}` block is not allowed in a message with role {turn.role}.",
                     kind=kind,

@@ -5,17 +5,17 @@ from typing import cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.bedrock.decode import packed, place, whole_use
-from contextc.formats.bedrock.sketch import is_ours
-from contextc.formats.reading import Decodes, Delta, Reader
-from contextc.formats.settings import inner
+from contextc.formats.bedrock.decode import block_index, bytes_to_base64, complete_tool_use
+from contextc.formats.bedrock.sketch import is_client_tool
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader
+from contextc.formats.settings import object_or_empty
 from contextc.messages import Reasoning, Text, tool_call
 
 
-class BedrockReader(Reader):
+class BedrockStreamReader(StreamReader):
     """Reads one reply. `model` is the requested model, which no event names."""
 
-    def __init__(self, formatter: Decodes, model: str | None = None) -> None:
+    def __init__(self, formatter: StreamDecoder, model: str | None = None) -> None:
         super().__init__(formatter)
         self._model = model
         self._calls: dict[int, tuple[str, str]] = {}
@@ -26,17 +26,17 @@ class BedrockReader(Reader):
         return "output" in event
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
-        if start := inner(event.get("contentBlockStart")):
-            yield from self._begun(place(start), inner(start.get("start")))
-        elif delta := inner(event.get("contentBlockDelta")):
-            yield from self._grown(place(delta), inner(delta.get("delta")))
+        if start := object_or_empty(event.get("contentBlockStart")):
+            yield from self._begun(block_index(start), object_or_empty(start.get("start")))
+        elif delta := object_or_empty(event.get("contentBlockDelta")):
+            yield from self._grown(block_index(delta), object_or_empty(delta.get("delta")))
         elif "messageStop" in event:
             self.finished = True
 
     def _begun(self, index: int, start: JSONObject) -> Iterable[Delta]:
         use = start.get("toolUse")
-        if isinstance(use, dict) and is_ours(cast(JSONObject, use)):
-            named = whole_use(cast(JSONObject, use), index)
+        if isinstance(use, dict) and is_client_tool(cast(JSONObject, use)):
+            named = complete_tool_use(cast(JSONObject, use), index)
             self._calls[index] = named["toolUseId"], named["name"]
             yield tool_call(*self._calls[index], "")
         elif isinstance(use, dict):
@@ -45,8 +45,8 @@ class BedrockReader(Reader):
     def _grown(self, index: int, delta: JSONObject) -> Iterable[Delta]:
         if text := text_of(delta.get("text")):
             yield Text(text)
-        elif thought := inner(delta.get("reasoningContent")):
-            said = cast(JSONObject, packed(thought))
+        elif thought := object_or_empty(delta.get("reasoningContent")):
+            said = cast(JSONObject, bytes_to_base64(thought))
             if any(said.values()):
                 yield Reasoning(
                     text=said.get("text") or "",
@@ -55,7 +55,7 @@ class BedrockReader(Reader):
                     provider=self.formatter.provider,
                     model=self._model,
                 )
-        elif (use := inner(delta.get("toolUse"))) and index not in self._others:
+        elif (use := object_or_empty(delta.get("toolUse"))) and index not in self._others:
             if index not in self._calls:  # there was no start event
                 yield from self._begun(index, {"toolUse": {}})
             if piece := text_of(use.get("input")):

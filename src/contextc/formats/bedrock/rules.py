@@ -10,30 +10,30 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock import errors, mends, sketch
-from contextc.formats.bedrock.encode import house
-from contextc.formats.bedrock.media import DOCUMENT_NAME, MOST_DOCUMENTS, MOST_IMAGES, documents
-from contextc.formats.bedrock.message_rules import BOOK
+from contextc.formats.bedrock.encode import vendor_of
+from contextc.formats.bedrock.media import DOCUMENT_NAME, MAX_DOCUMENTS, MAX_IMAGES, find_documents
+from contextc.formats.bedrock.message_rules import RULES
 from contextc.formats.checking import (
-    Finding,
-    Path,
-    Piece,
-    Sketch,
-    Turn,
-    at,
-    dotted,
-    misfit,
-    repeated,
+    JSONPath,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    find_duplicates,
+    format_dotted_path,
+    make_finding,
+    schema_error,
 )
 
 ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
-LONGEST = 64
-CLAUDES = "anthropic"
+MAX_LENGTH = 64
+CLAUDE_VENDOR = "anthropic"
 
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(12, errors.CONSTRAINT, mend=mends.with_sound_calls)
-def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(12, errors.CONSTRAINT, mend=mends.with_valid_calls)
+def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
@@ -45,11 +45,11 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
         for piece in turn.pieces:
             kind = next(iter(piece.wire))
             if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
-                yield from _constrained(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
+                yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, errors.CONSTRAINT, mend=mends.with_sound_calls)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.CONSTRAINT, mend=mends.with_valid_calls)
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "files.read", "inputSchema": {"json": {"type":
@@ -57,33 +57,37 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     Repair: other characters are replaced, wherever the name is used.
     """
     for tool in request.tools:
-        yield from _constrained(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
+        yield from _check_constraint(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
     for turn in request.turns:
         for piece in turn.pieces:
             if "toolUse" in piece.wire:
-                yield from _constrained(piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece)
+                yield from _check_constraint(
+                    piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece
+                )
 
 
-def _constrained(value: str, pattern: re.Pattern[str], path: Path, piece: Piece) -> Iterator[Finding]:
+def _check_constraint(
+    value: str, pattern: re.Pattern[str], path: JSONPath, piece: RequestPart
+) -> Iterator[RuleFinding]:
     """Yield a finding if a value breaks the pattern or length limit in the vendor's API description."""
     what = ""
-    if len(value) > LONGEST:
-        what = f"Member must have length less than or equal to {LONGEST}"
+    if len(value) > MAX_LENGTH:
+        what = f"Member must have length less than or equal to {MAX_LENGTH}"
     elif not pattern.fullmatch(value):
         what = f"Member must satisfy regular expression pattern: {pattern.pattern}"
     if what:
-        message = f"invalid value {value!r}: it has more than {LONGEST} characters, or some that are not allowed."
-        yield at(piece.path, message, value=value, where=_membered(path), what=what)
+        message = f"invalid value {value!r}: it has more than {MAX_LENGTH} characters, or some that are not allowed."
+        yield make_finding(piece.path, message, value=value, where=_format_member_path(path), what=what)
 
 
-def _membered(path: Path) -> str:
+def _format_member_path(path: JSONPath) -> str:
     """Return a path as Bedrock writes it, such as `messages.1.member.content.1.member.toolUse.name`."""
     whole = path if isinstance(path[0], str) else ("messages", *path)
     return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
 @rule(14, errors.NO_TOOLS)
-def tools_are_there(request: Sketch) -> Iterable[Finding]:
+def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request whose messages contain calls or results has tools.
 
     This applies even if the model is to make no more calls.
@@ -97,23 +101,23 @@ def tools_are_there(request: Sketch) -> Iterable[Finding]:
         return
     used = next((piece for turn in request.turns for piece in turn.pieces if piece.kind in ("call", "result")), None)
     if used is not None:
-        yield at((), "messages contain calls or results, but `toolConfig` is missing.")
+        yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, errors.TOOL_TWICE, mend=mends.with_tools_once)
-def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}, {"toolSpec":
         {"name": "look", "inputSchema": {"json": {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
     Repair: the first tool is kept.
     """
-    for tool in repeated(request.tools):
-        yield at(tool.path, f"duplicate tool name {tool.id}.")
+    for tool in find_duplicates(request.tools):
+        yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
-def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `toolChoice` is one of the tools.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}], "toolChoice":
@@ -125,11 +129,11 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
     chosen: JSON = cast(JSONObject, choice).get("tool") if isinstance(choice, dict) else None
     name = cast(JSONObject, chosen).get("name") if isinstance(chosen, dict) else None
     if name is not None and name not in [tool.id for tool in request.tools]:
-        yield at(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
+        yield make_finding(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
 
 
 @rule(17, errors.EMPTY_ERROR)
-def errors_say_something(request: Sketch) -> Iterable[Finding]:
+def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A result with status `error` is not empty.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
@@ -141,12 +145,12 @@ def errors_say_something(request: Sketch) -> Iterable[Finding]:
         for result in turn.of("result"):
             inside = cast(JSONObject, result.wire["toolResult"])
             if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
-                where = dotted((*result.path, "toolResult"))
-                yield at(result.path, "this result has status `error` and no content.", where=where)
+                where = format_dotted_path((*result.path, "toolResult"))
+                yield make_finding(result.path, "this result has status `error` and no content.", where=where)
 
 
 @rule(18, errors.NOT_AN_OBJECT)
-def json_is_an_object(request: Sketch) -> Iterable[Finding]:
+def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `json` of a result is an object.
 
     Send a list or a number as text, or as a field of an object.
@@ -161,11 +165,11 @@ def json_is_an_object(request: Sketch) -> Iterable[Finding]:
             for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
                 if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
                     path = (*result.path, "toolResult", "content", index)
-                    yield at(path, "expected an object in `json`.", where=dotted((*path, "json")))
+                    yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
 
 
-@rule(19, errors.WORDLESS_DOCUMENT)
-def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
+@rule(19, errors.DOCUMENT_WITHOUT_TEXT)
+def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message with a document also has a text that is not blank.
 
     Example: [{"role": "user", "content": [{"document": {"name": "Report", "format": "pdf", "source": {"bytes":
@@ -175,27 +179,27 @@ def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         shown = [piece for piece in turn.of("media") if "document" in piece.wire]
         if shown and not any(piece.text.strip() for piece in turn.of("text")):
-            yield at(shown[0].path, "this document has no text next to it.")
+            yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, errors.DOCUMENT_NAME, mend=mends.with_sound_names)
-def document_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(20, errors.DOCUMENT_NAME, mend=mends.with_valid_document_names)
+def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
     Example: [{"role": "user", "content": [{"text": "Sum it up."}, {"document": {"name": "report.pdf", "format": "pdf",
         "source": {"bytes": "JVBERg=="}}}]}]
     Repair: other characters become spaces.
     """
-    for turn, block in _documents(request):
+    for turn, block in _valid_documents(request):
         name = block["document"]["name"]
         if not DOCUMENT_NAME.fullmatch(name):
-            yield at(
+            yield make_finding(
                 turn.path, f"invalid document name {name!r}: it is too long, or has characters that are not allowed."
             )
 
 
-@rule(21, errors.DOCUMENT_TWICE)
-def documents_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(21, errors.DUPLICATE_DOCUMENT)
+def check_unique_documents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The documents of a request have different names.
 
     Example: [{"role": "user", "content": [{"text": "Compare them."}, {"document": {"name": "Report", "format": "pdf",
@@ -204,23 +208,26 @@ def documents_are_named_once(request: Sketch) -> Iterable[Finding]:
     Repair: the later document is renamed.
     """
     seen: set[str] = set()
-    for turn, block in _documents(request):
+    for turn, block in _valid_documents(request):
         name = block["document"]["name"]
         if name in seen:
-            yield at(turn.path, f"duplicate document name {name!r}.")
+            yield make_finding(turn.path, f"duplicate document name {name!r}.")
         seen.add(name)
 
 
-def _documents(request: Sketch) -> Iterator[tuple[Turn, JSONObject]]:
+def _valid_documents(request: ParsedRequest) -> Iterator[tuple[RequestMessage, JSONObject]]:
     for turn in request.turns:
         sound = [piece.wire for piece in turn.pieces]
-        for block in documents(sound):
-            if misfit(block, {"document": dict}) is None and misfit(block["document"], {"name": str}) is None:
+        for block in find_documents(sound):
+            if (
+                schema_error(block, {"document": dict}) is None
+                and schema_error(block["document"], {"name": str}) is None
+            ):
                 yield turn, block
 
 
 @rule(22, errors.SYSTEM_PLACE)
-def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
+def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "Hello!"}]},
@@ -234,11 +241,11 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         before = next((turns[place] for place in range(index - 1, -1, -1) if turns[place].role != "system"), None)
         after = next((turns[place] for place in range(index, len(turns)) if turns[place].role != "system"), None)
         if before is None or before.role != "user" or (after is not None and after.role != "assistant"):
-            yield at(turn.path, "system message in an invalid position.")
+            yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, errors.SIGNATURE, mend=mends.with_sound_thinking)
-def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
+@rule(23, errors.SIGNATURE, mend=mends.with_valid_thinking)
+def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning of Claude has its original signature.
 
     The signature authenticates the text. A changed signature, or one of another provider, is refused.
@@ -248,15 +255,15 @@ def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
         [{"text": "go on"}]}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    claude = mends.claude(request.body)
+    claude = mends.is_for_claude(request.body)
     for turn in request.turns:
         for piece in turn.of("reasoning"):
-            if not mends.is_signed(piece.wire, claude):
-                yield at(piece.path, "the signature of this block is missing or invalid.")
+            if not mends.is_valid_reasoning(piece.wire, claude):
+                yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, errors.TOO_MANY_MARKS, mend=mends.with_last_marks)
-def cache_points_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(24, errors.TOO_MANY_BREAKPOINTS, mend=mends.with_last_breakpoints)
+def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most four cache points.
 
     Example: {"system": [{"text": "a"}, {"cachePoint": {"type": "default"}}, {"text": "b"}, {"cachePoint": {"type":
@@ -264,13 +271,13 @@ def cache_points_are_few(request: Sketch) -> Iterable[Finding]:
         [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
     Repair: the last four are kept.
     """
-    marked = list(mends.points(request.body or {"messages": [turn.wire for turn in request.turns]}))
-    if len(marked) > mends.MOST_MARKS:
-        yield at(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
+    marked = list(mends.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]}))
+    if len(marked) > mends.MAX_BREAKPOINTS:
+        yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, errors.MISPLACED_MARK, mend=mends.with_marks_behind_content)
-def cache_points_stand_behind_content(request: Sketch) -> Iterable[Finding]:
+@rule(25, errors.MISPLACED_BREAKPOINT, mend=mends.without_misplaced_breakpoints)
+def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No cache point directly follows reasoning.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
@@ -281,11 +288,11 @@ def cache_points_stand_behind_content(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for before, piece in zip(turn.pieces, turn.pieces[1:], strict=False):
             if before.kind == "reasoning" and "cachePoint" in piece.wire:
-                yield at(piece.path, "a cache point cannot follow reasoning.")
+                yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, errors.CONSTRAINT, mend=mends.within_ranges)
-def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
+@rule(26, errors.CONSTRAINT, mend=mends.with_settings_in_range)
+def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
     Other providers accept temperatures up to 2.
@@ -294,13 +301,13 @@ def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
     Repair: the nearest valid value is set.
     """
     if isinstance(request.body.get("inferenceConfig"), dict):
-        for name, value, what in mends.out_of_range(request.body):
+        for name, value, what in mends.find_out_of_range(request.body):
             path = ("inferenceConfig", name)
-            yield at(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
+            yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, errors.NO_SIGNATURES, mend=mends.with_own_thinking)
-def signed_reasoning_is_for_claude(request: Sketch) -> Iterable[Finding]:
+@rule(27, errors.NO_SIGNATURES, mend=mends.without_claude_thinking)
+def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning that Claude signed is not sent to a model of another vendor.
 
     Checked if the body names the model in `modelId`, as boto3's arguments do.
@@ -311,16 +318,18 @@ def signed_reasoning_is_for_claude(request: Sketch) -> Iterable[Finding]:
     Repair: the block is left out. Only the model that wrote it could use it.
     """
     model: object = request.body.get("modelId")
-    if not isinstance(model, str) or house(model) in ("", CLAUDES):
+    if not isinstance(model, str) or vendor_of(model) in ("", CLAUDE_VENDOR):
         return
     for turn in request.turns:
         for piece in turn.of("reasoning"):
             if mends.has_signature(piece.wire):
-                yield at(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
+                yield make_finding(
+                    piece.path, f"this reasoning was signed by a model of another vendor, not by {model}."
+                )
 
 
-@rule(28, errors.CONSTRAINT, mend=mends.with_taken_values)
-def values_are_taken(request: Sketch) -> Iterable[Finding]:
+@rule(28, errors.CONSTRAINT, mend=mends.with_valid_values)
+def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
     For example, the list of tools and each description are not empty, and every image has a known format.
@@ -330,13 +339,15 @@ def values_are_taken(request: Sketch) -> Iterable[Finding]:
     Repair: the intended value is set if it is clear. Otherwise the value is left out, and a line of text replaces
         media.
     """
-    for each in sketch.faults(request):
+    for each in sketch.find_faults(request):
         if each.fault == "value":
             value = _value_at(request, each.path)
-            yield at(each.path, each.message, value=value, where=_membered(each.path), what=each.what)
+            yield make_finding(
+                each.path, each.message, value=value, where=_format_member_path(each.path), what=each.what
+            )
 
 
-def _value_at(request: Sketch, path: Path) -> str:
+def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     """Return the value at a path as text, cut to 100 characters."""
     found: JSON = request.body
     if not request.body:
@@ -346,8 +357,8 @@ def _value_at(request: Sketch, path: Path) -> str:
     return str(found)[:100]
 
 
-@rule(29, errors.UNKNOWN_NAME, mend=mends.without_unknown_names)
-def names_are_known(request: Sketch) -> Iterable[Finding]:
+@rule(29, errors.UNKNOWN_NAME, mend=mends.without_unknown_fields)
+def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 
     AWS's SDK refuses such a request before it is sent. Settings of a single model belong in
@@ -356,17 +367,17 @@ def names_are_known(request: Sketch) -> Iterable[Finding]:
     Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
     Repair: the member is left out.
     """
-    for each in sketch.faults(request):
+    for each in sketch.find_faults(request):
         if each.fault == "name":
-            where = dotted(each.path[:-1]) or "input"
-            yield at(each.path, each.message, where=where, name=each.path[-1], known=each.what)
+            where = format_dotted_path(each.path[:-1]) or "input"
+            yield make_finding(each.path, each.message, where=where, name=each.path[-1], known=each.what)
 
 
-BOOK.unknown = names_are_known
+RULES.unknown = check_known_fields
 
 
-@rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_few_documents)
-def documents_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_last_documents)
+def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most five documents.
 
     Example: [{"role": "user", "content": [{"text": "See."}, {"document": {"name": "A", "source": {"text": "a"}}},
@@ -375,13 +386,13 @@ def documents_are_few(request: Sketch) -> Iterable[Finding]:
         {"document": {"name": "F", "source": {"text": "f"}}}]}]
     Repair: the last five are kept. Earlier ones become their text, or a line which states that they are not shown.
     """
-    found = list(_documents(request))
-    if len(found) > MOST_DOCUMENTS:
-        yield at(found[MOST_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
+    found = list(_valid_documents(request))
+    if len(found) > MAX_DOCUMENTS:
+        yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, errors.TOO_MANY_IMAGES, mend=mends.with_few_images)
-def images_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(31, errors.TOO_MANY_IMAGES, mend=mends.with_last_images)
+def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.
 
     Example: [{"role": "user", "content": [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
@@ -400,5 +411,5 @@ def images_are_few(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         count = sum("image" in piece.wire for piece in turn.pieces)
-        if count > MOST_IMAGES:
-            yield at(turn.path, f"at most 20 images are allowed in a message, got {count}.", count=count)
+        if count > MAX_IMAGES:
+            yield make_finding(turn.path, f"at most 20 images are allowed in a message, got {count}.", count=count)

@@ -5,41 +5,49 @@ of "none" is left out.
 """
 
 from contextc._json import JSONObject, encode, parse_object
-from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
+from contextc.formats.settings import (
+    OutputFormat,
+    RequestSettings,
+    SettingsTable,
+    ToolChoice,
+    ToolChoiceMode,
+    nearest_effort,
+    object_or_empty,
+)
 
-MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "tool": "named"}
-ASKED = {mode: name for name, mode in MODES.items()}
+MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "tool": "named"}
+MODE_NAMES = {mode: name for name, mode in MODES.items()}
 TIERS = ("default", "flex", "priority")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-WARMEST = 1.0
+MAX_TEMPERATURE = 1.0
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
-    choice = inner(inner(rest.get("toolConfig")).get("toolChoice"))
+    choice = object_or_empty(object_or_empty(rest.get("toolConfig")).get("toolChoice"))
     kind = next(iter(choice), "")
     if kind in MODES:
-        found["tool_choice"] = ToolChoice(MODES[kind], inner(choice[kind]).get("name") or "")
+        found["tool_choice"] = ToolChoice(MODES[kind], object_or_empty(choice[kind]).get("name") or "")
         del rest["toolConfig"]["toolChoice"]
-    form = inner(inner(rest.get("outputConfig")).get("textFormat"))
-    described = inner(inner(form.get("structure")).get("jsonSchema"))
+    form = object_or_empty(object_or_empty(rest.get("outputConfig")).get("textFormat"))
+    described = object_or_empty(object_or_empty(form.get("structure")).get("jsonSchema"))
     if (schema := parse_object(str(described.get("schema") or ""))) is not None:
-        found["output"] = Output(schema=schema, name=described.get("name") or Output().name)
+        found["output"] = OutputFormat(schema=schema, name=described.get("name") or OutputFormat().name)
         del rest["outputConfig"]["textFormat"]
     return found
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     choice, output = settings.tool_choice, settings.output
-    if choice is not None and choice.mode in ASKED:
-        body["toolConfig"] = {"toolChoice": {ASKED[choice.mode]: {"name": choice.name} if choice.name else {}}}
+    if choice is not None and choice.mode in MODE_NAMES:
+        body["toolConfig"] = {"toolChoice": {MODE_NAMES[choice.mode]: {"name": choice.name} if choice.name else {}}}
     if settings.temperature is not None:
-        body["inferenceConfig"] = {"temperature": min(settings.temperature, WARMEST)}
+        body["inferenceConfig"] = {"temperature": min(settings.temperature, MAX_TEMPERATURE)}
     if settings.service_tier in TIERS:
         body["serviceTier"] = {"type": settings.service_tier}
     config: JSONObject = {}
-    if settings.effort != "none" and (effort := nearest(settings.effort, EFFORTS)):
+    if settings.effort != "none" and (effort := nearest_effort(settings.effort, EFFORTS)):
         config["effort"] = effort
     if output is not None and output.schema is not None:
         described: JSONObject = {"schema": encode(output.schema).decode(), "name": output.name}
@@ -53,8 +61,8 @@ SETTINGS = SettingsTable(
         "top_p": "inferenceConfig.topP",
         "stop": "inferenceConfig.stopSequences",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={
         "modelId": "model",
         "inferenceConfig.temperature": "temperature",

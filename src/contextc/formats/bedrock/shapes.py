@@ -12,25 +12,25 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import NAMES, Path
-from contextc.formats.media import unpacked
+from contextc.formats.checking import TYPE_NAMES, JSONPath
+from contextc.formats.media import decode_base64
 
-Fault: TypeAlias = Literal["shape", "value", "name"]
-BUCKET = r"s3://[a-z0-9][\.\-a-z0-9]{1,61}[a-z0-9](/.*)?"
-META = r"[a-zA-Z0-9\s:_@$#=/+,-.]"
+FaultKind: TypeAlias = Literal["shape", "value", "name"]
+S3_URI = r"s3://[a-z0-9][\.\-a-z0-9]{1,61}[a-z0-9](/.*)?"
+METADATA_CHARACTERS = r"[a-zA-Z0-9\s:_@$#=/+,-.]"
 GUARDRAIL = r"(|([a-z0-9]+)|(arn:aws(-[^:]+)?:bedrock:[a-z0-9-]{1,20}:[0-9]{12}:guardrail/[a-z0-9]+))"
 
 
-class Problem(NamedTuple):
+class SchemaFault(NamedTuple):
     """A fault at a path, with our message and the constraint for the vendor's error text."""
 
-    fault: Fault
-    path: Path
+    fault: FaultKind
+    path: JSONPath
     message: str
     what: str = ""
 
 
-class Shape(Struct, frozen=True, kw_only=True):
+class Schema(Struct, frozen=True, kw_only=True):
     """The schema of a value. `kind` None allows any value. An object has `members`; a list or a map has `each`.
 
     `one`: exactly one member is present. `open`: members of any name are allowed. `least` and `most` limit the value of
@@ -38,12 +38,12 @@ class Shape(Struct, frozen=True, kw_only=True):
     """
 
     kind: type | None = None
-    members: Mapping[str, "Shape"] = {}
+    members: Mapping[str, "Schema"] = {}
     needs: tuple[str, ...] = ()
     one: bool = False
     open: bool = False
-    each: "Shape | None" = None
-    key: "Shape | None" = None
+    each: "Schema | None" = None
+    key: "Schema | None" = None
     words: tuple[str, ...] = ()
     pattern: str = ""
     least: int | None = None
@@ -51,171 +51,197 @@ class Shape(Struct, frozen=True, kw_only=True):
     base64: bool = False
 
 
-def having(*needs: str, **members: Shape) -> Shape:
-    return Shape(kind=dict, members=members, needs=needs)
+def object_schema(*needs: str, **members: Schema) -> Schema:
+    return Schema(kind=dict, members=members, needs=needs)
 
 
-def one_of(**members: Shape) -> Shape:
-    return Shape(kind=dict, members=members, one=True)
+def union_schema(**members: Schema) -> Schema:
+    return Schema(kind=dict, members=members, one=True)
 
 
-def listed(each: Shape, least: int | None = None, most: int | None = None) -> Shape:
-    return Shape(kind=list, each=each, least=least, most=most)
+def list_schema(each: Schema, least: int | None = None, most: int | None = None) -> Schema:
+    return Schema(kind=list, each=each, least=least, most=most)
 
 
-def word(*words: str) -> Shape:
-    return Shape(kind=str, words=words)
+def enum_schema(*words: str) -> Schema:
+    return Schema(kind=str, words=words)
 
 
-def text(least: int | None = None, most: int | None = None, pattern: str = "") -> Shape:
-    return Shape(kind=str, least=least, most=most, pattern=pattern)
+def text_schema(least: int | None = None, most: int | None = None, pattern: str = "") -> Schema:
+    return Schema(kind=str, least=least, most=most, pattern=pattern)
 
 
-ANY, TEXT, FLAG, COUNT = Shape(), Shape(kind=str), Shape(kind=bool), Shape(kind=int, least=0)
-OBJECT, LIST = Shape(kind=dict, open=True), Shape(kind=list)
-TEXTS = listed(one_of(text=TEXT))
-BYTES = Shape(kind=str, base64=True, least=1)
-IN_S3 = having("uri", uri=text(1, 1024, BUCKET), bucketOwner=text(pattern="[0-9]{12}"))
-SOURCE = one_of(bytes=BYTES, s3Location=IN_S3)
-FAILED = having(message=TEXT)
-ENABLED = having("enabled", enabled=FLAG)
-IMAGE = having("format", "source", format=word("png", "jpeg", "gif", "webp"), source=SOURCE, error=FAILED)
-VIDEO = having(
+ANY, TEXT, BOOLEAN, NON_NEGATIVE = Schema(), Schema(kind=str), Schema(kind=bool), Schema(kind=int, least=0)
+OBJECT, LIST = Schema(kind=dict, open=True), Schema(kind=list)
+TEXT_LIST = list_schema(union_schema(text=TEXT))
+BYTES = Schema(kind=str, base64=True, least=1)
+S3_LOCATION = object_schema("uri", uri=text_schema(1, 1024, S3_URI), bucketOwner=text_schema(pattern="[0-9]{12}"))
+SOURCE = union_schema(bytes=BYTES, s3Location=S3_LOCATION)
+MEDIA_ERROR = object_schema(message=TEXT)
+ENABLED = object_schema("enabled", enabled=BOOLEAN)
+IMAGE = object_schema(
+    "format", "source", format=enum_schema("png", "jpeg", "gif", "webp"), source=SOURCE, error=MEDIA_ERROR
+)
+VIDEO = object_schema(
     "format",
     "source",
-    format=word("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"),
+    format=enum_schema("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"),
     source=SOURCE,
 )
-SOUNDS = "mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"
-AUDIO = having("format", "source", format=word(*SOUNDS.split()), source=SOURCE, error=FAILED)
-DOCUMENT = having(
+AUDIO_FORMATS = "mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"
+AUDIO = object_schema("format", "source", format=enum_schema(*AUDIO_FORMATS.split()), source=SOURCE, error=MEDIA_ERROR)
+DOCUMENT = object_schema(
     "name",
     "source",
     name=TEXT,
-    source=one_of(**SOURCE.members, text=TEXT, content=TEXTS),
-    format=word("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
+    source=union_schema(**SOURCE.members, text=TEXT, content=TEXT_LIST),
+    format=enum_schema("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
     context=TEXT,
     citations=ENABLED,
 )
-FOUND = having(
-    "source", "title", "content", source=TEXT, title=TEXT, content=listed(having("text", text=TEXT)), citations=ENABLED
+SEARCH_RESULT = object_schema(
+    "source",
+    "title",
+    "content",
+    source=TEXT,
+    title=TEXT,
+    content=list_schema(object_schema("text", text=TEXT)),
+    citations=ENABLED,
 )
-GUARDED = one_of(
-    text=having("text", text=TEXT, qualifiers=listed(word("grounding_source", "query", "guard_content"))),
-    image=having("format", "source", format=word("png", "jpeg"), source=one_of(bytes=BYTES)),
+GUARD_CONTENT = union_schema(
+    text=object_schema(
+        "text", text=TEXT, qualifiers=list_schema(enum_schema("grounding_source", "query", "guard_content"))
+    ),
+    image=object_schema("format", "source", format=enum_schema("png", "jpeg"), source=union_schema(bytes=BYTES)),
 )
-MARK = having("type", type=word("default"), ttl=word("5m", "1h"))
-PLACE = having(documentIndex=COUNT, start=COUNT, end=COUNT)
-CITED = having(
+CACHE_POINT = object_schema("type", type=enum_schema("default"), ttl=enum_schema("5m", "1h"))
+CITATION_LOCATION = object_schema(documentIndex=NON_NEGATIVE, start=NON_NEGATIVE, end=NON_NEGATIVE)
+CITATIONS = object_schema(
     title=TEXT,
     source=TEXT,
-    sourceContent=TEXTS,
-    location=one_of(
-        web=having(url=TEXT, domain=TEXT),
-        documentChar=PLACE,
-        documentPage=PLACE,
-        documentChunk=PLACE,
-        searchResultLocation=having(searchResultIndex=COUNT, start=COUNT, end=COUNT),
+    sourceContent=TEXT_LIST,
+    location=union_schema(
+        web=object_schema(url=TEXT, domain=TEXT),
+        documentChar=CITATION_LOCATION,
+        documentPage=CITATION_LOCATION,
+        documentChunk=CITATION_LOCATION,
+        searchResultLocation=object_schema(searchResultIndex=NON_NEGATIVE, start=NON_NEGATIVE, end=NON_NEGATIVE),
     ),
 )
-NAMED_TOOL = having("tool", tool=having(type=text(1, 64), name=text(1, 128), serverName=text(1, 128)))
-BLOCK = one_of(
+TOOL_REFERENCE = object_schema(
+    "tool", tool=object_schema(type=text_schema(1, 64), name=text_schema(1, 128), serverName=text_schema(1, 128))
+)
+BLOCK = union_schema(
     text=TEXT,
     image=IMAGE,
     document=DOCUMENT,
     video=VIDEO,
     audio=AUDIO,
-    toolUse=having("toolUseId", "name", "input", toolUseId=TEXT, name=TEXT, input=OBJECT, type=word("server_tool_use")),
-    toolResult=having("toolUseId", "content", toolUseId=TEXT, content=LIST, status=word("success", "error"), type=TEXT),
-    guardContent=GUARDED,
-    cachePoint=MARK,
-    reasoningContent=one_of(reasoningText=having("text", text=TEXT, signature=TEXT), redactedContent=TEXT),
-    citationsContent=having(content=TEXTS, citations=listed(CITED)),
-    searchResult=FOUND,
-    toolAddition=NAMED_TOOL,
-    toolRemoval=NAMED_TOOL,
+    toolUse=object_schema(
+        "toolUseId", "name", "input", toolUseId=TEXT, name=TEXT, input=OBJECT, type=enum_schema("server_tool_use")
+    ),
+    toolResult=object_schema(
+        "toolUseId", "content", toolUseId=TEXT, content=LIST, status=enum_schema("success", "error"), type=TEXT
+    ),
+    guardContent=GUARD_CONTENT,
+    cachePoint=CACHE_POINT,
+    reasoningContent=union_schema(reasoningText=object_schema("text", text=TEXT, signature=TEXT), redactedContent=TEXT),
+    citationsContent=object_schema(content=TEXT_LIST, citations=list_schema(CITATIONS)),
+    searchResult=SEARCH_RESULT,
+    toolAddition=TOOL_REFERENCE,
+    toolRemoval=TOOL_REFERENCE,
 )
-IN_RESULTS = one_of(json=ANY, text=TEXT, image=IMAGE, document=DOCUMENT, video=VIDEO, searchResult=FOUND)
-IN_PROMPT = one_of(text=TEXT, guardContent=GUARDED, cachePoint=MARK)
-IN_TOOLS = one_of(
-    toolSpec=having(
+RESULT_CONTENT = union_schema(
+    json=ANY, text=TEXT, image=IMAGE, document=DOCUMENT, video=VIDEO, searchResult=SEARCH_RESULT
+)
+SYSTEM_CONTENT = union_schema(text=TEXT, guardContent=GUARD_CONTENT, cachePoint=CACHE_POINT)
+TOOL = union_schema(
+    toolSpec=object_schema(
         "name",
         "inputSchema",
         name=TEXT,
-        inputSchema=having("json", json=OBJECT),
-        description=text(1),
-        strict=FLAG,
+        inputSchema=object_schema("json", json=OBJECT),
+        description=text_schema(1),
+        strict=BOOLEAN,
     ),
-    systemTool=having("name", name=TEXT),
-    cachePoint=MARK,
+    systemTool=object_schema("name", name=TEXT),
+    cachePoint=CACHE_POINT,
 )
-CHOICE = one_of(auto=having(), any=having(), tool=having("name", name=TEXT))
-MESSAGE = having("role", "content", role=TEXT, content=LIST)
-BODY = having(
+TOOL_CHOICE = union_schema(auto=object_schema(), any=object_schema(), tool=object_schema("name", name=TEXT))
+MESSAGE = object_schema("role", "content", role=TEXT, content=LIST)
+BODY = object_schema(
     modelId=TEXT,
     messages=ANY,
     system=ANY,
-    toolConfig=having(tools=Shape(least=1), toolChoice=CHOICE),
-    inferenceConfig=having(maxTokens=ANY, temperature=ANY, topP=ANY, stopSequences=listed(text(1), 0, 2500)),
-    guardrailConfig=having(
-        guardrailIdentifier=text(0, 2048, GUARDRAIL),
-        guardrailVersion=text(pattern="(|([1-9][0-9]{0,7})|(DRAFT))"),
-        trace=word("enabled", "disabled", "enabled_full"),
-        streamProcessingMode=word("sync", "async"),
+    toolConfig=object_schema(tools=Schema(least=1), toolChoice=TOOL_CHOICE),
+    inferenceConfig=object_schema(
+        maxTokens=ANY, temperature=ANY, topP=ANY, stopSequences=list_schema(text_schema(1), 0, 2500)
+    ),
+    guardrailConfig=object_schema(
+        guardrailIdentifier=text_schema(0, 2048, GUARDRAIL),
+        guardrailVersion=text_schema(pattern="(|([1-9][0-9]{0,7})|(DRAFT))"),
+        trace=enum_schema("enabled", "disabled", "enabled_full"),
+        streamProcessingMode=enum_schema("sync", "async"),
     ),
     additionalModelRequestFields=ANY,
-    additionalModelResponseFieldPaths=listed(text(1, 256), 0, 10),
-    promptVariables=Shape(kind=dict, each=one_of(text=TEXT)),
-    requestMetadata=Shape(kind=dict, key=text(1, 256, META + "*"), each=text(0, 256, META + "*"), least=1, most=16),
-    performanceConfig=having(latency=word("standard", "optimized")),
-    serviceTier=having("type", type=word("priority", "default", "flex", "reserved")),
-    outputConfig=having(
-        textFormat=having(
+    additionalModelResponseFieldPaths=list_schema(text_schema(1, 256), 0, 10),
+    promptVariables=Schema(kind=dict, each=union_schema(text=TEXT)),
+    requestMetadata=Schema(
+        kind=dict,
+        key=text_schema(1, 256, METADATA_CHARACTERS + "*"),
+        each=text_schema(0, 256, METADATA_CHARACTERS + "*"),
+        least=1,
+        most=16,
+    ),
+    performanceConfig=object_schema(latency=enum_schema("standard", "optimized")),
+    serviceTier=object_schema("type", type=enum_schema("priority", "default", "flex", "reserved")),
+    outputConfig=object_schema(
+        textFormat=object_schema(
             "type",
             "structure",
-            type=word("json_schema"),
-            structure=one_of(jsonSchema=having("schema", schema=TEXT, name=TEXT, description=TEXT)),
+            type=enum_schema("json_schema"),
+            structure=union_schema(jsonSchema=object_schema("schema", schema=TEXT, name=TEXT, description=TEXT)),
         ),
-        effort=text(0, 16),
+        effort=text_schema(0, 16),
     ),
 )
 """A request. Messages, system prompt and tools are checked block by block."""
 
 
-def problems(value: JSON, shape: Shape, path: Path = ()) -> Iterator[Problem]:
+def find_schema_faults(value: JSON, shape: Schema, path: JSONPath = ()) -> Iterator[SchemaFault]:
     """Yield all faults of a value. The content of an invalid shape is not checked."""
-    if shape.kind is not None and not _is(value, shape.kind):
+    if shape.kind is not None and not _has_type(value, shape.kind):
         name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
-        yield Problem("shape", path, f"`{name}` must be {NAMES[shape.kind]}.")
+        yield SchemaFault("shape", path, f"`{name}` must be {TYPE_NAMES[shape.kind]}.")
         return
     if shape.kind is dict:
-        yield from _inside(cast(JSONObject, value), shape, path)
+        yield from _object_faults(cast(JSONObject, value), shape, path)
     elif shape.each is not None:
         for index, each in enumerate(cast(list[JSON], value)):
-            yield from problems(each, shape.each, (*path, index))
-    if what := _unmet(value, shape):
-        yield Problem("value", path, f"invalid value {_shown(value)}.", what)
+            yield from find_schema_faults(each, shape.each, (*path, index))
+    if what := _violated_constraint(value, shape):
+        yield SchemaFault("value", path, f"invalid value {_quote(value)}.", what)
 
 
-def _inside(value: JSONObject, shape: Shape, path: Path) -> Iterator[Problem]:
+def _object_faults(value: JSONObject, shape: Schema, path: JSONPath) -> Iterator[SchemaFault]:
     if shape.one and (len(value) != 1 or next(iter(value)) not in shape.members):
-        yield Problem("shape", path, f"expected exactly one of {', '.join(shape.members)}.")
+        yield SchemaFault("shape", path, f"expected exactly one of {', '.join(shape.members)}.")
         return
     for name in shape.needs:
         if name not in value:
-            yield Problem("shape", path, f"`{name}` is missing.")
+            yield SchemaFault("shape", path, f"`{name}` is missing.")
     for name, each in value.items():
         if shape.each is not None:
-            if shape.key is not None and (what := _unmet(name, shape.key)):
-                yield Problem("value", (*path, name), f"invalid name {_shown(name)}.", what)
-            yield from problems(each, shape.each, (*path, name))
+            if shape.key is not None and (what := _violated_constraint(name, shape.key)):
+                yield SchemaFault("value", (*path, name), f"invalid name {_quote(name)}.", what)
+            yield from find_schema_faults(each, shape.each, (*path, name))
         elif (inner := shape.members.get(name)) is not None:
-            yield from problems(each, inner, (*path, name))
+            yield from find_schema_faults(each, inner, (*path, name))
         elif not shape.open:
-            yield Problem("name", (*path, name), f"`{name}` is not a known field.", ", ".join(shape.members))
+            yield SchemaFault("name", (*path, name), f"`{name}` is not a known field.", ", ".join(shape.members))
 
 
-def _unmet(value: JSON, shape: Shape) -> str:
+def _violated_constraint(value: JSON, shape: Schema) -> str:
     """Return the constraint that a value does not satisfy, or ""."""
     if shape.words and str(value).rpartition("/")[2] not in shape.words:
         return f"Member must satisfy enum value set: [{', '.join(shape.words)}]"
@@ -233,13 +259,13 @@ def _unmet(value: JSON, shape: Shape) -> str:
         return f"Member must have {measured} greater than or equal to {shape.least}"
     if shape.most is not None and size > shape.most:
         return f"Member must have {measured} less than or equal to {shape.most}"
-    return "Member must be base64" if shape.base64 and not unpacked(cast(str, value)) else ""
+    return "Member must be base64" if shape.base64 and not decode_base64(cast(str, value)) else ""
 
 
-def _is(value: JSON, kind: type) -> bool:
+def _has_type(value: JSON, kind: type) -> bool:
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def _shown(value: JSON) -> str:
+def _quote(value: JSON) -> str:
     said = repr(value)
     return said if len(said) < 60 else f"{said[:50]}…"

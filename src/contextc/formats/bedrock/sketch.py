@@ -11,22 +11,31 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.bedrock.shapes import (
     BLOCK,
     BODY,
-    IN_PROMPT,
-    IN_RESULTS,
-    IN_TOOLS,
     MESSAGE,
-    Problem,
-    Shape,
-    problems,
+    RESULT_CONTENT,
+    SYSTEM_CONTENT,
+    TOOL,
+    Schema,
+    SchemaFault,
+    find_schema_faults,
 )
-from contextc.formats.checking import Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import (
+    JSONPath,
+    ParsedRequest,
+    PartKind,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    make_finding,
+    schema_error,
+)
 from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
-FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
+FOREIGN_FIELDS = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
 """Fields in which other providers send content that would be lost here."""
-ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
-KINDS: dict[str, Kind] = {
+ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+PART_KINDS: dict[str, PartKind] = {
     "text": "text",
     "reasoningContent": "reasoning",
     "toolUse": "call",
@@ -38,137 +47,137 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def read(body: JSON) -> Sketch:
+def parse_request(body: JSON) -> ParsedRequest:
     """Parse any JSON as a request, or as the messages of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: Path = ("messages",) if isinstance(body, dict) else ()
+    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
     turns = [turn for index, wire in reader.listed(messages, base) for turn in reader.turn(wire, (*base, index))]
     system, config = whole.get("system"), whole.get("toolConfig")
-    prompt = reader.pieces(system, ("system",), IN_PROMPT) if "system" in whole else []
-    tools: list[Piece] = []
-    if "toolConfig" in whole and (wrong := misfit(config, {"tools": list})):
+    prompt = reader.pieces(system, ("system",), SYSTEM_CONTENT) if "system" in whole else []
+    tools: list[RequestPart] = []
+    if "toolConfig" in whole and (wrong := schema_error(config, {"tools": list})):
         reader.refuse(("toolConfig",), *wrong)
     elif "toolConfig" in whole:
         tools = list(reader.tools(cast(JSONObject, config)))
     reader.settings(whole)
-    return Sketch(
+    return ParsedRequest(
         turns=tuple(turns), body=whole, prompt=tuple(prompt), tools=tuple(tools), misshapen=tuple(reader.misshapen)
     )
 
 
 class _Reader:
     def __init__(self) -> None:
-        self.misshapen: list[Finding] = []
+        self.misshapen: list[RuleFinding] = []
 
-    def listed(self, value: JSON, path: Path) -> list[tuple[int, JSON]]:
+    def listed(self, value: JSON, path: JSONPath) -> list[tuple[int, JSON]]:
         if isinstance(value, list):
             return list(enumerate(cast(list[JSON], value)))
         self.refuse(path, "", "expected a list.")
         return []
 
-    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
-        if wrong := misfit(wire, {"role": str, "content": list}):
+    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+        if wrong := schema_error(wire, {"role": str, "content": list}):
             self.refuse(path, *wrong)
             return
         given = cast(JSONObject, wire)
         if given["role"] not in ROLES:
             self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
-        elif foreign := next((name for name in FOREIGN if given.get(name)), None):
+        elif foreign := next((name for name in FOREIGN_FIELDS if given.get(name)), None):
             self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
         else:
             pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
-            yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+            yield RequestMessage(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
 
     def settings(self, body: JSONObject) -> None:
         """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
-        places: set[Path] = {finding.path for finding in self.misshapen}
-        for each in problems(body, BODY):
+        places: set[JSONPath] = {finding.path for finding in self.misshapen}
+        for each in find_schema_faults(body, BODY):
             if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
                 places.add(each.path[:2])
                 self.refuse(each.path[:2], ".".join(map(str, each.path[2:])), each.message)
 
-    def pieces(self, content: JSON, path: Path, shape: Shape) -> list[Piece]:
-        found: list[Piece] = []
+    def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> list[RequestPart]:
+        found: list[RequestPart] = []
         for index, block in self.listed(content, path):
             here = (*path, index)
-            if wrong := _misfit(block, shape):
+            if wrong := _schema_error(block, shape):
                 self.refuse(here, *wrong)
                 continue
             found.append(_piece(cast(JSONObject, block), here))
             if "toolResult" in block:
-                self.pieces(block["toolResult"]["content"], (*here, "toolResult", "content"), IN_RESULTS)
+                self.pieces(block["toolResult"]["content"], (*here, "toolResult", "content"), RESULT_CONTENT)
         return found
 
-    def tools(self, config: JSONObject) -> Iterator[Piece]:
+    def tools(self, config: JSONObject) -> Iterator[RequestPart]:
         for index, tool in self.listed(config["tools"], ("toolConfig", "tools")):
-            path: Path = ("toolConfig", "tools", index)
-            if wrong := _misfit(tool, IN_TOOLS):
+            path: JSONPath = ("toolConfig", "tools", index)
+            if wrong := _schema_error(tool, TOOL):
                 self.refuse(path, *wrong)
             elif "cachePoint" not in tool:
                 name = cast(JSONObject, next(iter(tool.values())))["name"]
-                yield Piece(kind="other", path=path, wire=tool, id=name)
+                yield RequestPart(kind="other", path=path, wire=tool, id=name)
 
-    def refuse(self, path: Path, field: str, message: str) -> None:
-        self.misshapen.append(at(path, message, what=f"{field}: {message}" if field else message))
+    def refuse(self, path: JSONPath, field: str, message: str) -> None:
+        self.misshapen.append(make_finding(path, message, what=f"{field}: {message}" if field else message))
 
 
-def _misfit(block: JSON, shape: Shape) -> tuple[str, str] | None:
+def _schema_error(block: JSON, shape: Schema) -> tuple[str, str] | None:
     """Return the path and message of the first shape fault in a block, or None."""
-    found = next((each for each in problems(block, shape) if each.fault == "shape"), None)
+    found = next((each for each in find_schema_faults(block, shape) if each.fault == "shape"), None)
     return None if found is None else (".".join(map(str, found.path)), found.message)
 
 
-def faults(request: Sketch) -> Iterator[Problem]:
+def find_faults(request: ParsedRequest) -> Iterator[SchemaFault]:
     """Yield invalid names and values in everything that has a valid shape."""
-    yield from _beyond_shape(request.body, BODY, ())
+    yield from _name_and_value_faults(request.body, BODY, ())
     config: JSON = request.body.get("toolConfig")
     tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
     for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
-        yield from _beyond_shape(tool, IN_TOOLS, ("toolConfig", "tools", index))
+        yield from _name_and_value_faults(tool, TOOL, ("toolConfig", "tools", index))
     for piece in request.prompt:
-        yield from _beyond_shape(piece.wire, IN_PROMPT, piece.path)
+        yield from _name_and_value_faults(piece.wire, SYSTEM_CONTENT, piece.path)
     for turn in request.turns:
-        yield from _beyond_shape(turn.wire, MESSAGE, turn.path)
+        yield from _name_and_value_faults(turn.wire, MESSAGE, turn.path)
         for piece in turn.pieces:
-            yield from _beyond_shape(piece.wire, BLOCK, piece.path)
+            yield from _name_and_value_faults(piece.wire, BLOCK, piece.path)
             for index, each in enumerate(piece.wire["toolResult"]["content"] if "toolResult" in piece.wire else []):
-                yield from _beyond_shape(each, IN_RESULTS, (*piece.path, "toolResult", "content", index))
+                yield from _name_and_value_faults(each, RESULT_CONTENT, (*piece.path, "toolResult", "content", index))
 
 
-def _beyond_shape(value: JSON, shape: Shape, path: Path) -> Iterator[Problem]:
-    found = list(problems(value, shape, path))
+def _name_and_value_faults(value: JSON, shape: Schema, path: JSONPath) -> Iterator[SchemaFault]:
+    found = list(find_schema_faults(value, shape, path))
     if shape is BODY or all(each.fault != "shape" for each in found):
         yield from (each for each in found if each.fault != "shape")
 
 
-def _piece(block: JSONObject, path: Path) -> Piece:
+def _piece(block: JSONObject, path: JSONPath) -> RequestPart:
     name = next(iter(block))
     inside: JSON = block[name]
-    kind = KINDS.get(name, "other")
-    if kind in ("call", "result") and not is_ours(inside):
+    kind = PART_KINDS.get(name, "other")
+    if kind in ("call", "result") and not is_client_tool(inside):
         kind = "other"
     if kind in ("call", "result"):
-        return Piece(kind=kind, path=path, wire=block, id=inside["toolUseId"], name=inside.get("name") or "")
-    return Piece(kind=kind, path=path, wire=block, text=inside if kind == "text" else "")
+        return RequestPart(kind=kind, path=path, wire=block, id=inside["toolUseId"], name=inside.get("name") or "")
+    return RequestPart(kind=kind, path=path, wire=block, text=inside if kind == "text" else "")
 
 
-def is_ours(use: JSONObject) -> bool:
+def is_client_tool(use: JSONObject) -> bool:
     """Return True if a call or a result is for a client tool. Bedrock runs some tools itself."""
     return use.get("type") in (None, "tool_use", "tool_result")
 
 
-def reshape(value: JSON, path: Path) -> JSON:
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return an almost valid message or block in a valid shape, such as text arguments or a foreign role or tool."""
     if path == ("inferenceConfig", "stopSequences") and isinstance(value, str):
         return [value]
     if path[:1] not in ((), ("messages",), ("system",), ("toolConfig",)) or path == ("toolConfig", "toolChoice"):
         return value
     if path == ("system",):
-        return [block(value if isinstance(value, str) else encode(value).decode())] if value else []
+        return [text_block(value if isinstance(value, str) else encode(value).decode())] if value else []
     if isinstance(value, str):
-        return block(value) if "content" in path or path[0] == "system" else message(value)
+        return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
     if not isinstance(value, dict):
         return value
     wire = cast(JSONObject, value)
@@ -180,16 +189,16 @@ def reshape(value: JSON, path: Path) -> JSON:
         if isinstance(wire.get(kind), dict):
             return {kind: change(cast(JSONObject, wire[kind]))}
     if isinstance(wire.get("text"), str) and wire.get("type") in (None, "text"):
-        return block(wire["text"])
+        return text_block(wire["text"])
     return wire
 
 
 def _message(wire: JSONObject) -> JSONObject:
     role, content = cast(str, wire["role"]), cast(object, wire.get("content"))
-    known = role if role in ROLES else ALIASES.get(role.lower(), "user")
+    known = role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user")
     if isinstance(content, list):
         return {**wire, "role": known}
-    return {**wire, "role": known, "content": [block(content)] if isinstance(content, str) else []}
+    return {**wire, "role": known, "content": [text_block(content)] if isinstance(content, str) else []}
 
 
 def _use(use: JSONObject) -> JSONObject:
@@ -204,7 +213,7 @@ def _result(result: JSONObject) -> JSONObject:
     said: object = result.get("content")
     if isinstance(said, list):
         return {name: value for name, value in result.items() if value is not None}
-    return {**result, "content": [block(said if isinstance(said, str) else encode(said).decode())]}
+    return {**result, "content": [text_block(said if isinstance(said, str) else encode(said).decode())]}
 
 
 def _config(wire: JSONObject) -> JSONObject:
@@ -229,9 +238,9 @@ def _tool(wire: JSONObject) -> JSONObject:
     return {"toolSpec": {**made, "description": described} if isinstance(described, str) and described else made}
 
 
-def message(text: str) -> JSONObject:
-    return {"role": "user", "content": [block(text)]}
+def text_message(text: str) -> JSONObject:
+    return {"role": "user", "content": [text_block(text)]}
 
 
-def block(text: str) -> JSONObject:
+def text_block(text: str) -> JSONObject:
     return {"text": text}

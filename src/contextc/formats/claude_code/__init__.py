@@ -1,6 +1,6 @@
 """Claude Code, an agent used as a provider: its stream of JSON lines, and its transcripts.
 
-A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split` separates
+A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split_prompt` separates
 the messages that a session must already contain from the new prompt. `transcript_entries` writes the former as Claude
 Code stores them.
 """
@@ -10,34 +10,40 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.anthropic.decode import gather
-from contextc.formats.base import Encoded, Formatter, Request, as_json, text_of
-from contextc.formats.checking import Finding, RuleBook, strangers
+from contextc.formats.anthropic.decode import collect_events
+from contextc.formats.base import EncodedSegment, Formatter, Request, as_json, text_of
+from contextc.formats.checking import RuleFinding, RuleSet, unknown_field_findings
 from contextc.formats.claude_code import decode
-from contextc.formats.claude_code.decode import NAME, PREFIX
-from contextc.formats.claude_code.encode import PROMPT, encode_held, encode_prompt, encode_segment, encode_tool
-from contextc.formats.claude_code.entries import split, transcript_entries
-from contextc.formats.claude_code.lines import line
-from contextc.formats.claude_code.reader import ClaudeCodeReader
-from contextc.formats.claude_code.rules import BOOK
+from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX
+from contextc.formats.claude_code.encode import (
+    PROMPT_FIELD,
+    encode_prompt,
+    encode_segment,
+    encode_tool,
+    seal_session_results,
+)
+from contextc.formats.claude_code.entries import split_prompt, transcript_entries
+from contextc.formats.claude_code.lines import make_line
+from contextc.formats.claude_code.reader import ClaudeCodeStreamReader
+from contextc.formats.claude_code.rules import RULES
 from contextc.formats.claude_code.settings import SETTINGS
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import Message
 from contextc.tools import Tool
 
-NOBODY_YET: JSONObject = {"role": "user", "content": []}
+EMPTY_USER_MESSAGE: JSONObject = {"role": "user", "content": []}
 
-__all__ = ["ClaudeCodeFormatter", "split", "transcript_entries"]
+__all__ = ["ClaudeCodeFormatter", "split_prompt", "transcript_entries"]
 
 
-class _Names(Spelling):
+class _ToolNames(IdentifierCodec):
     """Names of tools. Claude Code returns ours with the name of the MCP server as prefix."""
 
     def read(self, text: str) -> str:
-        return super().read(text.removeprefix(PREFIX))
+        return super().read(text.removeprefix(TOOL_PREFIX))
 
 
 class ClaudeCodeFormatter(Formatter):
@@ -46,46 +52,49 @@ class ClaudeCodeFormatter(Formatter):
     """
 
     name: ClassVar[str] = "claude_code"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller(
+    spelling: ClassVar[NameCodec] = NameCodec(
         "claude_code",
-        ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
-        names=_Names("a-zA-Z0-9_-", 128 - len(PREFIX)),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
+        names=_ToolNames("a-zA-Z0-9_-", 128 - len(TOOL_PREFIX)),
     )
     unique_ids: ClassVar[bool] = True
     merges: ClassVar[bool] = True
     lines: ClassVar[tuple[str, ...]] = ("type",)
     strict_tools: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.marks, NAME, "id", "model", "stop_reason")
+    marks: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.marks, NAME_KEY, "id", "model", "stop_reason")
 
-    def around(self, message: JSONObject) -> Iterable[Finding]:
-        return strangers(message, ("type", "message"), (0,))
+    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
+        return unknown_field_findings(message, ("type", "message"), (0,))
 
-    def __init__(self, *, provider: str = "claude-code", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "claude-code", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
         self._inner = AnthropicFormatter(provider=provider)
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         """Join as for Anthropic, but allow a reply as the first message: the session may contain what it answers."""
         # A message in `before` may have only a role, if its content is not loaded.
         start: list[JSONObject] = [each.get("message", each) for each in before]
         known = {id(message): each for message, each in zip(start, before, strict=True)}
         bare = [
-            Encoded(tuple([each["message"] for each in segment.messages]), (), segment.apart) for segment in segments
+            EncodedSegment(tuple([each["message"] for each in segment.messages]), (), segment.apart)
+            for segment in segments
         ]
-        joined = self._inner.join(bare, start or [NOBODY_YET])
-        if joined[0] is NOBODY_YET:
+        joined = self._inner.join(bare, start or [EMPTY_USER_MESSAGE])
+        if joined[0] is EMPTY_USER_MESSAGE:
             joined = joined[1:]
-        return [known[id(message)] if id(message) in known else line(message) for message in joined]
+        return [known[id(message)] if id(message) in known else make_line(message) for message in joined]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
-        if request.system is not None and (said := encode_prompt(request.system, body.get(PROMPT), self.provider)):
-            body[PROMPT] = said
+        if request.system is not None and (
+            said := encode_prompt(request.system, body.get(PROMPT_FIELD), self.provider)
+        ):
+            body[PROMPT_FIELD] = said
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         return body
@@ -94,7 +103,7 @@ class ClaudeCodeFormatter(Formatter):
         """Also send results of calls that the session contains, although the calls are not in the request."""
         if request.settings.get("resume") is None:
             return request.messages
-        return encode_held(request.messages, provider=self.provider, blobs=blobs)
+        return seal_session_results(request.messages, provider=self.provider, blobs=blobs)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)
@@ -103,10 +112,10 @@ class ClaudeCodeFormatter(Formatter):
         return decode.decode_request(body, self.provider)
 
     def _is_reply(self, reply: JSONObject) -> bool:
-        return decode.reply_in(reply) is not None
+        return decode.find_reply(reply) is not None
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(decode.reply_in(reply) or {}, self.provider)
+        return decode.decode_reply(decode.find_reply(reply) or {}, self.provider)
 
     def session_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("session_id"))
@@ -117,8 +126,8 @@ class ClaudeCodeFormatter(Formatter):
             reader.read(as_json(event))
         return reader.message()
 
-    def reader(self) -> Reader:
-        return ClaudeCodeReader(self)
+    def reader(self) -> StreamReader:
+        return ClaudeCodeStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return gather(event["event"] for event in events if event.get("type") == "stream_event")
+        return collect_events(event["event"] for event in events if event.get("type") == "stream_event")

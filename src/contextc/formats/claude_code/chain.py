@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.claude_code.lines import results
+from contextc.formats.claude_code.lines import tool_results
 
-Index = int
+LineIndex = int
 
 
 def is_transcript(lines: Sequence[JSONObject]) -> bool:
     return any("parentUuid" in line for line in lines)
 
 
-def followed(lines: Sequence[JSONObject]) -> list[Index]:
+def active_lines(lines: Sequence[JSONObject]) -> list[LineIndex]:
     """Return the indexes of the conversation's lines, in order. All indexes if this is no transcript."""
     if not is_transcript(lines):
         return list(range(len(lines)))
@@ -32,29 +32,29 @@ class _Chain:
         linked = [
             index for index, line in enumerate(lines) if "parentUuid" in line and isinstance(line.get("uuid"), str)
         ]
-        self.places: dict[str, Index] = {lines[index]["uuid"]: index for index in linked}
-        self.children: dict[str, list[Index]] = {}
+        self.places: dict[str, LineIndex] = {lines[index]["uuid"]: index for index in linked}
+        self.children: dict[str, list[LineIndex]] = {}
         for index in linked:
             if isinstance(parent := lines[index]["parentUuid"], str):
                 self.children.setdefault(parent, []).append(index)
         own = [index for index in linked if not lines[index].get("isSidechain")]
         self.leaf = own[-1] if own else None
 
-    def indexes(self) -> list[Index]:
+    def indexes(self) -> list[LineIndex]:
         return self._with_siblings(self._with_kept(self._way(self.leaf)))
 
-    def _way(self, leaf: Index | None) -> list[Index]:
-        found: dict[Index, None] = {}
+    def _way(self, leaf: LineIndex | None) -> list[LineIndex]:
+        found: dict[LineIndex, None] = {}
         while leaf is not None and leaf not in found:
             found[leaf] = None
             parent: JSON = self.lines[leaf]["parentUuid"]
             leaf = self.places.get(parent) if isinstance(parent, str) else None
         return list(found)[::-1]
 
-    def _with_kept(self, way: list[Index]) -> list[Index]:
+    def _with_kept(self, way: list[LineIndex]) -> list[LineIndex]:
         """Return the path with the messages that a compaction kept, after its summary."""
         on_way = set(way)
-        behind: dict[Index, list[Index]] = {}
+        behind: dict[LineIndex, list[LineIndex]] = {}
         for boundary in [index for index in way if self.lines[index].get("subtype") == "compact_boundary"]:
             told: JSON = self.lines[boundary].get("compactMetadata")
             kept: JSON = cast(JSONObject, told).get("preservedMessages") if isinstance(told, dict) else None
@@ -68,22 +68,26 @@ class _Chain:
                 new = [index for index in here if index not in on_way]
                 behind[anchor] = [*new, *behind.get(anchor, [])]
                 on_way.update(new)
-        found: list[Index] = []
+        found: list[LineIndex] = []
         waiting = way[::-1]
         while waiting:
             found.append(waiting.pop())
             waiting += reversed(behind.pop(found[-1], []))
         return found
 
-    def _with_siblings(self, way: list[Index]) -> list[Index]:
-        found: list[Index] = []
+    def _with_siblings(self, way: list[LineIndex]) -> list[LineIndex]:
+        found: list[LineIndex] = []
         on_way, place = set(way), 0
-        answered = {str(block.get("tool_use_id")) for index in way for block in results(self.lines[index])}
+        answered = {str(block.get("tool_use_id")) for index in way for block in tool_results(self.lines[index])}
         while place < len(way):
             end = self._reply_end(way, place)
             run, place = way[place:end], end
             found += run
-            if place < len(way) and results(self.lines[way[place]]) and self.lines[run[-1]].get("type") == "assistant":
+            if (
+                place < len(way)
+                and tool_results(self.lines[way[place]])
+                and self.lines[run[-1]].get("type") == "assistant"
+            ):
                 beside = self._beside(run, on_way, answered)
                 found += [index for index in beside if self.lines[index]["type"] == "assistant"]
                 answers = [index for index in beside if self.lines[index]["type"] == "user"]
@@ -92,7 +96,7 @@ class _Chain:
                 place += len(next_ones)
         return found
 
-    def _reply_end(self, way: list[Index], place: int) -> int:
+    def _reply_end(self, way: list[LineIndex], place: int) -> int:
         """Return the position after the last line of the reply that begins here."""
         name = self._reply(way[place])
         end = place + 1
@@ -100,30 +104,30 @@ class _Chain:
             end += 1
         return end
 
-    def _reply(self, index: Index) -> str:
+    def _reply(self, index: LineIndex) -> str:
         line = self.lines[index]
         message: JSON = line.get("message") if line.get("type") == "assistant" else None
         return str(cast(JSONObject, message).get("id") or "") if isinstance(message, dict) else ""
 
-    def _answers(self, way: list[Index], place: int) -> list[Index]:
+    def _answers(self, way: list[LineIndex], place: int) -> list[LineIndex]:
         end = place
-        while end < len(way) and results(self.lines[way[end]]):
+        while end < len(way) and tool_results(self.lines[way[end]]):
             end += 1
         return way[place:end]
 
-    def _beside(self, run: list[Index], on_way: set[Index], answered: set[str]) -> list[Index]:
+    def _beside(self, run: list[LineIndex], on_way: set[LineIndex], answered: set[str]) -> list[LineIndex]:
         """Return blocks of the same reply, and results of its calls, that are not on the path."""
         name, open_lines = self._reply(run[-1]), deque(run)
-        beside: list[Index] = []
+        beside: list[LineIndex] = []
         while name and open_lines:
             for child in self.children.get(self.lines[open_lines.popleft()]["uuid"], []):
                 if child not in on_way and self._reply(child) == name:
                     beside.append(child)
                     open_lines.append(child)
-                elif child not in on_way and results(self.lines[child]):
+                elif child not in on_way and tool_results(self.lines[child]):
                     beside.append(child)
         return sorted(index for index in beside if not self._is_old(index, answered))
 
-    def _is_old(self, index: Index, answered: set[str]) -> bool:
+    def _is_old(self, index: LineIndex, answered: set[str]) -> bool:
         """Return True if this is the result of a call that has another result on the path."""
-        return any(str(block.get("tool_use_id")) in answered for block in results(self.lines[index]))
+        return any(str(block.get("tool_use_id")) in answered for block in tool_results(self.lines[index]))

@@ -12,26 +12,26 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import decode as anthropic
-from contextc.formats.base import OPENING, Request, kept, remember
-from contextc.formats.claude_code.chain import followed
-from contextc.formats.claude_code.encode import PROMPT, TEXTS, encode_tool
-from contextc.formats.claude_code.lines import is_said, whole
+from contextc.formats.base import OPENING_TEXT, Request, extra_of, own_extra
+from contextc.formats.claude_code.chain import active_lines
+from contextc.formats.claude_code.encode import PROMPT_FIELD, PROMPT_TEXT_FIELDS, encode_tool
+from contextc.formats.claude_code.lines import is_conversation_message, merge_lines
 from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
 from contextc.tools import NativeTool, Tool
 
-PREFIX = "mcp__contextc__"
+TOOL_PREFIX = "mcp__contextc__"
 """Prefix of our tools' names in Claude Code."""
-NAME = "name"
+NAME_KEY = "name"
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     messages = decode_lines(cast(list[JSONObject], body.get("messages", [])), provider)
-    if len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
+    if len(messages) > 1 and messages[0].text == OPENING_TEXT and messages[1].role == "assistant":
         messages = messages[1:]  # the opening that encoding inserted
-    settings = {name: value for name, value in body.items() if name not in ("messages", "tools", PROMPT)}
-    prompt, rest = decode_prompt(body.get(PROMPT))
+    settings = {name: value for name, value in body.items() if name not in ("messages", "tools", PROMPT_FIELD)}
+    prompt, rest = decode_prompt(body.get(PROMPT_FIELD))
     if rest is not None:
-        settings[PROMPT] = rest
+        settings[PROMPT_FIELD] = rest
     return Request(
         messages=tuple(messages),
         system=system(prompt) if prompt else None,
@@ -45,7 +45,7 @@ def decode_prompt(given: JSON) -> tuple[str, JSON]:
     if not isinstance(given, dict):
         return (given, None) if isinstance(given, str) else ("", given)
     prompt = cast(JSONObject, given)
-    place = TEXTS.get(str(prompt.get("type")), "")
+    place = PROMPT_TEXT_FIELDS.get(str(prompt.get("type")), "")
     text: JSON = prompt.get(place)
     if not isinstance(text, str) or not text:
         return "", prompt
@@ -56,17 +56,17 @@ def decode_lines(
     lines: Sequence[JSONObject], provider: str, called: Mapping[str, str] = MappingProxyType({})
 ) -> list[Message]:
     """Return the messages of the conversation. `called` maps ids of earlier calls to their tool names."""
-    own = [lines[index] for index in followed(lines) if is_said(lines[index])]
+    own = [lines[index] for index in active_lines(lines) if is_conversation_message(lines[index])]
     names = dict(called)
     found: list[Message] = []
-    for wire in whole(own):
-        for message in _decoded(wire, provider):
+    for wire in merge_lines(own):
+        for message in _decode_message(wire, provider):
             names |= {call.id: call.name for call in message.tool_calls}
-            found.append(_named(message, names, provider))
+            found.append(_with_tool_names(message, names, provider))
     return found
 
 
-def reply_in(given: JSONObject) -> JSONObject | None:
+def find_reply(given: JSONObject) -> JSONObject | None:
     """Return the reply in the output of the SDK or the program.
 
     That is an assistant line, the result line, or a message.
@@ -83,10 +83,10 @@ def reply_in(given: JSONObject) -> JSONObject | None:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    return _named(anthropic.decode_reply(reply, provider), {}, provider)
+    return _with_tool_names(anthropic.decode_reply(reply, provider), {}, provider)
 
 
-def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
+def _decode_message(wire: JSONObject, provider: str) -> Iterator[Message]:
     if wire["role"] == "assistant" and isinstance(wire.get("usage"), dict):
         reply = anthropic.decode_reply(wire, provider)
         if reply.parts:  # an unfinished reply has an incomplete token count
@@ -96,14 +96,14 @@ def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
     yield from anthropic.decode_request({"messages": [bare]}, provider).messages
 
 
-def _named(message: Message, names: dict[str, str], provider: str) -> Message:
+def _with_tool_names(message: Message, names: dict[str, str], provider: str) -> Message:
     """Return the message with tool names added to its results, and the full names of our tools kept in `extra`."""
 
     def named(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolResult):
             return replace(part, name=names.get(part.call_id, part.name))
-        if isinstance(part, ToolCall) and part.name.startswith(PREFIX):
-            own = {**kept(part.extra, provider), NAME: part.name}
+        if isinstance(part, ToolCall) and part.name.startswith(TOOL_PREFIX):
+            own = {**own_extra(part.extra, provider), NAME_KEY: part.name}
             return replace(part, extra={**(part.extra or {}), provider: own})
         return part
 
@@ -114,4 +114,4 @@ def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     if not isinstance(tool.get("name"), str) or tool.get("type") not in (None, "custom"):
         return NativeTool(provider=provider, data=tool)
     made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("inputSchema") or {})
-    return replace(made, extra=remember(tool, encode_tool(made), provider))
+    return replace(made, extra=extra_of(tool, encode_tool(made), provider))

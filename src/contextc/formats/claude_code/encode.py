@@ -11,33 +11,33 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import encode as anthropic
-from contextc.formats.base import Encoded, Note
-from contextc.formats.claude_code.lines import line
-from contextc.messages import AnyPart, Message, Native, Text, ToolResult
+from contextc.formats.base import ConversionNote, EncodedSegment
+from contextc.formats.claude_code.lines import make_line
+from contextc.messages import AnyPart, Message, ProviderBlock, Text, ToolResult
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.tools import Tool
 
-PROMPT = "system_prompt"
-TEXTS = {"preset": "append", "custom": "prompt"}
+PROMPT_FIELD = "system_prompt"
+PROMPT_TEXT_FIELDS = {"preset": "append", "custom": "prompt"}
 """The field with the text of a system prompt that is an object, by its type."""
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
-    told = [_marked(message) if message.role == "system" else message for message in segment]
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
+    told = [_mark_system(message) if message.role == "system" else message for message in segment]
     made = anthropic.encode_segment(told, provider=provider, system_between=False, blobs=blobs)
     tagged = [
-        Note("tagged", f"a system message, as user text behind {SYSTEM_CONTEXT.strip()}")
+        ConversionNote("tagged", f"a system message, as user text behind {SYSTEM_CONTEXT.strip()}")
         for message in segment
         if message.role == "system"
     ]
-    return Encoded(tuple([line(message) for message in made.messages]), (*tagged, *made.notes), made.apart)
+    return EncodedSegment(tuple([make_line(message) for message in made.messages]), (*tagged, *made.notes), made.apart)
 
 
-def _marked(message: Message) -> Message:
-    return replace(message, role="user", parts=tuple([_marked_part(part) for part in message.parts]), extra=None)
+def _mark_system(message: Message) -> Message:
+    return replace(message, role="user", parts=tuple([_mark_system_part(part) for part in message.parts]), extra=None)
 
 
-def _marked_part(part: AnyPart) -> AnyPart:
+def _mark_system_part(part: AnyPart) -> AnyPart:
     if not isinstance(part, Text) or not part.text.strip() or part.text.startswith(SYSTEM_CONTEXT):
         return part
     return replace(part, text=SYSTEM_CONTEXT + part.text)
@@ -48,7 +48,7 @@ def encode_prompt(system: Message, given: JSON, provider: str) -> JSON:
     blocks = anthropic.encode_system(system, provider)
     text = "\n\n".join([block["text"] for block in blocks if "text" in block])
     prompt = cast(JSONObject, given) if isinstance(given, dict) else {}
-    if place := TEXTS.get(str(prompt.get("type"))):
+    if place := PROMPT_TEXT_FIELDS.get(str(prompt.get("type"))):
         return {**prompt, place: text} if text else prompt
     return text
 
@@ -58,7 +58,9 @@ def encode_tool(tool: Tool) -> JSONObject:
     return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}}
 
 
-def encode_held(messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
+def seal_session_results(
+    messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]
+) -> tuple[Message, ...]:
     """Return the messages for a session. Results of calls that only the session contains become native blocks."""
     here = {call.id for message in messages for call in message.tool_calls}
 
@@ -69,7 +71,7 @@ def encode_held(messages: Sequence[Message], *, provider: str, blobs: Mapping[st
         made = anthropic.encode_segment(
             [Message(role="tool", parts=(part,))], provider=provider, system_between=False, blobs=blobs
         )
-        return Native(provider=provider, data=made.messages[0]["content"][0])
+        return ProviderBlock(provider=provider, data=made.messages[0]["content"][0])
 
     first = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
     held = [replace(message, parts=tuple([sealed(part) for part in message.parts])) for message in messages[:first]]

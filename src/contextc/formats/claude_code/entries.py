@@ -15,27 +15,27 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import NAMESPACE_OID, uuid5
 
-from contextc._json import JSONObject, canonical
-from contextc.formats.base import OPENING
-from contextc.formats.claude_code.decode import PREFIX
-from contextc.formats.claude_code.lines import blocks, is_said, line, said
+from contextc._json import JSONObject, encode_canonical
+from contextc.formats.base import OPENING_TEXT
+from contextc.formats.claude_code.decode import TOOL_PREFIX
+from contextc.formats.claude_code.lines import content_blocks, is_conversation_message, make_line, message_of
 
 VERSION = "2.1.325"
-NOBODY = "unknown"
+UNKNOWN_MODEL_NAME = "unknown"
 """The model of a reply whose model is unknown. Any value except that of a synthetic line is accepted."""
-START = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def split(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
+def split_prompt(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
     """Return the history, and the blocks of the prompt: the content after the last reply and its results.
 
     Without a block there is no prompt: the list ends with results to continue from, or with a reply.
     """
-    own = [each for each in messages if is_said(each)]
+    own = [each for each in messages if is_conversation_message(each)]
     end = max((index for index, each in enumerate(own) if each["type"] == "assistant"), default=-1) + 1
-    after = [block for each in own[end:] for block in blocks(each["message"])]
+    after = [block for each in own[end:] for block in content_blocks(each["message"])]
     results = [block for block in after if block.get("type") == "tool_result"]
-    history = own[:end] + ([line({"role": "user", "content": results})] if results else [])
+    history = own[:end] + ([make_line({"role": "user", "content": results})] if results else [])
     return history, [block for block in after if block.get("type") != "tool_result"]
 
 
@@ -47,7 +47,7 @@ def transcript_entries(
     after: str | None = None,
     version: str = VERSION,
     time: int = 0,
-    model: str = NOBODY,
+    model: str = UNKNOWN_MODEL_NAME,
     tools: Collection[str] = (),
 ) -> list[JSONObject]:
     """Return the lines as entries of a session's transcript, after the entry `after`.
@@ -57,10 +57,10 @@ def transcript_entries(
     """
     parent = after or None
     found: list[JSONObject] = []
-    for index, message in enumerate(_sound(messages, begins=parent is None)):
+    for index, message in enumerate(_merge_for_transcript(messages, begins=parent is None)):
         if message["role"] == "assistant":
-            message = _reply(message, model, tools)
-        name = str(uuid5(NAMESPACE_OID, f"{session} {parent} {canonical(message).decode()}"))
+            message = _reply_entry(message, model, tools)
+        name = str(uuid5(NAMESPACE_OID, f"{session} {parent} {encode_canonical(message).decode()}"))
         if message["role"] == "assistant":
             message = {"id": f"msg_{name.replace('-', '')}", **message}
         found.append(
@@ -69,7 +69,7 @@ def transcript_entries(
                 "uuid": name,
                 "parentUuid": parent,
                 "sessionId": session,
-                "timestamp": _written(time + index),
+                "timestamp": _format_time(time + index),
                 "isSidechain": False,
                 "cwd": cwd,
                 "version": version,
@@ -81,19 +81,19 @@ def transcript_entries(
     return found
 
 
-def _sound(messages: Sequence[JSONObject], *, begins: bool) -> list[JSONObject]:
+def _merge_for_transcript(messages: Sequence[JSONObject], *, begins: bool) -> list[JSONObject]:
     found: list[JSONObject] = []
-    for message in [said(each) for each in messages if is_said(each)]:
+    for message in [message_of(each) for each in messages if is_conversation_message(each)]:
         if found and message["role"] == found[-1]["role"] == "user":
-            message = {**message, "content": [*blocks(found.pop()), *blocks(message)]}
+            message = {**message, "content": [*content_blocks(found.pop()), *content_blocks(message)]}
         found.append(message)
     if begins and found and found[0]["role"] == "assistant":
-        found.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+        found.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
     return found
 
 
-def _reply(message: JSONObject, model: str, tools: Collection[str]) -> JSONObject:
-    content = [_called(block, tools) for block in blocks(message)]
+def _reply_entry(message: JSONObject, model: str, tools: Collection[str]) -> JSONObject:
+    content = [_with_server_name(block, tools) for block in content_blocks(message)]
     asks = any(block.get("type") == "tool_use" for block in content)
     return {
         "type": "message",
@@ -106,10 +106,10 @@ def _reply(message: JSONObject, model: str, tools: Collection[str]) -> JSONObjec
     }
 
 
-def _called(block: JSONObject, tools: Collection[str]) -> JSONObject:
+def _with_server_name(block: JSONObject, tools: Collection[str]) -> JSONObject:
     ours = block.get("type") == "tool_use" and block.get("name") in tools
-    return {**block, "name": PREFIX + block["name"]} if ours else block
+    return {**block, "name": TOOL_PREFIX + block["name"]} if ours else block
 
 
-def _written(time: int) -> str:
-    return (START + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _format_time(time: int) -> str:
+    return (EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.reading import NOTE
+from contextc.formats.reading import NOTE_EVENT
 
-SAID = ("user", "assistant")
-ASIDE = frozenset(
+MESSAGE_TYPES = ("user", "assistant")
+OTHER_TYPES = frozenset(
     (
         "agent-name",
         "agent-setting",
@@ -60,44 +60,53 @@ ASIDE = frozenset(
     )
 )
 """Types of lines that are not messages."""
-NAMED = ("sessionId", "session_id", "uuid")
+PROGRAM_FIELDS = ("sessionId", "session_id", "uuid")
 """Fields of lines that the program wrote. Such a line of an unlisted type is not part of the conversation."""
-SYNTHETIC = "<synthetic>"
+SYNTHETIC_MODEL = "<synthetic>"
 """The model name in messages that Claude Code itself wrote."""
-MADE_UP = ("isSidechain", "parent_tool_use_id", "isMeta", "isSynthetic", "isApiErrorMessage", "is_api_error_message")
+SYNTHETIC_FLAGS = (
+    "isSidechain",
+    "parent_tool_use_id",
+    "isMeta",
+    "isSynthetic",
+    "isApiErrorMessage",
+    "is_api_error_message",
+)
 """Flags of lines that are not part of the conversation."""
 
 
-def line(message: JSONObject) -> JSONObject:
+def make_line(message: JSONObject) -> JSONObject:
     return {"type": message["role"], "message": message}
 
 
-def said(given: JSONObject) -> JSONObject:
+def message_of(given: JSONObject) -> JSONObject:
     """Return the message of a line. The line's type is its role."""
     return {**given["message"], "role": given["type"]}
 
 
-def is_aside(given: JSONObject) -> bool:
+def is_program_event(given: JSONObject) -> bool:
     """Return True if a line reports an action of the program and not a message."""
     kind = given["type"]
     return (
-        kind in ASIDE or kind == NOTE or (kind not in SAID and any(isinstance(given.get(name), str) for name in NAMED))
+        kind in OTHER_TYPES
+        or kind == NOTE_EVENT
+        or (kind not in MESSAGE_TYPES and any(isinstance(given.get(name), str) for name in PROGRAM_FIELDS))
     )
 
 
-def is_answer(given: JSONObject) -> bool:
+def is_result_line(given: JSONObject) -> bool:
     """Return True if a line reports the end of a run, possibly one without any message."""
     return given["type"] == "result" and isinstance(given.get("is_error"), bool)
 
 
-def is_said(given: JSONObject) -> bool:
+def is_conversation_message(given: JSONObject) -> bool:
     """Return True if a line is a message of the conversation."""
-    if given.get("type") not in SAID or not isinstance(given.get("message"), dict):
+    if given.get("type") not in MESSAGE_TYPES or not isinstance(given.get("message"), dict):
         return False
-    return not any(given.get(mark) for mark in MADE_UP) and given["message"].get("model") != SYNTHETIC
+    return not any(given.get(mark) for mark in SYNTHETIC_FLAGS) and given["message"].get("model") != SYNTHETIC_MODEL
 
 
-def blocks(message: JSONObject) -> list[JSONObject]:
+def content_blocks(message: JSONObject) -> list[JSONObject]:
     """Return the content of a message as a list of blocks."""
     content: JSON = message.get("content")
     if isinstance(content, str):
@@ -105,32 +114,36 @@ def blocks(message: JSONObject) -> list[JSONObject]:
     return cast(list[JSONObject], content) if isinstance(content, list) else []
 
 
-def results(given: JSONObject) -> list[JSONObject]:
+def tool_results(given: JSONObject) -> list[JSONObject]:
     """Return the results in a user line."""
-    found = blocks(given["message"]) if given.get("type") == "user" and isinstance(given.get("message"), dict) else []
+    found = (
+        content_blocks(given["message"])
+        if given.get("type") == "user" and isinstance(given.get("message"), dict)
+        else []
+    )
     return [block for block in found if isinstance(block, dict) and block.get("type") == "tool_result"]
 
 
-def whole(given: Iterable[JSONObject]) -> Iterator[JSONObject]:
+def merge_lines(given: Iterable[JSONObject]) -> Iterator[JSONObject]:
     """Yield the messages of these lines. A reply has one line per block, with results possibly between them."""
     reply: JSONObject | None = None
     waiting: list[JSONObject] = []
     for each in given:
-        message = said(each)
+        message = message_of(each)
         if reply is not None and _continues(reply, message):
             news = {name: value for name, value in message.items() if value is not None}
-            reply = {**reply, **news, "content": [*blocks(reply), *blocks(message)]}
-        elif reply is not None and results(each) and message["role"] == "user":
+            reply = {**reply, **news, "content": [*content_blocks(reply), *content_blocks(message)]}
+        elif reply is not None and tool_results(each) and message["role"] == "user":
             waiting.append(message)
         else:
-            yield from _ended(reply, waiting)
+            yield from _finish_reply(reply, waiting)
             reply, waiting = (message, []) if message["role"] == "assistant" else (None, [message])
-    yield from _ended(reply, waiting)
+    yield from _finish_reply(reply, waiting)
 
 
 def _continues(reply: JSONObject, message: JSONObject) -> bool:
     return message["role"] == "assistant" and bool(reply.get("id")) and reply.get("id") == message.get("id")
 
 
-def _ended(reply: JSONObject | None, waiting: list[JSONObject]) -> list[JSONObject]:
+def _finish_reply(reply: JSONObject | None, waiting: list[JSONObject]) -> list[JSONObject]:
     return [*([reply] if reply is not None else []), *waiting]

@@ -2,18 +2,18 @@
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import mends as anthropic
-from contextc.formats.claude_code.lines import line, said
+from contextc.formats.claude_code.lines import make_line, message_of
 
-with_tools_once = anthropic.with_tools_once
-
-
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [line({"role": "user", "content": anthropic.NOTHING_SAID})]}
+with_unique_tools = anthropic.with_unique_tools
 
 
-def with_sound_thinking(body: JSONObject) -> JSONObject:
-    bare = anthropic.with_sound_thinking({"messages": [said(each) for each in body["messages"]]})
-    return {**body, "messages": [line(message) for message in bare["messages"]]}
+def with_first_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [make_line({"role": "user", "content": anthropic.EMPTY_CONVERSATION})]}
+
+
+def with_valid_thinking(body: JSONObject) -> JSONObject:
+    bare = anthropic.with_valid_thinking({"messages": [message_of(each) for each in body["messages"]]})
+    return {**body, "messages": [make_line(message) for message in bare["messages"]]}
 
 
 def without_session(body: JSONObject) -> JSONObject:

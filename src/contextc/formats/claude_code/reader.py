@@ -11,15 +11,21 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic.decode import FINISH, gather
-from contextc.formats.anthropic.reader import AnthropicReader
+from contextc.formats.anthropic.decode import FINISH_REASONS, collect_events
+from contextc.formats.anthropic.reader import AnthropicStreamReader
 from contextc.formats.claude_code.decode import decode_lines, decode_reply
-from contextc.formats.claude_code.lines import blocks, is_said, line, results, whole
-from contextc.formats.reading import Decodes, Delta
+from contextc.formats.claude_code.lines import (
+    content_blocks,
+    is_conversation_message,
+    make_line,
+    merge_lines,
+    tool_results,
+)
+from contextc.formats.reading import Delta, StreamDecoder
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage
 
 
-class _Reply:
+class _StreamedReply:
     """One reply of the model: its streamed events, and its lines."""
 
     def __init__(self, number: int) -> None:
@@ -35,8 +41,8 @@ class _Reply:
     def wire(self) -> JSONObject:
         """Return the reply. A call that started without any arguments has a blank text for them."""
         if not self.events:
-            return next(whole(self.lines))
-        reply = gather(self.events)
+            return next(merge_lines(self.lines))
+        reply = collect_events(self.events)
         places = sorted({event["index"] for event in self.events if "index" in event})
         ended = {event["index"] for event in self.events if event.get("type") == "content_block_stop"}
         for place, block in zip(places, reply["content"], strict=True):
@@ -45,13 +51,13 @@ class _Reply:
         return reply
 
 
-class ClaudeCodeReader(AnthropicReader):
-    def __init__(self, formatter: Decodes) -> None:
+class ClaudeCodeStreamReader(AnthropicStreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
-        self._said: list[_Reply | Message] = []
-        self._replies: dict[str, _Reply] = {}
+        self._said: list[_StreamedReply | Message] = []
+        self._replies: dict[str, _StreamedReply] = {}
         self._names: dict[str, str] = {}
-        self._streaming: _Reply | None = None
+        self._streaming: _StreamedReply | None = None
         self._result: JSONObject = {}
 
     def _is_whole(self, event: JSONObject) -> bool:
@@ -62,9 +68,9 @@ class ClaudeCodeReader(AnthropicReader):
         match event.get("type"):
             case "stream_event" if not event.get("parent_tool_use_id"):
                 yield from self._streamed(event["event"])
-            case "assistant" if is_said(event):
+            case "assistant" if is_conversation_message(event):
                 yield from self._spoken(event)
-            case "user" if is_said(event) and results(event):
+            case "user" if is_conversation_message(event) and tool_results(event):
                 yield from self._answered(event)
             case "system" if event.get("subtype") == "compact_boundary":
                 self.compacted = True
@@ -95,22 +101,24 @@ class ClaudeCodeReader(AnthropicReader):
         reply.lines.append(event)
         self.at = reply.number
         self.cursor = event.get("uuid") or self.cursor
-        self._names |= {block["id"]: block["name"] for block in blocks(message) if block.get("type") == "tool_use"}
+        self._names |= {
+            block["id"]: block["name"] for block in content_blocks(message) if block.get("type") == "tool_use"
+        }
         if not reply.events:
             parts = decode_reply(message, self.formatter.provider).parts
             yield from [part for part in parts if isinstance(part, Text | Reasoning | ToolCall)]
 
     def _answered(self, event: JSONObject) -> Iterator[Delta]:
-        given = line({"role": "user", "content": results(event)})
+        given = make_line({"role": "user", "content": tool_results(event)})
         self.cursor = event.get("uuid") or self.cursor
         for message in decode_lines([given], self.formatter.provider, self._names):
             self._said.append(message)
             yield from message.tool_results
 
-    def _started(self, name: str) -> _Reply:
+    def _started(self, name: str) -> _StreamedReply:
         if self._streaming is not None:
             self._streaming.settle()
-        reply = _Reply(sum([isinstance(each, _Reply) for each in self._said]))
+        reply = _StreamedReply(sum([isinstance(each, _StreamedReply) for each in self._said]))
         self._said.append(reply)
         if name:
             self._replies[name] = reply
@@ -123,27 +131,29 @@ class ClaudeCodeReader(AnthropicReader):
         said = [
             each
             for each in self._said
-            if not isinstance(each, _Reply) or each.lines or (each.events and not self.finished)
+            if not isinstance(each, _StreamedReply) or each.lines or (each.events and not self.finished)
         ]
         found = [self._read(each) for each in said]
         kept = [place for place, each in enumerate(found) if each.parts]
         found, said = [found[place] for place in kept], [said[place] for place in kept]
-        self.begun = [each.number for each in said if isinstance(each, _Reply)]
+        self.begun = [each.number for each in said if isinstance(each, _StreamedReply)]
         if self._result:
-            found = _counted(found, [isinstance(each, _Reply) and not each.events for each in said], self._result)
+            found = _with_usage(
+                found, [isinstance(each, _StreamedReply) and not each.events for each in said], self._result
+            )
         if self.error is not None:
-            return _failed(found, self.error)
+            return _with_error(found, self.error)
         return found or [Message(role="assistant", parts=())]
 
-    def _read(self, said: _Reply | Message) -> Message:
-        decoded = decode_reply(said.wire(), self.formatter.provider) if isinstance(said, _Reply) else said
+    def _read(self, said: _StreamedReply | Message) -> Message:
+        decoded = decode_reply(said.wire(), self.formatter.provider) if isinstance(said, _StreamedReply) else said
         message = self.formatter.spelling.read(decoded)
         if message.finish is None and message.tool_calls and self._result:
             return replace(message, finish="tool_calls")
         return message
 
 
-def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> list[Message]:
+def _with_usage(messages: list[Message], rough: list[bool], result: JSONObject) -> list[Message]:
     """Return the messages with data that only the result line has: the finish reason, and output tokens.
 
     Lines are written before the length of their reply is known. The last reply that has only lines gets the tokens that
@@ -152,7 +162,7 @@ def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> 
     usage, reason = cast(JSONObject, result.get("usage") or {}), cast(str | None, result.get("stop_reason"))
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
     if last >= 0 and messages[last].finish is None and reason:
-        messages[last] = replace(messages[last], finish=FINISH.get(reason, reason))
+        messages[last] = replace(messages[last], finish=FINISH_REASONS.get(reason, reason))
     counts = [message.usage or Usage() for message in messages]
     place = max((index for index, is_rough in enumerate(rough) if is_rough), default=-1)
     read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
@@ -164,11 +174,13 @@ def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> 
     return messages
 
 
-def _failed(messages: list[Message], error: JSONObject) -> list[Message]:
+def _with_error(messages: list[Message], error: JSONObject) -> list[Message]:
     """Return the messages, the last of which has the error."""
     said = error.get("result") or "; ".join(map(str, error.get("errors") or [])) or error.get("error")
     if isinstance(message := error.get("message"), dict):
-        said = " ".join([block["text"] for block in blocks(cast(JSONObject, message)) if "text" in block]) or said
+        said = (
+            " ".join([block["text"] for block in content_blocks(cast(JSONObject, message)) if "text" in block]) or said
+        )
     end = messages[-1] if messages and messages[-1].role == "assistant" else Message(role="assistant", parts=())
     before = messages[:-1] if messages and messages[-1].role == "assistant" else messages
     return [*before, replace(end, status="error", finish="error", error=str(said or error.get("subtype") or "failed"))]

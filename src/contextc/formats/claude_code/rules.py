@@ -9,21 +9,29 @@ from uuid import UUID
 
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
-from contextc.formats.checking import Finding, RuleBook, Sketch, Turn, at, match, repeated
+from contextc.formats.checking import (
+    ParsedRequest,
+    RequestMessage,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    make_finding,
+    match_results,
+)
 from contextc.formats.claude_code import errors, mends, sketch
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "CLC",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
-    unknown=sketch.unknown,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-def answers(turns: Sequence[Turn]) -> Sequence[int]:
+def results_before_next_reply(turns: Sequence[RequestMessage]) -> Sequence[int]:
     """Allow results of a line's calls in all user lines up to the next reply, which has one line per block."""
     ends = [len(turns)] * len(turns)
     spoken = len(turns)  # the first later turn that is not the user's
@@ -35,8 +43,8 @@ def answers(turns: Sequence[Turn]) -> Sequence[int]:
     return ends
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every line has a known type, user and assistant lines have a message, and blocks and tools are complete.
 
     A message has `content`. A block has a known `type` and the fields of that type. A line that the program wrote,
@@ -48,8 +56,8 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     return request.misshapen
 
 
-@rule(2, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+@rule(2, mend=mends.with_first_message)
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """There is at least one message of the user or the assistant.
 
     The output of a run that failed before any message is exempt.
@@ -58,11 +66,11 @@ def has_messages(request: Sketch) -> Iterable[Finding]:
     Repair: a user message is inserted which states that nothing has been said yet.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "messages is empty.")
+        yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
 @rule(3)
-def type_and_role_agree(request: Sketch) -> Iterable[Finding]:
+def check_line_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The type of a line equals the role of its message.
 
     Example: [{"type": "user", "message": {"role": "assistant", "content": "hi"}}]
@@ -70,11 +78,13 @@ def type_and_role_agree(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if (role := turn.wire.get("role", turn.role)) != turn.role:
-            yield at((*turn.path, "message", "role"), f"role must equal the line's type {turn.role!r}, got {role!r}.")
+            yield make_finding(
+                (*turn.path, "message", "role"), f"role must equal the line's type {turn.role!r}, got {role!r}."
+            )
 
 
 @rule(4)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result before the next reply.
 
     Claude Code leaves out a call without a result, or answers it with a text which states that it was interrupted.
@@ -85,12 +95,12 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match(request.turns, answers).unanswered:
-        yield at(call.path, f"call {call.id} has no result before the next reply.")
+    for _, call in match_results(request.turns, results_before_next_reply).unanswered:
+        yield make_finding(call.path, f"call {call.id} has no result before the next reply.")
 
 
 @rule(5)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the reply before it.
 
     A result without a call is left out silently. In a request that continues a session (`resume`), the first results
@@ -102,14 +112,14 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     """
     first = next((turn.path for turn in request.turns if turn.role == "assistant"), None)
     held = request.body.get("resume") is not None
-    for turn, result in match(request.turns, answers).orphans:
+    for turn, result in match_results(request.turns, results_before_next_reply).orphans:
         if held and (first is None or turn.path < first):
             continue
-        yield at(result.path, f"result without a call: call {result.id} not found in the previous reply.")
+        yield make_finding(result.path, f"result without a call: call {result.id} not found in the previous reply.")
 
 
 @rule(6)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
     Claude Code drops a second result silently.
@@ -120,12 +130,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         "tool_use_id": "a"}]}}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match(request.turns, answers).doubled:
-        yield at(result.path, f"duplicate result for call {result.id}.")
+    for _, result in match_results(request.turns, results_before_next_reply).doubled:
+        yield make_finding(result.path, f"duplicate result for call {result.id}.")
 
 
 @rule(7)
-def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
+def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of a conversation have different ids.
 
     The second call is rewritten as "[Tool use interrupted]", and its result is left out.
@@ -137,12 +147,12 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
         {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}}]
     Repair: the later call and its result get a new id.
     """
-    for call in repeated(call for turn in request.turns for call in turn.of("call")):
-        yield at(call.path, f"duplicate call id {call.id}.")
+    for call in find_duplicates(call for turn in request.turns for call in turn.of("call")):
+        yield make_finding(call.path, f"duplicate call id {call.id}.")
 
 
 @rule(8, errors.WRONG_ROLE)
-def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant lines, results in user lines.
 
     Example: [{"type": "user", "message": {"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "look",
@@ -150,11 +160,11 @@ def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
         "tool_use_id": "a"}]}}]
     Repair: calls and thinking are moved to an assistant line, results to a user line.
     """
-    return anthropic.blocks_stand_with_their_role(request)
+    return anthropic.check_block_roles(request)
 
 
 @rule(9, errors.ID_FORM)
-def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
+def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
     Claude Code sends it unchanged, and the API refuses it.
@@ -164,11 +174,11 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
         "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.1"}]}}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    return anthropic.ids_have_the_form(request)
+    return anthropic.check_call_id_format(request)
 
 
-@rule(10, errors.SIGNATURE, mend=mends.with_sound_thinking)
-def thinking_is_signed(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.SIGNATURE, mend=mends.with_valid_thinking)
+def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
     Claude Code sends it unchanged, and the API refuses it.
@@ -178,40 +188,40 @@ def thinking_is_signed(request: Sketch) -> Iterable[Finding]:
         "Hello!"}]}}, {"type": "user", "message": {"role": "user", "content": "go on"}}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    return anthropic.thinking_is_signed(request)
+    return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, errors.SESSION, mend=mends.without_session)
-def a_session_is_named_by_a_uuid(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.INVALID_SESSION_ID, mend=mends.without_session)
+def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 
     Example: {"resume": "my session", "messages": [{"type": "user", "message": {"role": "user", "content": "hi"}}]}
     Repair: the id is left out, and a new session begins.
     """
     if (name := request.body.get("resume")) is not None and not _is_uuid(name):
-        yield at(("resume",), f"`resume` must be a UUID, got {name!r}.")
+        yield make_finding(("resume",), f"`resume` must be a UUID, got {name!r}.")
 
 
 @rule(12, errors.TOOL_NAME)
-def tools_have_good_names(request: Sketch) -> Iterable[Finding]:
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"name": "files.read", "inputSchema": {"type": "object"}}], "messages": [{"type": "user",
         "message": {"role": "user", "content": "hi"}}]}
     Repair: other characters are replaced.
     """
-    return anthropic.tool_names_have_the_form(request)
+    return anthropic.check_tool_names(request)
 
 
-@rule(13, errors.TOOL_TWICE, mend=mends.with_tools_once)
-def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
     Example: {"tools": [{"name": "look", "inputSchema": {"type": "object"}}, {"name": "look", "inputSchema": {"type":
         "object"}}], "messages": [{"type": "user", "message": {"role": "user", "content": "hi"}}]}
     Repair: the first tool is kept.
     """
-    return anthropic.tools_are_named_once(request)
+    return anthropic.check_unique_tools(request)
 
 
 def _is_uuid(name: JSON) -> bool:

@@ -2,19 +2,19 @@
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.settings import EFFORTS
-from contextc.formats.settings import Output, Settings, SettingsTable, inner, nearest
+from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, nearest_effort, object_or_empty
 
 
-def take(rest: JSONObject) -> dict[str, object]:
-    if not (schema := inner(inner(rest.get("output_format")).get("schema"))):
+def read_structured(rest: JSONObject) -> dict[str, object]:
+    if not (schema := object_or_empty(object_or_empty(rest.get("output_format")).get("schema"))):
         return {}
     del rest["output_format"]
-    return {"output": Output(schema=schema)}
+    return {"output": OutputFormat(schema=schema)}
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
-    if settings.effort != "none" and (effort := nearest(settings.effort, EFFORTS)):
+    if settings.effort != "none" and (effort := nearest_effort(settings.effort, EFFORTS)):
         body["effort"] = effort
     if settings.output is not None and settings.output.schema is not None:
         body["output_format"] = {"type": "json_schema", "schema": settings.output.schema}
@@ -23,8 +23,8 @@ def put(settings: Settings) -> JSONObject:
 
 SETTINGS = SettingsTable(
     places={"model": "model", "stream": "include_partial_messages"},
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={"effort": "effort"},
     shaped=("effort", "output"),
 )

@@ -7,131 +7,158 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import sketch as anthropic
-from contextc.formats.checking import Finding, Path, Piece, Sketch, Turn, at, misfit, strangers
-from contextc.formats.claude_code.chain import followed
-from contextc.formats.claude_code.lines import SAID, is_answer, is_aside, is_said, line
-from contextc.formats.reading import NOTE
+from contextc.formats.checking import (
+    JSONPath,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    make_finding,
+    schema_error,
+    unknown_field_findings,
+)
+from contextc.formats.claude_code.chain import active_lines
+from contextc.formats.claude_code.lines import (
+    MESSAGE_TYPES,
+    is_conversation_message,
+    is_program_event,
+    is_result_line,
+    make_line,
+)
+from contextc.formats.reading import NOTE_EVENT
 
-block = anthropic.block
-FIELDS = frozenset(("role", "content", "type"))
-REPLY = FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
+text_block = anthropic.text_block
+MESSAGE_FIELDS = frozenset(("role", "content", "type"))
+REPLY_FIELDS = MESSAGE_FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
 """The fields of a line's message, and the additional ones of a reply with usage."""
 
 
-def read(body: JSON) -> Sketch:
+def parse_request(body: JSON) -> ParsedRequest:
     """Parse any JSON as a request, or as the lines of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     given: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: Path = ("messages",) if isinstance(body, dict) else ()
-    misshapen: list[Finding] = [*_head(whole)]
-    turns: list[Turn] = []
+    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
+    misshapen: list[RuleFinding] = [*_check_system_prompt(whole)]
+    turns: list[RequestMessage] = []
     if isinstance(given, list):
         lines = cast(list[JSON], given)
         misshapen += [
-            at((*base, index), wrong[1], what=wrong[1]) for index, each in enumerate(lines) if (wrong := _misfit(each))
+            make_finding((*base, index), wrong[1], what=wrong[1])
+            for index, each in enumerate(lines)
+            if (wrong := _schema_error(each))
         ]
-        turns = list(_turns(lines, base, misshapen)) or list(_answers(lines, base))
+        turns = list(_turns(lines, base, misshapen)) or list(_run_results(lines, base))
     else:
-        misshapen.append(at(base, "messages must be a list.", what="messages must be a list."))
-    return Sketch(turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen))
+        misshapen.append(make_finding(base, "messages must be a list.", what="messages must be a list."))
+    return ParsedRequest(
+        turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen)
+    )
 
 
-def unknown(sketch: Sketch) -> Iterator[Finding]:
+def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and blocks that Claude Code ignores."""
     for turn in sketch.turns:
         replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
-        yield from strangers(turn.wire, REPLY if replied else FIELDS, (*turn.path, "message"))
+        yield from unknown_field_findings(
+            turn.wire, REPLY_FIELDS if replied else MESSAGE_FIELDS, (*turn.path, "message")
+        )
         for piece in turn.pieces:
-            yield from anthropic.unknown_in_block(piece.wire, piece.path)
+            yield from anthropic.find_unknown_block_fields(piece.wire, piece.path)
 
 
-def _misfit(given: JSON) -> tuple[str, str] | None:
+def _schema_error(given: JSON) -> tuple[str, str] | None:
     """Return the field and message of a fault in a line, without its message, or None."""
-    if wrong := misfit(given, {"type": str}):
+    if wrong := schema_error(given, {"type": str}):
         return wrong
     each = cast(JSONObject, given)
-    if is_aside(each):
+    if is_program_event(each):
         return None
-    if each["type"] not in SAID:
+    if each["type"] not in MESSAGE_TYPES:
         return "type", f"unknown line type {each['type']!r}."
-    return misfit(each, {"message": dict})
+    return schema_error(each, {"message": dict})
 
 
-def _turns(lines: list[JSON], base: Path, misshapen: list[Finding]) -> Iterator[Turn]:
+def _turns(lines: list[JSON], base: JSONPath, misshapen: list[RuleFinding]) -> Iterator[RequestMessage]:
     """Yield the messages in conversation order. Append a finding for each without a valid shape."""
-    sound = [cast(JSONObject, each if not _misfit(each) else {"type": NOTE}) for each in lines]
-    places = [index for index in followed(sound) if is_said(sound[index])]
+    sound = [cast(JSONObject, each if not _schema_error(each) else {"type": NOTE_EVENT}) for each in lines]
+    places = [index for index in active_lines(sound) if is_conversation_message(sound[index])]
     bare: JSON = [{**sound[index]["message"], "role": sound[index]["type"]} for index in places]
-    found = anthropic.read(bare)
+    found = anthropic.parse_request(bare)
 
-    def lifted(path: Path) -> Path:
+    def lifted(path: JSONPath) -> JSONPath:
         index, *rest = path
-        here: Path = (*base, places[cast(int, index)])
+        here: JSONPath = (*base, places[cast(int, index)])
         return (*here, "message", *rest) if rest else here
 
     for each in found.misshapen:
-        misshapen.append(Finding(lifted(each.path), each.message, each.facts))
+        misshapen.append(RuleFinding(lifted(each.path), each.message, each.facts))
     for turn in found.turns:
         pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.pieces])
         wire = sound[places[cast(int, turn.path[0])]]["message"]
-        yield Turn(role=turn.role, path=lifted(turn.path), wire=wire, pieces=pieces)
+        yield RequestMessage(role=turn.role, path=lifted(turn.path), wire=wire, pieces=pieces)
 
 
-def _answers(lines: list[JSON], base: Path) -> Iterator[Turn]:
+def _run_results(lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
     """Yield the ends of runs in which only the program wrote anything. They failed, and their output is valid."""
     for index, each in enumerate(lines):
-        if not _misfit(each) and is_answer(cast(JSONObject, each)):
-            yield Turn(role="record", path=(*base, index), wire=cast(JSONObject, each))
+        if not _schema_error(each) and is_result_line(cast(JSONObject, each)):
+            yield RequestMessage(role="record", path=(*base, index), wire=cast(JSONObject, each))
 
 
-def _head(body: JSONObject) -> Iterator[Finding]:
+def _check_system_prompt(body: JSONObject) -> Iterator[RuleFinding]:
     given: JSON = body.get("system_prompt")
     if given is not None and not isinstance(given, str | dict):
-        yield at(
+        yield make_finding(
             ("system_prompt",),
             "system_prompt must be a string or an object.",
             what="system_prompt must be a string or an object.",
         )
 
 
-def _tools(body: JSONObject, misshapen: list[Finding]) -> Iterator[Piece]:
+def _tools(body: JSONObject, misshapen: list[RuleFinding]) -> Iterator[RequestPart]:
     given: JSON = body.get("tools")
     if given is not None and not isinstance(given, list):
-        misshapen.append(at(("tools",), "tools must be a list.", what="tools must be a list."))
+        misshapen.append(make_finding(("tools",), "tools must be a list.", what="tools must be a list."))
         return
     for index, tool in enumerate(cast(list[JSON], given or [])):
-        path: Path = ("tools", index)
+        path: JSONPath = ("tools", index)
         native = isinstance(tool, dict) and cast(JSONObject, tool).get("type") not in (None, "custom")
-        if wrong := misfit(
+        if wrong := schema_error(
             cast(object, tool), {"type": str} if native else {"name": str, "inputSchema": dict, "description?": str}
         ):
-            misshapen.append(at(path, wrong[1], what=wrong[1]))
+            misshapen.append(make_finding(path, wrong[1], what=wrong[1]))
         elif not native:
-            yield Piece(kind="other", path=path, wire=cast(JSONObject, tool), id=cast(JSONObject, tool)["name"])
+            yield RequestPart(kind="other", path=path, wire=cast(JSONObject, tool), id=cast(JSONObject, tool)["name"])
 
 
-def reshape(value: JSON, path: Path) -> JSON:
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return an almost valid line in a valid shape: an API message, a line of unknown type, a tool in another shape."""
     if path[0] == "tools":
         return _tool(value)
     if len(path) != 2:
-        return anthropic.reshape(value, path)
+        return anthropic.coerce_value(value, path)
     if isinstance(value, str):
-        return message(value)
+        return text_message(value)
     if not isinstance(value, dict):
         return value
     wire = cast(JSONObject, value)
     inner: JSON = wire["message"] if isinstance(wire.get("message"), dict | str) else wire
     if isinstance(inner, str):
-        return message(inner) if wire.get("type") != "assistant" else line({"role": "assistant", "content": inner})
+        return (
+            text_message(inner)
+            if wire.get("type") != "assistant"
+            else make_line({"role": "assistant", "content": inner})
+        )
     given = cast(JSONObject, inner)
-    role = wire["type"] if wire.get("type") in SAID else given.get("role")
-    made = cast(JSONObject, anthropic.reshape({"role": role, **given}, path))
-    return line(made) if made.get("role") in SAID and isinstance(made.get("content"), str | list) else wire
+    role = wire["type"] if wire.get("type") in MESSAGE_TYPES else given.get("role")
+    made = cast(JSONObject, anthropic.coerce_value({"role": role, **given}, path))
+    return (
+        make_line(made) if made.get("role") in MESSAGE_TYPES and isinstance(made.get("content"), str | list) else wire
+    )
 
 
 def _tool(value: JSON) -> JSON:
-    made: JSON = anthropic.reshape(value, ("tools", 0))
+    made: JSON = anthropic.coerce_value(value, ("tools", 0))
     wire = cast(JSONObject, made) if isinstance(made, dict) else {}
     if not isinstance(wire.get("input_schema"), dict):
         return value
@@ -139,5 +166,5 @@ def _tool(value: JSON) -> JSON:
     return {**rest, "inputSchema": wire["input_schema"]}
 
 
-def message(text: str) -> JSONObject:
-    return line(anthropic.message(text))
+def text_message(text: str) -> JSONObject:
+    return make_line(anthropic.text_message(text))

@@ -6,22 +6,22 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request, text_of
-from contextc.formats.checking import Finding, RuleBook, at
+from contextc.formats.base import EncodedSegment, Formatter, Request, text_of
+from contextc.formats.checking import RuleFinding, RuleSet, make_finding
 from contextc.formats.codex import decode, replies
-from contextc.formats.codex.encode import BARE, ITEM, encode_segment, encode_text
+from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.events import is_event
-from contextc.formats.codex.names import SPELLER
-from contextc.formats.codex.reader import CodexReader
-from contextc.formats.codex.rollout import is_line
-from contextc.formats.codex.rules import BOOK
+from contextc.formats.codex.names import NAME_CODEC
+from contextc.formats.codex.reader import CodexStreamReader
+from contextc.formats.codex.rollout import is_rollout_line
+from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.settings import SETTINGS
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller
+from contextc.formats.spelling import NameCodec
 from contextc.messages import Message, ToolResult
-from contextc.pairing import Paired
+from contextc.pairing import PairedHistory
 from contextc.tools import Tool
 
 
@@ -29,32 +29,32 @@ class CodexFormatter(Formatter):
     """Codex. `messages` are the items of a thread, and the system prompt is `developerInstructions`."""
 
     name: ClassVar[str] = "codex"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     messages_key: ClassVar[str] = "items"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = SPELLER
+    spelling: ClassVar[NameCodec] = NAME_CODEC
     unique_ids: ClassVar[bool] = True
     lines: ClassVar[tuple[str, ...]] = ("type", "method")
     strict_tools: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]] = (BARE, ITEM, "turn", "text_elements")
+    marks: ClassVar[tuple[str, ...]] = (BARE_KEY, ITEM_KEY, "turn", "text_elements")
 
-    def around(self, message: JSONObject) -> Iterable[Finding]:
-        if is_event(message) or is_line(message):
-            yield at((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
+    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
+        if is_event(message) or is_rollout_line(message):
+            yield make_finding((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
 
-    def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "codex", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
 
-    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
+    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
         """Put results in the order of their calls: the item of a call contains its result."""
         paired = super().paired(history, taken=taken)
-        return Paired(_in_order_of_calls(paired.messages), paired.repairs)
+        return PairedHistory(_in_order_of_calls(paired.messages), paired.repairs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings}
@@ -75,16 +75,16 @@ class CodexFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         """Return the final answer of a turn. `reader` returns all messages of it."""
-        return replies.last_of(replies.decode_turn(reply, self.provider))
+        return replies.last_reply(replies.decode_turn(reply, self.provider))
 
     def session_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
 
-    def reader(self) -> Reader:
-        return CodexReader(self)
+    def reader(self) -> StreamReader:
+        return CodexStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return replies.gather(events)
+        return replies.collect_turn(events)
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:

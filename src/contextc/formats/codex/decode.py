@@ -2,7 +2,7 @@
 
 Consecutive items of the agent become one assistant message, followed by a tool message with the results of its calls.
 Text after a call starts the next assistant message, because a model continues only after its results. An item without a
-matching part type becomes a `Native`. A call keeps the rest of its item, so that it is sent back as the same item.
+matching part type becomes a `ProviderBlock`. A call keeps the rest of its item, so that it is sent back as the same item.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,19 +11,36 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, remember, text_of
+from contextc.formats.base import Request, extra_of, text_of
 from contextc.formats.codex import rollout
-from contextc.formats.codex.encode import BARE, ITEM, SILENCE, Encoder
-from contextc.formats.codex.events import THINKS, completed, is_event, items_of, thought
-from contextc.formats.codex.kinds import CALLS, Kind, answered, is_error, is_running, stripped
-from contextc.formats.media import from_data_url, guessed
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult, tool_call
+from contextc.formats.codex.encode import BARE_KEY, EMPTY_REASONING, ITEM_KEY, Encoder
+from contextc.formats.codex.events import (
+    SHOWN_TEXT_KEY,
+    collect_items,
+    completed_notification,
+    is_event,
+    reasoning_text,
+)
+from contextc.formats.codex.kinds import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
+from contextc.formats.media import from_data_url, guess_media_type
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    ProviderBlock,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_call,
+)
 from contextc.tools import NativeTool, Tool
 
-OWN = ("items", "developerInstructions", "dynamicTools")
+OWN_FIELDS = ("items", "developerInstructions", "dynamicTools")
 
 
-class Asked(NamedTuple):
+class CallWithResult(NamedTuple):
     """A call, and its result where it has one."""
 
     call: ToolCall
@@ -34,9 +51,9 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     instructions: JSON = body.get("developerInstructions")
     prompt = isinstance(instructions, str) and bool(instructions.strip())
     given: list[JSONObject] = [item for item in cast(list[JSON], body.get("items") or []) if isinstance(item, dict)]
-    recorded, others = _parted(given)
-    messages = [*rollout.messages(recorded, provider), *decode_items(plain(others), provider)]
-    taken = OWN if prompt else ("items", "dynamicTools")
+    recorded, others = _separate_rollout(given)
+    messages = [*rollout.decode_rollout(recorded, provider), *decode_items(extract_items(others), provider)]
+    taken = OWN_FIELDS if prompt else ("items", "dynamicTools")
     tools = cast(list[JSONObject], body.get("dynamicTools") or [])
     return Request(
         messages=tuple(messages),
@@ -46,17 +63,17 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     )
 
 
-def _parted(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
+def _separate_rollout(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
     """Return the lines of a rollout file, and everything else."""
-    recorded = [each for each in given if rollout.is_line(each)]
-    return recorded, [each for each in given if not rollout.is_line(each)]
+    recorded = [each for each in given if rollout.is_rollout_line(each)]
+    return recorded, [each for each in given if not rollout.is_rollout_line(each)]
 
 
-def plain(given: Sequence[JSONObject]) -> list[JSONObject]:
+def extract_items(given: Sequence[JSONObject]) -> list[JSONObject]:
     """Return the items of a thread, extracted from any events around them."""
     if not any(is_event(each) for each in given):
         return list(given)
-    return items_of(each if is_event(each) else completed(each) for each in given)
+    return collect_items(each if is_event(each) else completed_notification(each) for each in given)
 
 
 def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
@@ -66,8 +83,8 @@ def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
     run: list[JSONObject] = []
     for item in items:
         own = decoder.user(item)
-        after_calls = run and item.get("type") not in CALLS and run[-1].get("type") in CALLS
-        if own is not None or after_calls or item == SILENCE:
+        after_calls = run and item.get("type") not in CALL_TYPES and run[-1].get("type") in CALL_TYPES
+        if own is not None or after_calls or item == EMPTY_REASONING:
             found += decoder.whole(run)
             run = []
         if own is None:
@@ -84,7 +101,7 @@ class Decoder:
     def user(self, item: JSONObject) -> Message | None:
         """Return a user message, or None if this is an item of the agent."""
         if item.get("type") == "hookPrompt":
-            return Message(role="user", parts=(Native(provider=self.provider, data=item),))
+            return Message(role="user", parts=(ProviderBlock(provider=self.provider, data=item),))
         if item.get("type") != "userMessage":
             return None
         blocks = cast(list[JSONObject], item.get("content") or [])
@@ -94,10 +111,10 @@ class Decoder:
 
     def whole(self, items: Sequence[JSONObject]) -> Iterator[Message]:
         """Return the messages of items for which the starts of the model's replies are unknown."""
-        bare = bool(items) and items[0].get("type") in CALLS
+        bare = bool(items) and items[0].get("type") in CALL_TYPES
         for message in self.run(items):
             marked = bare and message.role == "assistant"
-            yield replace(message, extra={self.provider: {BARE: True}}) if marked else message
+            yield replace(message, extra={self.provider: {BARE_KEY: True}}) if marked else message
 
     def run(self, items: Sequence[JSONObject]) -> Iterator[Message]:
         """Return the messages of consecutive items of the agent, with the results of its tools."""
@@ -105,7 +122,7 @@ class Decoder:
         results: list[ToolResult] = []
         running: set[str] = set()
         for item in items:
-            if (kind := CALLS.get(item.get("type") or "")) is not None:
+            if (kind := CALL_TYPES.get(item.get("type") or "")) is not None:
                 asked = self.asked(item, kind)
                 if asked.call.id not in running or item["type"] != "functionCallOutput":
                     parts.append(asked.call)
@@ -129,15 +146,15 @@ class Decoder:
                 part = Text(block["text"])
             case "image" | "audio" as kind if url:
                 default = "image/png" if kind == "image" else "audio/wav"
-                part = from_data_url(url) or Media(mime_type=guessed(url, default), url=url)
+                part = from_data_url(url) or Media(mime_type=guess_media_type(url, default), url=url)
                 if part.kind != kind:
-                    return Native(provider=self.provider, data=block)
+                    return ProviderBlock(provider=self.provider, data=block)
             case "image" if isinstance(held, str):
                 part = Media(mime_type="image/png", file_id=held, provider=self.provider)
             case _:
-                return Native(provider=self.provider, data=block)
+                return ProviderBlock(provider=self.provider, data=block)
         ours = Encoder(self.provider, {}).block(part)
-        return replace(part, extra=remember(block, ours or {}, self.provider))
+        return replace(part, extra=extra_of(block, ours or {}, self.provider))
 
     def part(self, item: JSONObject) -> AnyPart | None:
         """Return the part of an item other than a call, or None if it is empty."""
@@ -145,12 +162,12 @@ class Decoder:
             case "agentMessage":
                 return self.kept(Text(text_of(item.get("text"))), item) if item.get("text") else None
             case "reasoning":
-                return self.reasoning(item) if item != SILENCE else None
+                return self.reasoning(item) if item != EMPTY_REASONING else None
             case _:
-                return Native(provider=self.provider, data=item)
+                return ProviderBlock(provider=self.provider, data=item)
 
     def reasoning(self, item: JSONObject) -> AnyPart | None:
-        text, known = thought(item), {name: value for name, value in item.items() if name != THINKS}
+        text, known = reasoning_text(item), {name: value for name, value in item.items() if name != SHOWN_TEXT_KEY}
         part = Reasoning(text=text, id=item.get("id"), provider=self.provider, model=self.model)
         return self.kept(part, known) if text or part.id else None
 
@@ -158,25 +175,25 @@ class Decoder:
         ours = Encoder(self.provider, {}).item(part)
         return replace(part, extra=self.rest(item, ours or {}))
 
-    def asked(self, item: JSONObject, kind: Kind) -> Asked:
+    def asked(self, item: JSONObject, kind: CallType) -> CallWithResult:
         call_id = text_of(item.get("id"))
         call = tool_call(call_id, kind.name(item), _arguments(kind.arguments(item)))
         result: ToolResult | None = None
         if not is_running(item):
             result = ToolResult(call_id=call_id, name=call.name, content=kind.output(item), is_error=is_error(item))
-        if kind is CALLS["dynamicToolCall"]:
+        if kind is CALL_TYPES["dynamicToolCall"]:
             ours = Encoder(self.provider, {}).call(call, result)
-            return Asked(replace(call, extra=self.rest(item, ours)), result)
-        rest = stripped(item, kind)
-        if result is not None and answered(rest, kind, result) != item:
+            return CallWithResult(replace(call, extra=self.rest(item, ours)), result)
+        rest = without_output(item, kind)
+        if result is not None and with_result(rest, kind, result) != item:
             rest = item
         rest = {name: value for name, value in rest.items() if name != "id" and value is not None}
-        return Asked(replace(call, extra={self.provider: {ITEM: rest}}), result)
+        return CallWithResult(replace(call, extra={self.provider: {ITEM_KEY: rest}}), result)
 
     def rest(self, item: JSONObject, ours: JSONObject) -> Extra | None:
         """Return the fields of an item in which our encoding would differ."""
-        rest = (remember(item, ours, self.provider) or {}).get(self.provider, {})
-        return {self.provider: {ITEM: rest}} if rest else None
+        rest = (extra_of(item, ours, self.provider) or {}).get(self.provider, {})
+        return {self.provider: {ITEM_KEY: rest}} if rest else None
 
 
 def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
@@ -188,7 +205,7 @@ def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
         description=tool.get("description") or "",
         parameters=cast(JSONObject, schema) if isinstance(schema, dict) else {},
     )
-    return replace(made, extra=remember(tool, encode_tool(made), provider))
+    return replace(made, extra=extra_of(tool, encode_tool(made), provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:

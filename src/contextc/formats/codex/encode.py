@@ -2,7 +2,7 @@
 
 A reply becomes several items: reasoning, messages, and calls, each with its result. So text between the calls of one
 reply is moved before them. A call of a client tool is a `dynamicToolCall`; a call of Codex's own tools is sent back as
-its original item. A reply with only calls begins with an empty reasoning item (`SILENCE`), otherwise its calls would
+its original item. A reply with only calls begins with an empty reasoning item (`EMPTY_REASONING`), otherwise its calls would
 join the reply before it. A thread has no system messages between others: they become marked user text. The id of an
 item that we create is a hash of its content.
 """
@@ -13,34 +13,44 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.formats.base import (
-    Encoded,
-    Note,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
-    error_unsaid,
+    error_flag_note,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
     text_of,
 )
-from contextc.formats.codex.kinds import BLOCKS, CALLS, COMPLETED, FAILED, ITEMS, RUNNING, USERS, answered, block_of
+from contextc.formats.codex.kinds import (
+    CALL_TYPES,
+    COMPLETED,
+    FAILED,
+    ITEM_TYPES,
+    RUNNING,
+    USER_BLOCKS,
+    USER_ITEMS,
+    result_block,
+    with_result,
+)
 from contextc.formats.codex.names import NAMES
-from contextc.formats.media import data_url
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.media import to_data_url
+from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 from contextc.prompts.escape import SYSTEM_CONTEXT
 
-ITEM = "item"
+ITEM_KEY = "item"
 """Key in `extra`: the fields of an item in which our encoding would differ, such as its id."""
 
 
-BARE = "bare"
+BARE_KEY = "bare"
 """Key in `extra`: a reply with only calls had no item before them."""
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
     encoder = Encoder(provider, blobs)
     called = {call.id for message in segment for call in message.tool_calls}
     results: dict[str, ToolResult] = {}
@@ -50,7 +60,7 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
     items: list[JSONObject] = []
     for message in segment:
         items += encoder.reply(message, results) if message.role == "assistant" else encoder.said(message)
-    return Encoded(tuple(items), tuple(encoder.notes))
+    return EncodedSegment(tuple(items), tuple(encoder.notes))
 
 
 def encode_text(message: Message, provider: str) -> str:
@@ -67,17 +77,17 @@ def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONOb
 def item_id(item: JSONObject) -> str:
     """Return an id for an item without one, derived from its content."""
     said = {name: value for name, value in item.items() if name != "id"}
-    return f"item_{sha256(canonical(said)).hexdigest()[:24]}"
+    return f"item_{sha256(encode_canonical(said)).hexdigest()[:24]}"
 
 
-SILENCE: JSONObject = {"type": "reasoning", "summary": [], "content": []}
-SILENCE["id"] = item_id(SILENCE)
+EMPTY_REASONING: JSONObject = {"type": "reasoning", "summary": [], "content": []}
+EMPTY_REASONING["id"] = item_id(EMPTY_REASONING)
 
 
-def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
+def merge_item_extra(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
     """Return our item with Codex's own data restored."""
-    rest = cast(JSONObject, kept(extra, provider).get(ITEM) or {})
-    return restored(ours, {provider: rest}, provider) if rest else ours
+    rest = cast(JSONObject, own_extra(extra, provider).get(ITEM_KEY) or {})
+    return merge_extra(ours, {provider: rest}, provider) if rest else ours
 
 
 class Encoder:
@@ -85,7 +95,7 @@ class Encoder:
 
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
         self.strays: dict[str, ToolResult] = {}
         """Results whose calls are elsewhere. Each becomes a separate item."""
 
@@ -94,7 +104,7 @@ class Encoder:
         items: list[JSONObject] = []
         blocks: list[JSONObject] = []
         for part in self.marked(message) if message.role == "system" else message.parts:
-            if isinstance(part, Native) and self.is_own(part, ITEMS):
+            if isinstance(part, ProviderBlock) and self.is_own(part, ITEM_TYPES):
                 items += self.user(message, blocks)
                 items.append(cast(JSONObject, part.data))
                 blocks = []
@@ -103,21 +113,23 @@ class Encoder:
             else:
                 blocks += [block] if (block := self.block(part)) is not None else []
         if blocks and message.role == "tool":
-            self.notes.append(Note("moved", "what is no result, from a tool message into a user message"))
+            self.notes.append(ConversionNote("moved", "what is no result, from a tool message into a user message"))
         return [*items, *self.user(message, blocks)]
 
     def user(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
         if not blocks:
             return []
         item: JSONObject = {"type": "userMessage", "content": blocks}
-        return [written({**item, "id": item_id(item)}, message.extra, self.provider)]
+        return [merge_item_extra({**item, "id": item_id(item)}, message.extra, self.provider)]
 
     def marked(self, message: Message) -> Iterable[AnyPart]:
         """Return the parts of a system message as user text that is marked as context."""
         text = "\n\n".join(words for part in message.parts if (words := self.words(part)))
         if not text:
             return ()
-        self.notes.append(Note("changed", "a system message, into text of the user that is marked as context"))
+        self.notes.append(
+            ConversionNote("changed", "a system message, into text of the user that is marked as context")
+        )
         return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
 
     def words(self, part: AnyPart) -> str:
@@ -131,17 +143,17 @@ class Encoder:
             case Text():
                 if not part.text:
                     return None
-                return restored({"type": "text", "text": part.text, "text_elements": []}, part.extra, self.provider)
+                return merge_extra({"type": "text", "text": part.text, "text_elements": []}, part.extra, self.provider)
             case Media():
-                url = data_url(part, self.blobs) or part.url
+                url = to_data_url(part, self.blobs) or part.url
                 if url is not None and part.kind in ("image", "audio"):
-                    return restored({"type": part.kind, "url": url}, part.extra, self.provider)
+                    return merge_extra({"type": part.kind, "url": url}, part.extra, self.provider)
                 if part.file_id is not None and part.provider == self.provider:
-                    return restored({"type": "image", "fileId": part.file_id}, part.extra, self.provider)
+                    return merge_extra({"type": "image", "fileId": part.file_id}, part.extra, self.provider)
                 return self.described(part)
-            case Native():
-                return cast(JSONObject, part.data) if self.is_own(part, BLOCKS) else self.described(part)
-            case Reasoning() | ToolCall() | ToolResult() | Hint():
+            case ProviderBlock():
+                return cast(JSONObject, part.data) if self.is_own(part, USER_BLOCKS) else self.described(part)
+            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
@@ -149,10 +161,10 @@ class Encoder:
     def described(self, part: AnyPart) -> JSONObject | None:
         """Return one line of text that replaces a part that cannot be sent."""
         if isinstance(part, Media):
-            self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+            self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
             text = describe_media(part)
-        elif isinstance(part, Native):
-            self.notes.append(Note("described", f"a block of {part.provider}"))
+        elif isinstance(part, ProviderBlock):
+            self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
             text = describe_native(part)
         else:
             return None
@@ -167,10 +179,12 @@ class Encoder:
                 calls.append(self.call(part, results.get(part.id)))
             elif (item := self.item(part)) is not None:
                 if calls:
-                    self.notes.append(Note("moved", "words that stood behind a call, before the calls of their reply"))
+                    self.notes.append(
+                        ConversionNote("moved", "words that stood behind a call, before the calls of their reply")
+                    )
                 said.append(item)
-        silent = calls and not said and not kept(message.extra, self.provider).get(BARE)
-        return [*([SILENCE] if silent else said), *calls]
+        silent = calls and not said and not own_extra(message.extra, self.provider).get(BARE_KEY)
+        return [*([EMPTY_REASONING] if silent else said), *calls]
 
     def item(self, part: AnyPart) -> JSONObject | None:
         match part:
@@ -178,56 +192,60 @@ class Encoder:
                 return self.message(part.text, part.extra) if part.text else None
             case Media():
                 return self.message(cast(JSONObject, self.described(part))["text"], None)
-            case Native():
-                if self.is_own(part, ITEMS):
+            case ProviderBlock():
+                if self.is_own(part, ITEM_TYPES):
                     return cast(JSONObject, part.data)
                 return self.message(cast(JSONObject, self.described(part))["text"], None)
             case Reasoning():
                 return self.reasoning(part)
-            case ToolCall() | ToolResult() | Hint():
+            case ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def message(self, text: str, extra: Extra | None) -> JSONObject:
         item: JSONObject = {"type": "agentMessage", "text": text}
-        return written({**item, "id": item_id(item)}, extra, self.provider)
+        return merge_item_extra({**item, "id": item_id(item)}, extra, self.provider)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         if is_foreign(part, self.provider) or not (part.text or part.id):
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
         if part.data or part.signature:
-            self.notes.append(Note("left out", "what proves the reasoning of Codex, which only its own thread holds"))
+            self.notes.append(
+                ConversionNote("left out", "what proves the reasoning of Codex, which only its own thread holds")
+            )
         item: JSONObject = {"type": "reasoning", "summary": [part.text] if part.text else [], "content": []}
-        return written({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
+        return merge_item_extra({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
 
     def call(self, part: ToolCall, result: ToolResult | None) -> JSONObject:
         """Return the item of a call with its result. An unchanged call of Codex keeps its original item."""
         if (own := self.own(part)) is not None:
-            kind = CALLS[text_of(own["type"])]
+            kind = CALL_TYPES[text_of(own["type"])]
             if result is None:
                 return {**own, **({"status": RUNNING} if "status" in own else {})}
-            return answered(own, kind, result)
+            return with_result(own, kind, result)
         given: JSON = part.raw if part.malformed else part.arguments
         item: JSONObject = {"type": "dynamicToolCall", "id": part.id, "tool": part.name, "arguments": given}
         extra = part.extra if "type" not in self.rest(part) else None
         if result is None:
-            return written({**item, "status": RUNNING}, extra, self.provider)
+            return merge_item_extra({**item, "status": RUNNING}, extra, self.provider)
         item["status"] = FAILED if result.is_error else COMPLETED
         item |= {"contentItems": self.returned(result), "success": not result.is_error}
-        return written(item, extra, self.provider)
+        return merge_item_extra(item, extra, self.provider)
 
     def rest(self, part: ToolCall) -> JSONObject:
         """Return Codex's data of a call beyond our types. For one of Codex's own tools, this is the whole item."""
-        return cast(JSONObject, kept(part.extra, self.provider).get(ITEM) or {})
+        return cast(JSONObject, own_extra(part.extra, self.provider).get(ITEM_KEY) or {})
 
     def output(self, result: ToolResult) -> JSONObject:
         """Return the item of a result without its call."""
         if result.is_error:
-            self.notes.append(error_unsaid(result))
+            self.notes.append(error_flag_note(result))
         if not isinstance(result.content, str) and any(isinstance(part, Media) for part in result.content):
-            self.notes.append(Note("left out", f"media in the result of {result.name}, whose call is not here"))
+            self.notes.append(
+                ConversionNote("left out", f"media in the result of {result.name}, whose call is not here")
+            )
         return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
 
     def own(self, part: ToolCall) -> JSONObject | None:
@@ -236,7 +254,7 @@ class Encoder:
         None if it is no such call, or its arguments have changed.
         """
         item = self.rest(part)
-        kind = CALLS.get(item.get("type") or "")
+        kind = CALL_TYPES.get(item.get("type") or "")
         if kind is None:
             return None
         given, name = kind.arguments(item), kind.name(item)
@@ -257,19 +275,21 @@ class Encoder:
             held = part
             if isinstance(part, Media) and part.blob is not None and part.blob in self.blobs:
                 held = replace(part, data=self.blobs[part.blob], blob=None)
-            block = block_of(held)
+            block = result_block(held)
             if block is None:
-                self.notes.append(Note("described", f"{cast(Media, part).kind} of type {cast(Media, part).mime_type}"))
+                self.notes.append(
+                    ConversionNote("described", f"{cast(Media, part).kind} of type {cast(Media, part).mime_type}")
+                )
                 block = {"type": "inputText", "text": describe_media(cast(Media, part))}
-            blocks.append(restored(block, part.extra, self.provider))
+            blocks.append(merge_extra(block, part.extra, self.provider))
         return blocks
 
-    def is_own(self, part: Native, kinds: Mapping[str, object]) -> bool:
+    def is_own(self, part: ProviderBlock, kinds: Mapping[str, object]) -> bool:
         """Return True if this came from Codex, as an item or as a block."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
         return cast(JSONObject, part.data).get("type") in kinds
 
 
-def is_users(item: JSONObject) -> bool:
-    return item.get("type") in USERS
+def is_user_item(item: JSONObject) -> bool:
+    return item.get("type") in USER_ITEMS

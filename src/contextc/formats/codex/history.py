@@ -11,36 +11,36 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.codex.decode import decode_items, plain
-from contextc.formats.codex.encode import is_users
-from contextc.formats.codex.kinds import BLOCKS
+from contextc.formats.codex.decode import decode_items, extract_items
+from contextc.formats.codex.encode import is_user_item
+from contextc.formats.codex.kinds import USER_BLOCKS
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.messages import AnyPart, Message, Native, Text
+from contextc.messages import AnyPart, Message, ProviderBlock, Text
 from contextc.prompts.escape import SYSTEM_CONTEXT
 
-GO_ON = "Go on."
+CONTINUE_TEXT = "Go on."
 """The prompt of a turn without user input."""
-CODEX = "codex"
+PROVIDER = "codex"
 
 
-class Split(NamedTuple):
+class HistoryAndPrompt(NamedTuple):
     """Items up to the agent's last one, and the `input` of `turn/start` for the items after it."""
 
     history: list[JSONObject]
     prompt: list[JSONObject]
 
 
-def split(items: Sequence[JSONObject]) -> Split:
+def split_prompt(items: Sequence[JSONObject]) -> HistoryAndPrompt:
     """Split items into the history for a new thread, and its prompt."""
-    behind = next((len(items) - back for back, item in enumerate(reversed(items)) if not is_users(item)), 0)
+    behind = next((len(items) - back for back, item in enumerate(reversed(items)) if not is_user_item(item)), 0)
     prompt = [block for item in items[behind:] for block in _input(item)]
-    return Split(list(items[:behind]), prompt or [{"type": "text", "text": GO_ON}])
+    return HistoryAndPrompt(list(items[:behind]), prompt or [{"type": "text", "text": CONTINUE_TEXT}])
 
 
-def response_items(items: Sequence[JSONObject], *, provider: str = CODEX) -> list[JSONObject]:
+def to_response_items(items: Sequence[JSONObject], *, provider: str = PROVIDER) -> list[JSONObject]:
     """Return the items for `thread/inject_items`: whole messages, and every call with its output."""
-    history = [each for message in decode_items(plain(items), provider) for each in _told(message)]
-    return [_whole(item) for item in OpenAIResponsesFormatter().encode_history(history)]
+    history = [each for message in decode_items(extract_items(items), provider) for each in _portable_message(message)]
+    return [_complete_item(item) for item in OpenAIResponsesFormatter().encode_history(history)]
 
 
 def _input(item: JSONObject) -> Iterator[JSONObject]:
@@ -49,13 +49,13 @@ def _input(item: JSONObject) -> Iterator[JSONObject]:
             yield {"type": "text", "text": text_of(fragment.get("text"))}
         return
     for block in cast(list[JSONObject], item.get("content") or []):
-        if block.get("type") in BLOCKS:
+        if block.get("type") in USER_BLOCKS:
             yield {name: value for name, value in block.items() if value not in (None, [])}
 
 
-def _told(message: Message) -> Iterator[Message]:
+def _portable_message(message: Message) -> Iterator[Message]:
     """Yield a message for another thread: marked texts become system messages again, which are possible here."""
-    parts = [part for each in message.parts if (part := _readable(each)) is not None]
+    parts = [part for each in message.parts if (part := _portable_part(each)) is not None]
     if message.role != "user":
         yield replace(message, parts=tuple(parts))
         return
@@ -72,9 +72,9 @@ def _told(message: Message) -> Iterator[Message]:
         yield Message(role="user", parts=tuple(said))
 
 
-def _readable(part: AnyPart) -> AnyPart | None:
+def _portable_part(part: AnyPart) -> AnyPart | None:
     """Return a part without data that the Responses API cannot express, or None."""
-    if not isinstance(part, Native) or not isinstance(part.data, dict):
+    if not isinstance(part, ProviderBlock) or not isinstance(part.data, dict):
         return replace(part, extra=None)
     data = cast(JSONObject, part.data)
     if data.get("type") == "plan":
@@ -82,10 +82,10 @@ def _readable(part: AnyPart) -> AnyPart | None:
     if data.get("type") == "hookPrompt":
         texts = [text_of(fragment.get("text")) for fragment in cast(list[JSONObject], data.get("fragments") or [])]
         return Text("\n\n".join(texts)) if any(texts) else None
-    return Text(f"[{data['type']}: {data['path']}]") if data.get("type") in BLOCKS and data.get("path") else None
+    return Text(f"[{data['type']}: {data['path']}]") if data.get("type") in USER_BLOCKS and data.get("path") else None
 
 
-def _whole(item: JSONObject) -> JSONObject:
+def _complete_item(item: JSONObject) -> JSONObject:
     """Return an item as Codex expects it: with its type, and with its content in blocks."""
     if "role" not in item:
         return item

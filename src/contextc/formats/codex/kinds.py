@@ -10,17 +10,17 @@ from typing import NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import text_of
-from contextc.formats.checking import Fields
-from contextc.formats.media import data_url, from_data_url, guessed, unpacked
-from contextc.formats.settings import inner
+from contextc.formats.checking import FieldTypes
+from contextc.formats.media import decode_base64, from_data_url, guess_media_type, to_data_url
+from contextc.formats.settings import object_or_empty
 from contextc.messages import Media, Text, ToolResult
 
 Content: TypeAlias = str | tuple[Text | Media, ...]
 
 RUNNING, COMPLETED, FAILED = "inProgress", "completed", "failed"
 STATES = (RUNNING, COMPLETED, FAILED, "declined", "interrupted")
-AGREED = (COMPLETED, RUNNING)
-ITEMS: dict[str, Fields] = {
+IMPLIED_STATES = (COMPLETED, RUNNING)
+ITEM_TYPES: dict[str, FieldTypes] = {
     "userMessage": {"content": list, "clientId?": str},
     "hookPrompt": {"fragments": list},
     "agentMessage": {"text": str, "phase?": str, "questions?": list},
@@ -55,7 +55,7 @@ ITEMS: dict[str, Fields] = {
     "exitedReviewMode": {"review": str},
     "contextCompaction": {},
 }
-BLOCKS: dict[str, Fields] = {
+USER_BLOCKS: dict[str, FieldTypes] = {
     "text": {"text": str, "text_elements?": list},
     "image": {"url?": str, "fileId?": str, "detail?": str},
     "localImage": {"path": str, "detail?": str},
@@ -65,16 +65,16 @@ BLOCKS: dict[str, Fields] = {
     "mention": {"name": str, "path": str},
 }
 """The blocks of a user message, which `turn/start` also takes."""
-RETURNED: dict[str, Fields] = {
+RESULT_BLOCKS: dict[str, FieldTypes] = {
     "inputText": {"text": str},
     "inputImage": {"imageUrl": str},
     "inputAudio": {"audioUrl": str},
 }
 """The blocks that a client tool returns."""
-USERS = ("userMessage", "hookPrompt")
+USER_ITEMS = ("userMessage", "hookPrompt")
 
 
-class Kind(NamedTuple):
+class CallType(NamedTuple):
     """The conversion of an item type to a call and its result.
 
     `field` is the field of its output, and `write` returns its new value. The arguments of a `late` type are known only
@@ -94,14 +94,16 @@ def is_running(item: JSONObject) -> bool:
 
 
 def is_error(item: JSONObject) -> bool:
-    return item.get("success") is False or item.get("status", COMPLETED) not in AGREED or bool(item.get("error"))
+    return (
+        item.get("success") is False or item.get("status", COMPLETED) not in IMPLIED_STATES or bool(item.get("error"))
+    )
 
 
-def stripped(item: JSONObject, kind: Kind) -> JSONObject:
+def without_output(item: JSONObject, kind: CallType) -> JSONObject:
     return {name: value for name, value in item.items() if name != kind.field}
 
 
-def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
+def with_result(item: JSONObject, kind: CallType, result: ToolResult) -> JSONObject:
     """Return the item with this result in place of any other."""
     state = item.get("status")
     if state is not None and (state == RUNNING or is_error(item) != result.is_error):
@@ -111,17 +113,17 @@ def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
     return {**item, kind.field: kind.write(item, result)}
 
 
-def block_of(part: Text | Media) -> JSONObject | None:
+def result_block(part: Text | Media) -> JSONObject | None:
     """Return a part of a result as a block of a client tool, or None if Codex does not support it."""
     if isinstance(part, Text):
         return {"type": "inputText", "text": part.text}
-    url = data_url(part, {}) or part.url
+    url = to_data_url(part, {}) or part.url
     if url is None or part.kind not in ("image", "audio"):
         return None
     return {"type": "inputImage", "imageUrl": url} if part.kind == "image" else {"type": "inputAudio", "audioUrl": url}
 
 
-def content_of(blocks: Iterable[JSONObject]) -> Content:
+def result_content(blocks: Iterable[JSONObject]) -> Content:
     """Return the content that a client tool returned: a single text as str, anything else as parts."""
     parts = [_part(block) for block in blocks]
     if not parts:
@@ -134,25 +136,25 @@ def _part(block: JSONObject) -> Text | Media:
     if block.get("type") not in ("inputImage", "inputAudio") or not url:
         return Text(text_of(block.get("text")))
     default = "image/png" if block["type"] == "inputImage" else "audio/wav"
-    return from_data_url(url) or Media(mime_type=guessed(url, default), url=url)
+    return from_data_url(url) or Media(mime_type=guess_media_type(url, default), url=url)
 
 
-def _returned(item: JSONObject, result: ToolResult) -> JSON:
+def _write_blocks(item: JSONObject, result: ToolResult) -> JSON:
     parts = (Text(result.content),) if isinstance(result.content, str) and result.content else result.content
-    return [block for part in cast(tuple[Text | Media, ...], parts or ()) if (block := block_of(part)) is not None]
+    return [block for part in cast(tuple[Text | Media, ...], parts or ()) if (block := result_block(part)) is not None]
 
 
-def _said(item: JSONObject) -> Content:
-    return content_of(cast(list[JSONObject], item.get("contentItems") or []))
+def _read_blocks(item: JSONObject) -> Content:
+    return result_content(cast(list[JSONObject], item.get("contentItems") or []))
 
 
-def _mcp_said(item: JSONObject) -> Content:
+def _read_mcp(item: JSONObject) -> Content:
     """Return the output of an MCP server from its blocks, or its error text."""
-    error, result = inner(item.get("error")), inner(item.get("result"))
+    error, result = object_or_empty(item.get("error")), object_or_empty(item.get("result"))
     parts: list[Text | Media] = []
     for block in cast(list[JSON], result.get("content") or []):
-        said = inner(block)
-        data = unpacked(text_of(said.get("data"))) if said.get("type") in ("image", "audio") else None
+        said = object_or_empty(block)
+        data = decode_base64(text_of(said.get("data"))) if said.get("type") in ("image", "audio") else None
         kind = text_of(said.get("mimeType"))
         if said.get("type") == "text":
             parts.append(Text(text_of(said.get("text"))))
@@ -165,16 +167,16 @@ def _mcp_said(item: JSONObject) -> Content:
     return parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else tuple(parts) or ""
 
 
-def _mcp_returned(item: JSONObject, result: ToolResult) -> JSON:
-    return {**inner(item.get("result")), "content": [{"type": "text", "text": result.text}]}
+def _write_mcp(item: JSONObject, result: ToolResult) -> JSON:
+    return {**object_or_empty(item.get("result")), "content": [{"type": "text", "text": result.text}]}
 
 
-def _picture(item: JSONObject) -> Content:
-    data = unpacked(text_of(item.get("result")))
+def _read_image(item: JSONObject) -> Content:
+    data = decode_base64(text_of(item.get("result")))
     return (Media(mime_type="image/png", data=data),) if data else text_of(item.get("status"))
 
 
-def _listed(name: str) -> Callable[[JSONObject], Content]:
+def _read_list(name: str) -> Callable[[JSONObject], Content]:
     def output(item: JSONObject) -> Content:
         value: JSON = item.get(name)
         return value if isinstance(value, str) else encode(value).decode() if value else ""
@@ -182,12 +184,12 @@ def _listed(name: str) -> Callable[[JSONObject], Content]:
     return output
 
 
-def _only(*names: str) -> Callable[[JSONObject], JSON]:
+def _select_fields(*names: str) -> Callable[[JSONObject], JSON]:
     """Return a function that reads these fields of an item as arguments."""
     return lambda item: {name: item[name] for name in names if item.get(name) is not None}
 
 
-def _called(name: str) -> Callable[[JSONObject], str]:
+def _fixed_name(name: str) -> Callable[[JSONObject], str]:
     return lambda item: name
 
 
@@ -200,35 +202,47 @@ def _mcp_name(item: JSONObject) -> str:
     return f"mcp__{item.get('server')}__{item.get('tool')}"
 
 
-def _given(item: JSONObject) -> JSON:
+def _read_arguments(item: JSONObject) -> JSON:
     return item.get("arguments")
 
 
-def _nothing(item: JSONObject) -> JSON:
+def _write_nothing(item: JSONObject) -> JSON:
     return {}
 
 
-def _plainly(item: JSONObject, result: ToolResult) -> JSON:
+def _write_text(item: JSONObject, result: ToolResult) -> JSON:
     return result.text
 
 
-def _field(name: str) -> Callable[[JSONObject], str]:
+def _read_field(name: str) -> Callable[[JSONObject], str]:
     def text(item: JSONObject) -> str:
         return text_of(item.get(name))
 
     return text
 
 
-CALLS: dict[str, Kind] = {
-    "dynamicToolCall": Kind(_dynamic_name, _given, _said, "contentItems", _returned),
-    "commandExecution": Kind(
-        _called("shell"), _only("command", "cwd"), _listed("aggregatedOutput"), "aggregatedOutput", _plainly
+CALL_TYPES: dict[str, CallType] = {
+    "dynamicToolCall": CallType(_dynamic_name, _read_arguments, _read_blocks, "contentItems", _write_blocks),
+    "commandExecution": CallType(
+        _fixed_name("shell"),
+        _select_fields("command", "cwd"),
+        _read_list("aggregatedOutput"),
+        "aggregatedOutput",
+        _write_text,
     ),
-    "fileChange": Kind(_called("apply_patch"), _only("changes"), _field("status")),
-    "mcpToolCall": Kind(_mcp_name, _given, _mcp_said, "result", _mcp_returned),
-    "collabAgentToolCall": Kind(_field("tool"), _only("prompt", "receiverThreadIds", "model"), _listed("agentsStates")),
-    "webSearch": Kind(_called("web_search"), _only("query", "action"), _listed("results"), late=True),
-    "imageView": Kind(_called("view_image"), _only("path"), _listed("")),
-    "imageGeneration": Kind(_called("image_generation"), _only("revisedPrompt"), _picture, late=True),
-    "functionCallOutput": Kind(_field("name"), _nothing, _listed("output"), "output", _plainly, late=True),
+    "fileChange": CallType(_fixed_name("apply_patch"), _select_fields("changes"), _read_field("status")),
+    "mcpToolCall": CallType(_mcp_name, _read_arguments, _read_mcp, "result", _write_mcp),
+    "collabAgentToolCall": CallType(
+        _read_field("tool"), _select_fields("prompt", "receiverThreadIds", "model"), _read_list("agentsStates")
+    ),
+    "webSearch": CallType(
+        _fixed_name("web_search"), _select_fields("query", "action"), _read_list("results"), late=True
+    ),
+    "imageView": CallType(_fixed_name("view_image"), _select_fields("path"), _read_list("")),
+    "imageGeneration": CallType(
+        _fixed_name("image_generation"), _select_fields("revisedPrompt"), _read_image, late=True
+    ),
+    "functionCallOutput": CallType(
+        _read_field("name"), _write_nothing, _read_list("output"), "output", _write_text, late=True
+    ),
 }

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 
-SNAKES = {
+ITEM_TYPE_NAMES = {
     "agent_message": "agentMessage",
     "reasoning": "reasoning",
     "command_execution": "commandExecution",
@@ -16,10 +16,10 @@ SNAKES = {
     "web_search": "webSearch",
     "todo_list": "plan",
 }
-HAPPENED = {"item.started": "item/started", "item.updated": "item/started", "item.completed": "item/completed"}
-BEGINNINGS = ("thread.", "turn.", "item.")
-ENDED = {"turn.completed": "completed", "turn.failed": "failed"}
-WARNING = "error"
+ITEM_METHODS = {"item.started": "item/started", "item.updated": "item/started", "item.completed": "item/completed"}
+LINE_PREFIXES = ("thread.", "turn.", "item.")
+TURN_STATUSES = {"turn.completed": "completed", "turn.failed": "failed"}
+WARNING_TYPE = "error"
 """An item that is not part of the thread: a warning for the user."""
 
 
@@ -28,39 +28,41 @@ class Notification(NamedTuple):
     params: JSONObject
 
 
-def is_line(event: JSONObject) -> bool:
+def is_exec_line(event: JSONObject) -> bool:
     """Return True if this is a line, of a known or a new type."""
     kind = text_of(event.get("type"))
-    return (kind == "error" or kind.startswith(BEGINNINGS)) and "id" not in event
+    return (kind == "error" or kind.startswith(LINE_PREFIXES)) and "id" not in event
 
 
-def notification(event: JSONObject) -> Notification:
+def to_notification(event: JSONObject) -> Notification:
     """Return a line as a notification. Its usage is that of the whole thread so far, and is ignored."""
     kind = text_of(event.get("type"))
-    if kind in HAPPENED:
+    if kind in ITEM_METHODS:
         item = event.get("item")
-        return Notification(HAPPENED[kind], {"item": camel(cast(JSONObject, item) if isinstance(item, dict) else {})})
+        return Notification(
+            ITEM_METHODS[kind], {"item": to_thread_item(cast(JSONObject, item) if isinstance(item, dict) else {})}
+        )
     if kind == "thread.started":
         return Notification("thread/started", {"thread": {"id": event.get("thread_id")}})
     if kind == "error":  # it may retry; `turn.failed` reports the final failure
         return Notification("error", {"error": {"message": event.get("message")}, "willRetry": True})
     if kind == "turn.started":
         return Notification("turn/started", {})
-    if kind not in ENDED:
+    if kind not in TURN_STATUSES:
         return Notification("", {})
-    ended: JSONObject = {"status": ENDED[kind], "error": event.get("error")}
+    ended: JSONObject = {"status": TURN_STATUSES[kind], "error": event.get("error")}
     return Notification("turn/completed", {"turn": ended})
 
 
-def camel(item: JSONObject) -> JSONObject:
+def to_thread_item(item: JSONObject) -> JSONObject:
     """Return an item of `codex exec --json` as an item of a thread, and any other unchanged."""
     kind = text_of(item.get("type"))
-    if kind not in SNAKES or (kind == "reasoning" and "text" not in item):
+    if kind not in ITEM_TYPE_NAMES or (kind == "reasoning" and "text" not in item):
         return item
-    made = {_camel(name): value for name, value in item.items()} | {"type": SNAKES[kind]}
+    made = {_camel(name): value for name, value in item.items()} | {"type": ITEM_TYPE_NAMES[kind]}
     if isinstance(status := made.get("status"), str):
         made["status"] = _camel(status)
-    return SHAPED[kind](made) if kind in SHAPED else made
+    return ITEM_CONVERTERS[kind](made) if kind in ITEM_CONVERTERS else made
 
 
 def _camel(name: str) -> str:
@@ -90,7 +92,7 @@ def _plan(item: JSONObject) -> JSONObject:
     return {"type": "plan", "id": item.get("id"), "text": "\n".join(lines)}
 
 
-SHAPED: dict[str, Callable[[JSONObject], JSONObject]] = {
+ITEM_CONVERTERS: dict[str, Callable[[JSONObject], JSONObject]] = {
     "command_execution": _command,
     "reasoning": _reasoning,
     "file_change": _change,

@@ -5,46 +5,46 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Turn
+from contextc.formats.checking import RequestMessage
 from contextc.formats.codex.encode import item_id
-from contextc.formats.codex.kinds import CALLS, is_running
+from contextc.formats.codex.kinds import CALL_TYPES, is_running
 from contextc.formats.codex.names import NAMES
 
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 
 
-def left_running(turns: Sequence[Turn]) -> list[Turn]:
+def find_unfinished_calls(turns: Sequence[RequestMessage]) -> list[RequestMessage]:
     """Return calls that are still running although later items exist. Parallel calls are exempt."""
-    found: list[Turn] = []
+    found: list[RequestMessage] = []
     gone_on = False
     for turn in reversed(turns):
-        if turn.wire.get("type") not in CALLS:
+        if turn.wire.get("type") not in CALL_TYPES:
             gone_on = gone_on or turn.role != "record"
         elif is_running(turn.wire) and gone_on:
             found.append(turn)
     return found[::-1]
 
 
-def is_thread(name: JSON) -> bool:
+def is_thread_id(name: JSON) -> bool:
     return isinstance(name, str) and UUID.fullmatch(name) is not None
 
 
-def with_ids(body: JSONObject) -> JSONObject:
+def with_item_ids(body: JSONObject) -> JSONObject:
     def named(item: JSONObject) -> JSONObject:
         return item if item.get("id") else {**item, "id": item_id(item)}
 
     return {**body, "items": [named(item) for item in cast(list[JSONObject], body["items"])]}
 
 
-def without_thread(body: JSONObject) -> JSONObject:
+def without_thread_id(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "threadId"}
 
 
-def with_spelled_names(body: JSONObject) -> JSONObject:
+def with_encoded_names(body: JSONObject) -> JSONObject:
     return _with_tools(body, lambda tool: {**tool, "name": NAMES.spell(tool["name"])})
 
 
-def with_names_once(body: JSONObject) -> JSONObject:
+def with_unique_names(body: JSONObject) -> JSONObject:
     seen: set[str] = set()
 
     def once(tool: JSONObject) -> JSONObject | None:

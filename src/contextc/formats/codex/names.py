@@ -6,16 +6,16 @@ characters.
 
 from typing import ClassVar
 
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 
-RESERVED = "mcp__"
-SPELLED = "mcp_x5F__"
+RESERVED_PREFIX = "mcp__"
+ENCODED_PREFIX = "mcp_x5F__"
 
 
-class Names(Spelling):
+class UnreservedNames(IdentifierCodec):
     """Tool names, except those that Codex reserves for tools of MCP servers."""
 
-    reserved: ClassVar[str] = RESERVED
+    reserved: ClassVar[str] = RESERVED_PREFIX
 
     def writes(self, text: str) -> bool:
         return super().writes(text) and not text.startswith(self.reserved)
@@ -24,10 +24,10 @@ class Names(Spelling):
         if not text.startswith(self.reserved):
             return super()._spelled_anew(text)
         rest = super()._spelled_anew(text.removeprefix(self.reserved)) if text != self.reserved else ""
-        whole = SPELLED + rest
+        whole = ENCODED_PREFIX + rest
         return whole if self._sound.fullmatch(whole) else super()._spelled_anew(f"_{text}")
 
 
-IDS = Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}")
-NAMES = Names("a-zA-Z0-9_-", 128)
-SPELLER = Speller("codex", ids=IDS, names=NAMES)
+IDS = IdentifierCodec("a-zA-Z0-9_-", 64, taken=".{1,64}")
+NAMES = UnreservedNames("a-zA-Z0-9_-", 128)
+NAME_CODEC = NameCodec("codex", ids=IDS, names=NAMES)

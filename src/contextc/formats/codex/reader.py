@@ -7,25 +7,25 @@ from collections.abc import Iterable
 
 from contextc._json import JSONObject
 from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.events import Gathering, News
-from contextc.formats.codex.kinds import CALLS
-from contextc.formats.codex.replies import decode_turn, last_of, whole
-from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.formats.codex.events import EventCollector, ItemDelta
+from contextc.formats.codex.kinds import CALL_TYPES
+from contextc.formats.codex.replies import as_turn, decode_turn, last_reply
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader
 from contextc.messages import Message, Reasoning, Text
 
 
-class CodexReader(Reader):
+class CodexStreamReader(StreamReader):
     """Reads one turn. `session` is the thread id, `cursor` the turn id."""
 
-    def __init__(self, formatter: Decodes) -> None:
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
-        self._gathered = Gathering()
+        self._gathered = EventCollector()
 
     def message(self) -> Message:
-        return last_of(self.messages())
+        return last_reply(self.messages())
 
     def messages(self) -> list[Message]:
-        found = decode_turn(whole(self._gathered), self.formatter.provider)
+        found = decode_turn(as_turn(self._gathered), self.formatter.provider)
         return [self.formatter.spelling.read(message) for message in found]
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
@@ -40,14 +40,14 @@ class CodexReader(Reader):
             self.finished, self.error = True, None
         return [delta for each in news for delta in self._delta(each)]
 
-    def _delta(self, news: News) -> Iterable[Delta]:
+    def _delta(self, news: ItemDelta) -> Iterable[Delta]:
         item = news.item
         if news.what == "text":
             return [Text(news.text)]
         decoder = Decoder(self.formatter.provider, model=self._gathered.model)
         if news.what == "reasoning":
             return [Reasoning(text=news.text, id=item.get("id"), provider=decoder.provider, model=decoder.model)]
-        call, result = decoder.asked(item, CALLS[item["type"]])
+        call, result = decoder.asked(item, CALL_TYPES[item["type"]])
         if news.what == "call":
             return [call]
         return [result] if result is not None else []

@@ -8,22 +8,22 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.events import Gathering, completed
-from contextc.formats.settings import inner
+from contextc.formats.codex.events import EventCollector, completed_notification
+from contextc.formats.settings import object_or_empty
 from contextc.messages import Message, Usage
 
 NO_REASON = "Codex gave no reason."
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_turn(events: Iterable[JSONObject]) -> JSONObject:
     """Return a turn from its events, as it would be unstreamed."""
-    gathered = Gathering()
+    gathered = EventCollector()
     for event in events:
         gathered.read(event)
-    return whole(gathered)
+    return as_turn(gathered)
 
 
-def whole(gathered: Gathering) -> JSONObject:
+def as_turn(gathered: EventCollector) -> JSONObject:
     return {
         "threadId": gathered.thread,
         "id": gathered.turn,
@@ -44,11 +44,13 @@ def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
     for index in spoken[:-1]:
         found[index] = replace(found[index], finish="tool_calls" if found[index].tool_calls else "stop")
     rest = {name: turn[name] for name in ("threadId", "id", "model") if turn.get(name)}
-    found[spoken[-1]] = _ended(replace(found[spoken[-1]], extra={provider: {"turn": rest}} if rest else None), turn)
+    found[spoken[-1]] = _with_outcome(
+        replace(found[spoken[-1]], extra={provider: {"turn": rest}} if rest else None), turn
+    )
     return found
 
 
-def last_of(messages: list[Message]) -> Message:
+def last_reply(messages: list[Message]) -> Message:
     return next(message for message in reversed(messages) if message.role == "assistant")
 
 
@@ -69,22 +71,22 @@ def _steps(turn: JSONObject) -> list[JSONObject]:
     if isinstance(given, list):
         return cast(list[JSONObject], given)
     items = [item for item in cast(list[JSONObject], turn.get("items") or []) if isinstance(item, dict)]
-    return cast(list[JSONObject], gather(map(completed, items))["steps"])
+    return cast(list[JSONObject], collect_turn(map(completed_notification, items))["steps"])
 
 
 def _step(step: JSONObject, decoder: Decoder) -> Iterator[Message]:
-    usage = inner(step.get("usage"))
+    usage = object_or_empty(step.get("usage"))
     for message in decoder.run(cast(list[JSONObject], step["items"])):
         spoken = message.role == "assistant" and bool(usage)
         yield replace(message, usage=usage_of(usage)) if spoken else message
 
 
-def _ended(message: Message, turn: JSONObject) -> Message:
+def _with_outcome(message: Message, turn: JSONObject) -> Message:
     match turn.get("status"):
         case "completed":
             return replace(message, finish="stop")
         case "failed":
-            said = text_of(inner(turn.get("error")).get("message"))
+            said = text_of(object_or_empty(turn.get("error")).get("message"))
             return replace(message, finish="error", status="error", error=said or NO_REASON)
         case _:
             return message  # it was cut off, or is still running

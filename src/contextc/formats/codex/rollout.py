@@ -11,14 +11,14 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.formats.settings import inner
+from contextc.formats.settings import object_or_empty
 from contextc.messages import Message
 
-TOLD = ("user.", "compaction.summary")
+HISTORY_TYPES = ("user.", "compaction.summary")
 """The content types that are part of the history. An unknown type is matched by its prefix."""
-BARE = {"timestamp", "type"}
+EVENT_FIELDS = {"timestamp", "type"}
 """The fields of a line that only records an event."""
-HARNESS = (
+HARNESS_PREFIXES = (
     "<environment_context>",
     "<user_instructions>",
     "<skills_instructions>",
@@ -30,12 +30,12 @@ HARNESS = (
 """Prefixes of Codex's own texts, in records that do not mark them."""
 
 
-def is_line(line: JSONObject) -> bool:
+def is_rollout_line(line: JSONObject) -> bool:
     """Return True if this is a line of a rollout file. New versions add types."""
-    return isinstance(line.get("type"), str) and (isinstance(line.get("payload"), dict) or line.keys() == BARE)
+    return isinstance(line.get("type"), str) and (isinstance(line.get("payload"), dict) or line.keys() == EVENT_FIELDS)
 
 
-def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
+def decode_rollout(lines: Iterable[JSONObject], provider: str) -> list[Message]:
     """Return the history at the end of the record."""
     form = OpenAIResponsesFormatter(provider=provider)
     return list(form.decode_request({"input": _history(lines)}).messages)
@@ -44,8 +44,8 @@ def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
 def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
     items: list[JSONObject] = []
     for line in lines:
-        said = inner(line.get("payload"))
-        if line["type"] == "response_item" and not inner(line.get("metadata")).get("compaction_output"):
+        said = object_or_empty(line.get("payload"))
+        if line["type"] == "response_item" and not object_or_empty(line.get("metadata")).get("compaction_output"):
             items += _without_harness(said)
         elif line["type"] == "compacted":
             instead: JSON = said.get("replacement_history")
@@ -54,14 +54,14 @@ def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
             else:
                 items = [{"type": "message", "role": "user", "content": text_of(said.get("message"))}]
         elif said.get("type") == "thread_rolled_back":
-            items = _rolled_back(items, said.get("num_turns"))
+            items = _drop_last_turns(items, said.get("num_turns"))
     return items
 
 
 def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
     """Yield the item without Codex's own additions, unless it is then empty."""
     name = "internal_chat_message_metadata_passthrough"
-    kinds: JSON = inner(item.get(name)).get("content_item_kinds")
+    kinds: JSON = object_or_empty(item.get(name)).get("content_item_kinds")
     plain = {key: value for key, value in item.items() if key != name and value is not None}
     content: JSON = item.get("content")
     if item.get("type") != "message" or item.get("role") == "assistant" or not isinstance(content, list):
@@ -76,11 +76,11 @@ def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
 
 def _is_harness(block: JSONObject, kind: JSON) -> bool:
     if isinstance(kind, str) and kind != "unknown":
-        return not kind.startswith(TOLD)
-    return text_of(block.get("text")).lstrip().startswith(HARNESS)
+        return not kind.startswith(HISTORY_TYPES)
+    return text_of(block.get("text")).lstrip().startswith(HARNESS_PREFIXES)
 
 
-def _rolled_back(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
+def _drop_last_turns(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
     """Return the history without its last turns. Each turn begins with a user message."""
     begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
     count = turns if isinstance(turns, int) else 0

@@ -5,24 +5,24 @@ The app-server refuses some violations with an error. It accepts others silently
 
 from collections.abc import Iterable
 
-from contextc.formats.checking import Finding, RuleBook, Sketch, at, repeated
+from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 from contextc.formats.codex import errors, mends, sketch
 from contextc.formats.codex.names import NAMES
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "COD",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
     key="items",
-    unknown=sketch.unknown,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool has the required fields of its type.
 
     An item has a known `type` and the fields of that type. The content of a user message, and the output of a tool, are
@@ -35,8 +35,8 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_ID, mend=mends.with_ids)
-def items_have_ids(request: Sketch) -> Iterable[Finding]:
+@rule(2, errors.NO_ID, mend=mends.with_item_ids)
+def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item has an id.
 
     Approvals, stream deltas and tool calls refer to items by id.
@@ -46,11 +46,11 @@ def items_have_ids(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role != "record" and not turn.wire.get("id"):
-            yield at(turn.path, f"this {turn.wire['type']} has no `id`.")
+            yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, errors.THREAD_ID, mend=mends.without_thread)
-def thread_is_named_by_a_uuid(request: Sketch) -> Iterable[Finding]:
+@rule(3, errors.INVALID_THREAD_ID, mend=mends.without_thread_id)
+def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 
     `codex exec resume` treats any other text as a name. If no thread has this name, it silently starts a new thread
@@ -61,12 +61,12 @@ def thread_is_named_by_a_uuid(request: Sketch) -> Iterable[Finding]:
     Repair: the id is left out, and a new thread begins.
     """
     name = request.body.get("threadId")
-    if name is not None and not mends.is_thread(name):
-        yield at(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
+    if name is not None and not mends.is_thread_id(name):
+        yield make_finding(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
 
 
 @rule(4)
-def calls_are_done(request: Sketch) -> Iterable[Finding]:
+def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call that is followed by other items has finished.
 
     A crash or a cancelled turn leaves a call `inProgress`. If it is imported like that, it has no result, and the API
@@ -76,12 +76,12 @@ def calls_are_done(request: Sketch) -> Iterable[Finding]:
         "userMessage", "id": "1", "content": [{"type": "text", "text": "and?"}]}]
     Repair: a result is added which states that it is missing.
     """
-    for turn in mends.left_running(request.turns):
-        yield at(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
+    for turn in mends.find_unfinished_calls(request.turns):
+        yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, errors.TOOL_NAME, mend=mends.with_spelled_names)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.TOOL_NAME, mend=mends.with_encoded_names)
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
     Example: {"dynamicTools": [{"type": "function", "name": "files.read", "description": "", "inputSchema": {"type":
@@ -91,11 +91,11 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     for tool in request.tools:
         if not NAMES.takes(tool.name) or tool.name.startswith(NAMES.reserved):
             message = f"invalid or reserved tool name {tool.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
-            yield at(tool.path, message, name=tool.name)
+            yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, errors.DOUBLED, mend=mends.with_names_once)
-def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(6, errors.DUPLICATE_TOOL, mend=mends.with_unique_names)
+def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
     Example: {"dynamicTools": [{"type": "function", "name": "look", "description": "", "inputSchema": {"type":
@@ -103,5 +103,5 @@ def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
         "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}]}
     Repair: the first tool is kept.
     """
-    for tool in repeated(request.tools):
-        yield at(tool.path, f"duplicate tool name {tool.name!r}.", name=tool.name)
+    for tool in find_duplicates(request.tools):
+        yield make_finding(tool.path, f"duplicate tool name {tool.name!r}.", name=tool.name)

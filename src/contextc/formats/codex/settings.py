@@ -1,23 +1,23 @@
 """The settings of a Codex turn: the parameters of `thread/start` and `turn/start`."""
 
 from contextc._json import JSONObject
-from contextc.formats.settings import Output, Settings, SettingsTable
+from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     if not isinstance(rest.get("outputSchema"), dict):
         return {}
-    return {"output": Output(schema=rest.pop("outputSchema"))}
+    return {"output": OutputFormat(schema=rest.pop("outputSchema"))}
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     output = settings.output
     return {"outputSchema": {"type": "object"} if output.schema is None else output.schema} if output else {}
 
 
 SETTINGS = SettingsTable(
     places={"model": "model", "effort": "effort", "service_tier": "serviceTier"},
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     shaped=("output",),
 )

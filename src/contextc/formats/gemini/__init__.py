@@ -6,32 +6,32 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
-from contextc.formats.checking import RuleBook
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request, own_extra
+from contextc.formats.checking import RuleSet
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
-    ALONE,
-    BESIDE,
-    ROLE,
-    SPELLED,
-    URLSAFE,
-    add,
+    ALONE_KEY,
+    BESIDE_KEY,
+    ROLE_KEY,
+    SPELLED_KEY,
+    URLSAFE_KEY,
+    append_parts,
     encode_segment,
     encode_system,
     encode_tool,
     encode_tools,
-    is_same,
-    unsigned,
+    is_same_model,
+    without_signature,
 )
-from contextc.formats.gemini.mends import NAMES, has_level, with_signatures
-from contextc.formats.gemini.reader import GeminiReader
-from contextc.formats.gemini.rules import BOOK
+from contextc.formats.gemini.mends import NAMES, has_thinking_level, with_signatures
+from contextc.formats.gemini.reader import GeminiStreamReader
+from contextc.formats.gemini.rules import RULES
 from contextc.formats.gemini.settings import SETTINGS
-from contextc.formats.grouping import APART
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller
+from contextc.formats.spelling import NameCodec
 from contextc.messages import Message
 from contextc.tools import NativeTool, Tool
 
@@ -44,15 +44,23 @@ class GeminiFormatter(Formatter):
 
     name: ClassVar[str] = "gemini"
     messages_key: ClassVar[str] = "contents"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     user_first: ClassVar[bool] = True
     tool_key: ClassVar[str] = "functionDeclarations"
     merges: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)
+    spelling: ClassVar[NameCodec] = NameCodec("gemini", names=NAMES)
     strict_tools: ClassVar[bool] = False
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
-    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, ROLE, ALONE, "parameters")
+    marks: ClassVar[tuple[str, ...]] = (
+        APART_KEY,
+        SPELLED_KEY,
+        URLSAFE_KEY,
+        BESIDE_KEY,
+        ROLE_KEY,
+        ALONE_KEY,
+        "parameters",
+    )
 
     def __init__(
         self,
@@ -60,11 +68,11 @@ class GeminiFormatter(Formatter):
         provider: str = "google",
         signatures: bool = True,
         model: str | None = None,
-        reasoning: Policy = "native",
+        reasoning: ReasoningPolicy = "native",
     ) -> None:
         self.provider, self.signatures, self.model, self.reasoning = provider, signatures, model, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(
             [self._unsigned(message) for message in segment] if self.model else segment,
             provider=self.provider,
@@ -75,29 +83,35 @@ class GeminiFormatter(Formatter):
     def _unsigned(self, message: Message) -> Message:
         """Return a reply without its signatures if another model wrote it."""
         wrote, asked = (
-            kept(message.extra, self.provider).get("modelVersion"),
+            own_extra(message.extra, self.provider).get("modelVersion"),
             (self.model or "").removeprefix("models/"),
         )
-        if not wrote or is_same(wrote.removeprefix("models/"), asked):
+        if not wrote or is_same_model(wrote.removeprefix("models/"), asked):
             return message
-        return replace(message, parts=tuple(unsigned(part, self.provider) for part in message.parts))
+        return replace(message, parts=tuple(without_signature(part, self.provider) for part in message.parts))
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         contents, sealed = list(before), before[-1] if before else None
         for segment in segments:
             for number, content in enumerate(segment.messages):
-                if not contents and content["role"] == "model" and not content.get(APART):
-                    add(contents, "user", [{"text": OPENING}])
-                add(contents, content["role"], content["parts"], apart=number > 0 or content.get(APART), sealed=sealed)
+                if not contents and content["role"] == "model" and not content.get(APART_KEY):
+                    append_parts(contents, "user", [{"text": OPENING_TEXT}])
+                append_parts(
+                    contents,
+                    content["role"],
+                    content["parts"],
+                    apart=number > 0 or content.get(APART_KEY),
+                    sealed=sealed,
+                )
         return contents
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "contents": self.settled(messages, request.settings)}
         if request.system is not None and (content := encode_system(request.system, self.provider)):
-            snake = kept(request.system.extra, self.provider).get(SPELLED)
+            snake = own_extra(request.system.extra, self.provider).get(SPELLED_KEY)
             body["system_instruction" if snake else "systemInstruction"] = content
         if tools := self.encode_tools(request.tools):
-            alone = len(tools) == 1 and kept(request.tools[0].extra, self.provider).get(ALONE)
+            alone = len(tools) == 1 and own_extra(request.tools[0].extra, self.provider).get(ALONE_KEY)
             body["tools"] = tools[0] if alone else tools
         return body
 
@@ -107,7 +121,7 @@ class GeminiFormatter(Formatter):
         return {"model": model, "contents": body["contents"], **({"config": config} if config else {})}
 
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
-        if not (self.signatures and has_level(settings)):
+        if not (self.signatures and has_thinking_level(settings)):
             return messages
         return with_signatures({"contents": messages})["contents"]
 
@@ -127,8 +141,8 @@ class GeminiFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> Reader:
-        return GeminiReader(self)
+    def reader(self) -> StreamReader:
+        return GeminiStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)
+        return decode.collect_events(events)

@@ -1,7 +1,7 @@
 """Decoding of Google's requests, replies and streams into messages.
 
 Each wire part becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A wire part
-without a matching part type becomes a `Native`. Google's calls may have no id: such a call gets an id derived from its
+without a matching part type becomes a `ProviderBlock`. Google's calls may have no id: such a call gets an id derived from its
 content, and is sent back without one. A content with results and other parts becomes a tool message and a user message.
 """
 
@@ -11,30 +11,30 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, canonical, encode
-from contextc.formats.base import Request, grow, kept, remember
+from contextc._json import JSON, JSONObject, encode, encode_canonical
+from contextc.formats.base import Request, append_text, extra_of, own_extra
 from contextc.formats.gemini.encode import (
-    ALONE,
-    BESIDE,
-    DATA_FIELDS,
-    OTHER_NAMES,
-    RESULT_MEDIA,
-    ROLE,
-    SPELLED,
-    URLSAFE,
+    ALONE_KEY,
+    BESIDE_KEY,
+    PART_DATA_FIELDS,
+    RESULT_MEDIA_TYPES,
+    ROLE_KEY,
+    SNAKE_CASE_NAMES,
+    SPELLED_KEY,
+    URLSAFE_KEY,
     encode_part,
     encode_tool,
     to_urlsafe,
 )
-from contextc.formats.grouping import APART
-from contextc.formats.media import unpacked
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.media import decode_base64
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.settings import inner as object_or_empty
+from contextc.formats.settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -44,7 +44,7 @@ from contextc.messages import (
 )
 from contextc.tools import NativeTool, Tool
 
-FINISH = {
+FINISH_REASONS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "CONTINUATION": "pause",
@@ -57,7 +57,7 @@ FINISH = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
 }
-KEPT_OF_CANDIDATE = (
+CANDIDATE_FIELDS = (
     "finishReason",
     "finishMessage",
     "safetyRatings",
@@ -66,16 +66,16 @@ KEPT_OF_CANDIDATE = (
     "urlContextMetadata",
 )
 OUTPUT_NAMES = ("output", "result", "return_value")  # as in Google's documentation, its SDK, and a popular framework
-OWN_FILES = ("https://generativelanguage.googleapis.com/", "gs://")
+GOOGLE_FILE_URLS = ("https://generativelanguage.googleapis.com/", "gs://")
 UNKNOWN_CALL, UNKNOWN_TYPE = "unknown", "application/octet-stream"
-HEAD = ("contents", "systemInstruction", "system_instruction", "tools")
+HEAD_FIELDS = ("contents", "systemInstruction", "system_instruction", "tools")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider)
     messages: list[Message] = []
     before = None
-    for wire in _listed(body.get("contents")):
+    for wire in _as_list(body.get("contents")):
         role = wire.get("role") or "user"
         if role == "model" != before:
             decoder.waiting = OpenCalls[ToolCall]()
@@ -89,8 +89,8 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     return Request(
         messages=tuple(messages),
         system=decoder.system(body),
-        tools=tuple(decoder.tools(_listed(body.get("tools")), alone=isinstance(body.get("tools"), dict))),
-        settings={name: value for name, value in body.items() if name not in HEAD or value == []},
+        tools=tuple(decoder.tools(_as_list(body.get("tools")), alone=isinstance(body.get("tools"), dict))),
+        settings={name: value for name, value in body.items() if name not in HEAD_FIELDS or value == []},
     )
 
 
@@ -98,11 +98,11 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     candidate = cast(JSONObject, (reply.get("candidates") or [{}])[0])
     content = cast(JSONObject, candidate.get("content") or {})
     decoder = _Decoder(provider, model=reply.get("modelVersion"))
-    parts = tuple(decoder.part(block) for block in _listed(content.get("parts")) if block != {"text": ""})
+    parts = tuple(decoder.part(block) for block in _as_list(content.get("parts")) if block != {"text": ""})
     usage = cast(JSONObject, reply.get("usageMetadata") or {})
     thoughts = usage.get("thoughtsTokenCount") or 0
     rest = {name: reply[name] for name in ("responseId", "modelVersion", "promptFeedback") if reply.get(name)}
-    rest |= {name: candidate[name] for name in KEPT_OF_CANDIDATE if candidate.get(name)}
+    rest |= {name: candidate[name] for name in CANDIDATE_FIELDS if candidate.get(name)}
     error = cast(JSONObject, reply.get("error") or {})
     return Message(
         role="assistant",
@@ -127,10 +127,10 @@ def _finish(reply: JSONObject, candidate: JSONObject, parts: tuple[AnyPart, ...]
         return "content_filter" if blocked else None
     if reason == "STOP" and any(isinstance(part, ToolCall) for part in parts):
         return "tool_calls"
-    return FINISH.get(reason, reason)
+    return FINISH_REASONS.get(reason, reason)
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Return a reply from the chunks of its stream. A chunk is a reply with new parts and the usage so far."""
     reply: JSONObject = {}
     candidate: JSONObject = {}
@@ -142,7 +142,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
             if choice.get("index", 0) != 0:
                 continue
             candidate |= {name: value for name, value in choice.items() if value is not None}
-            for part in _listed(cast(JSONObject, choice.get("content") or {}).get("parts")):
+            for part in _as_list(cast(JSONObject, choice.get("content") or {}).get("parts")):
                 _gather_part(parts, part)
     return {**reply, "candidates": [{**candidate, "content": {"role": "model", "parts": parts}}]}
 
@@ -153,12 +153,12 @@ def _gather_part(parts: list[JSONObject], part: JSONObject) -> None:
         return
     plain = part.keys() <= {"text", "thought"} and "text" in part
     if plain and parts and parts[-1].keys() == part.keys() and parts[-1].get("thought") == part.get("thought"):
-        grow(parts[-1], "text", part["text"])
+        append_text(parts[-1], "text", part["text"])
     else:
         parts.append({**part})
 
 
-def part_reader(provider: str, model: str | None) -> Callable[[JSONObject], AnyPart]:
+def part_decoder(provider: str, model: str | None) -> Callable[[JSONObject], AnyPart]:
     """Return a decoder for the parts of one reply, in order. The id of an unnamed call depends on earlier parts."""
     return _Decoder(provider, model).part
 
@@ -178,8 +178,8 @@ class _Decoder:
         wire: JSONObject = {"parts": [{"text": content}]} if isinstance(content, str) else cast(JSONObject, content)
         rest: JSONObject = {name: value for name, value in wire.items() if name != "parts" and value is not None}
         if snake:
-            rest[SPELLED] = ["system_instruction"]
-        parts = tuple(self.part(block) for block in _listed(wire.get("parts")))
+            rest[SPELLED_KEY] = ["system_instruction"]
+        parts = tuple(self.part(block) for block in _as_list(wire.get("parts")))
         return Message(role="system", parts=parts, extra={self.provider: rest} if rest else None)
 
     def content(self, wire: JSONObject) -> Iterator[Message]:
@@ -188,7 +188,7 @@ class _Decoder:
         if role == "assistant":
             self.near = set()
         runs: list[list[AnyPart]] = []
-        for block in _listed(wire.get("parts")):
+        for block in _as_list(wire.get("parts")):
             part = self.part(block)
             if not runs or isinstance(part, ToolResult) != isinstance(runs[-1][-1], ToolResult):
                 runs.append([])
@@ -197,17 +197,17 @@ class _Decoder:
             message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
             # A content with calls always gets the role "model": Google refuses any other.
             if wire.get("role") not in (None, "", "user", "model") and not message.tool_calls:
-                message = replace(message, extra={self.provider: {ROLE: wire["role"]}})
+                message = replace(message, extra={self.provider: {ROLE_KEY: wire["role"]}})
             yield self.apart(message, False) if number else message
 
     def apart(self, message: Message, apart: bool) -> Message:
         """Mark whether a message was separate from its neighbour, if our encoding would decide differently."""
-        return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: apart}})
+        return replace(message, extra={self.provider: {**own_extra(message.extra, self.provider), APART_KEY: apart}})
 
     def part(self, wire: JSONObject) -> AnyPart:
-        block, spelled = _plain(wire)
-        part = self._part(block) or Native(provider=self.provider, data=wire)
-        return part if isinstance(part, Native) else self.with_rest(part, block, spelled)
+        block, spelled = _canonical_part(wire)
+        part = self._part(block) or ProviderBlock(provider=self.provider, data=wire)
+        return part if isinstance(part, ProviderBlock) else self.with_rest(part, block, spelled)
 
     def _part(self, block: JSONObject) -> AnyPart | None:
         """Return the part, or None if no type matches."""
@@ -224,7 +224,7 @@ class _Decoder:
             case {"text": str(text)}:
                 return Text(text)
             case {"inlineData": {"data": str(text), "mimeType": str(mime_type)}}:
-                data = unpacked(text, urlsafe=True)
+                data = decode_base64(text, urlsafe=True)
                 return Media(mime_type=mime_type, data=data) if data else None
             case {"fileData": {"fileUri": str(uri)} as file}:
                 return self.file(uri, cast(JSONObject, file).get("mimeType") or UNKNOWN_TYPE)
@@ -237,7 +237,7 @@ class _Decoder:
             return None
         call_id = cast(str | None, call.get("id"))
         if not call_id:
-            said = canonical([len(self.waiting), name, arguments, signature])
+            said = encode_canonical([len(self.waiting), name, arguments, signature])
             call_id = f"call_{sha256(said).hexdigest()[:24]}"
             self.unnamed.add(call_id)
             self.near.add(call_id)
@@ -248,9 +248,9 @@ class _Decoder:
 
     def result(self, name: str, answer: JSONObject) -> ToolResult:
         response = cast(JSONObject, answer.get("response") or {})
-        text, is_error = _read(response)
-        inner = [self.part(block) for block in _listed(answer.get("parts"))]
-        media = [part for part in inner if isinstance(part, Media) and part.mime_type in RESULT_MEDIA]
+        text, is_error = _response_text(response)
+        inner = [self.part(block) for block in _as_list(answer.get("parts"))]
+        media = [part for part in inner if isinstance(part, Media) and part.mime_type in RESULT_MEDIA_TYPES]
         return ToolResult(
             call_id=self.answered(name, answer.get("id")),
             name=name,
@@ -264,36 +264,36 @@ class _Decoder:
         return call.id if call is not None else call_id or UNKNOWN_CALL
 
     def file(self, uri: str, mime_type: str) -> Media:
-        if uri.startswith(OWN_FILES):
+        if uri.startswith(GOOGLE_FILE_URLS):
             return Media(mime_type=mime_type, file_id=uri, provider=self.provider)
         return Media(mime_type=mime_type, url=uri)
 
     def with_rest(self, part: AnyPart, block: JSONObject, spelled: list[str]) -> AnyPart:
         """Return the part, with data of its wire part that our encoding would not reproduce."""
         ours = encode_part(part, self.provider, self.near)
-        rest = dict(kept(remember(block, ours, self.provider), self.provider))
-        for name in DATA_FIELDS:
+        rest = dict(own_extra(extra_of(block, ours, self.provider), self.provider))
+        for name in PART_DATA_FIELDS:
             if isinstance(rest.get(name), dict) and name in ours:
-                rest[name] = kept(remember(rest[name], ours[name], self.provider), self.provider)
+                rest[name] = own_extra(extra_of(rest[name], ours[name], self.provider), self.provider)
         if "inlineData" in rest and rest["inlineData"].get("data") == to_urlsafe(ours["inlineData"]["data"]):
             rest["inlineData"] = {name: value for name, value in rest["inlineData"].items() if name != "data"}
-            rest[URLSAFE] = True
-        rest = {name: value for name, value in rest.items() if name not in DATA_FIELDS or value != {}}
+            rest[URLSAFE_KEY] = True
+        rest = {name: value for name, value in rest.items() if name not in PART_DATA_FIELDS or value != {}}
         if spelled:
-            rest[SPELLED] = spelled
+            rest[SPELLED_KEY] = spelled
         return replace(part, extra={self.provider: rest}) if rest else part
 
     def tools(self, entries: list[JSONObject], *, alone: bool) -> Iterator[Tool | NativeTool]:
         """Yield the tools. `alone`: the request has a single entry in place of a list."""
         for tool in self._tools(entries):
-            rest = kept(tool.extra, self.provider)
-            yield replace(tool, extra={self.provider: {**rest, ALONE: True}}) if alone else tool
+            rest = own_extra(tool.extra, self.provider)
+            yield replace(tool, extra={self.provider: {**rest, ALONE_KEY: True}}) if alone else tool
 
     def _tools(self, entries: list[JSONObject]) -> Iterator[Tool | NativeTool]:
         begun = False
         for wire in entries:
-            entry, spelled = _plain(wire)
-            functions = _listed(entry.pop("functionDeclarations", None))
+            entry, spelled = _canonical_part(wire)
+            functions = _as_list(entry.pop("functionDeclarations", None))
             if not functions:
                 yield NativeTool(provider=self.provider, data=wire)
                 continue
@@ -303,41 +303,41 @@ class _Decoder:
             begun = True
 
     def tool(self, wire: JSONObject, beside: JSONObject | None, spelled: list[str]) -> Tool:
-        function, names = _plain(wire, ("parameters",))
+        function, names = _canonical_part(wire, ("parameters",))
         schema = object_or_empty(function.get("parametersJsonSchema"))
         made = Tool(
             name=function["name"],
             description=function.get("description") or "",
             parameters=json_schema(schema) if "parameters" in names else schema,
         )
-        rest = dict(kept(remember(function, encode_tool(made), self.provider), self.provider))
+        rest = dict(own_extra(extra_of(function, encode_tool(made), self.provider), self.provider))
         if beside is not None:
-            rest[BESIDE] = beside
+            rest[BESIDE_KEY] = beside
         if spelled or names:
-            rest[SPELLED] = [*spelled, *names]
+            rest[SPELLED_KEY] = [*spelled, *names]
         return replace(made, extra={self.provider: rest}) if rest else made
 
 
-def _plain(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, list[str]]:
+def _canonical_part(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, list[str]]:
     """Return a part with canonical field names and without nulls, and those of its names that were different."""
     found: JSONObject = {}
     spelled: list[str] = []
     for name, value in wire.items():
-        ours = OTHER_NAMES.get(name, name) if "_" in name or name in also else name
+        ours = SNAKE_CASE_NAMES.get(name, name) if "_" in name or name in also else name
         if value is None or (ours != name and ours in wire):
             ours = name
         elif ours != name:
             spelled.append(name)
         inside: JSON = value
-        if ours in DATA_FIELDS and isinstance(value, dict):
-            inside, more = _plain(cast(JSONObject, value))
+        if ours in PART_DATA_FIELDS and isinstance(value, dict):
+            inside, more = _canonical_part(cast(JSONObject, value))
             spelled += more
         if value is not None:
             found[ours] = inside
     return found, spelled
 
 
-def _read(response: JSONObject) -> tuple[str, bool]:
+def _response_text(response: JSONObject) -> tuple[str, bool]:
     """Return the text of a response, and True if it is an error."""
     if len(response) == 1:
         name, value = next(iter(response.items()))
@@ -346,7 +346,7 @@ def _read(response: JSONObject) -> tuple[str, bool]:
     return encode(response).decode() if response else "", False
 
 
-def _listed(value: JSON) -> list[JSONObject]:
+def _as_list(value: JSON) -> list[JSONObject]:
     """Return a list. The API also accepts one object in place of a list of one."""
     return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
 

@@ -19,26 +19,26 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    Encoded,
-    Note,
-    arguments_wrapped,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
+    wrapped_arguments_note,
 )
-from contextc.formats.grouping import APART
-from contextc.formats.media import packed
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.grouping import APART_KEY
+from contextc.formats.media import encode_base64
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 from contextc.tools import NativeTool, Tool
 
-STAND_IN = "skip_thought_signature_validator"
-RESULT_MEDIA = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")
-DATA_FIELDS = ("functionCall", "functionResponse", "inlineData", "fileData")
+PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
+RESULT_MEDIA_TYPES = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")
+PART_DATA_FIELDS = ("functionCall", "functionResponse", "inlineData", "fileData")
 # The API accepts both spellings of its names, and clients mix them.
-OTHER_NAMES = {
+SNAKE_CASE_NAMES = {
     "function_call": "functionCall",
     "function_response": "functionResponse",
     "inline_data": "inlineData",
@@ -50,30 +50,31 @@ OTHER_NAMES = {
     "parameters_json_schema": "parametersJsonSchema",
     "parameters": "parametersJsonSchema",
 }
-SPELLED, URLSAFE, BESIDE, ROLE, ALONE = "spelled", "urlsafe", "beside", "role", "alone"
+SPELLED_KEY, URLSAFE_KEY, BESIDE_KEY, ROLE_KEY, ALONE_KEY = "spelled", "urlsafe", "beside", "role", "alone"
 
 
 def encode_segment(
     segment: Sequence[Message], *, provider: str, signatures: bool, blobs: Mapping[str, bytes]
-) -> Encoded:
+) -> EncodedSegment:
     encoder = _Encoder(provider, signatures, blobs)
     wire: list[JSONObject] = []
     for message in segment:
         role = cast(
-            str, kept(message.extra, provider).get(ROLE) or ("model" if message.role == "assistant" else "user")
+            str,
+            own_extra(message.extra, provider).get(ROLE_KEY) or ("model" if message.role == "assistant" else "user"),
         )
         blocks = encoder.system(message) if message.role == "system" else encoder.blocks(message)
-        apart = cast(bool | None, kept(message.extra, provider).get(APART))
+        apart = cast(bool | None, own_extra(message.extra, provider).get(APART_KEY))
         begins = not wire
-        add(wire, role, blocks, apart=apart)
+        append_parts(wire, role, blocks, apart=apart)
         if begins and wire and apart:
-            wire[0] = {**wire[0], APART: True}  # for `join`, which removes it
-        add(wire, "user", encoder.moved)
+            wire[0] = {**wire[0], APART_KEY: True}  # for `join`, which removes it
+        append_parts(wire, "user", encoder.moved)
         encoder.moved = []
-    return Encoded(tuple(wire), tuple(encoder.notes), bool(wire and wire[0].get(APART)))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes), bool(wire and wire[0].get(APART_KEY)))
 
 
-def add(
+def append_parts(
     wire: list[JSONObject],
     role: str,
     blocks: list[JSONObject],
@@ -117,8 +118,8 @@ def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
 def encode_system(message: Message, provider: str) -> JSONObject | None:
     """Return the system prompt, or None if it is empty."""
     blocks = _Encoder(provider, False, {}).blocks(message)
-    rest = {name: value for name, value in kept(message.extra, provider).items() if name != SPELLED}
-    return restored({"parts": blocks}, {provider: rest}, provider) if blocks else None
+    rest = {name: value for name, value in own_extra(message.extra, provider).items() if name != SPELLED_KEY}
+    return merge_extra({"parts": blocks}, {provider: rest}, provider) if blocks else None
 
 
 def encode_tool(tool: Tool) -> JSONObject:
@@ -136,24 +137,27 @@ def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSON
             if tool.provider == provider:
                 found.append(tool.data)
             continue
-        rest = {name: value for name, value in kept(tool.extra, provider).items() if name != ALONE}
-        beside, spelled = cast(JSONObject | None, rest.pop(BESIDE, None)), cast(list[str], rest.pop(SPELLED, []))
+        rest = {name: value for name, value in own_extra(tool.extra, provider).items() if name != ALONE_KEY}
+        beside, spelled = (
+            cast(JSONObject | None, rest.pop(BESIDE_KEY, None)),
+            cast(list[str], rest.pop(SPELLED_KEY, [])),
+        )
         if functions is None or beside is not None:
             functions = []
-            found.append(_respelled({"functionDeclarations": functions, **(beside or {})}, spelled))
-        functions.append(_respelled(restored(encode_tool(tool), {provider: rest}, provider), spelled))
+            found.append(_restore_field_names({"functionDeclarations": functions, **(beside or {})}, spelled))
+        functions.append(_restore_field_names(merge_extra(encode_tool(tool), {provider: rest}, provider), spelled))
     return found
 
 
 class _Encoder:
     def __init__(self, provider: str, signatures: bool, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.signatures, self.blobs = provider, signatures, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
         self.moved: list[JSONObject] = []
         self.unnamed: set[str] = set()
 
     def system(self, message: Message) -> list[JSONObject]:
-        self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
+        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
         return [
             {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
             for block in self.blocks(message)
@@ -169,14 +173,14 @@ class _Encoder:
             if isinstance(part, ToolCall) and unsigned:
                 unsigned = False
                 block = self.signed(part, block)
-            found.append(block if isinstance(part, Native) else self.with_rest(block, part))
+            found.append(block if isinstance(part, ProviderBlock) else self.with_rest(block, part))
         return found
 
     def block(self, part: AnyPart) -> JSONObject | None:
         match part:
             case Text():
                 # An empty part may have a signature, and Google accepts again what it accepted before.
-                return {"text": part.text} if part.text.strip() or kept(part.extra, self.provider) else None
+                return {"text": part.text} if part.text.strip() or own_extra(part.extra, self.provider) else None
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall():
@@ -185,29 +189,29 @@ class _Encoder:
                 return self.result(part)
             case Media():
                 return self.media(part)
-            case Native():
+            case ProviderBlock():
                 if part.provider == self.provider:
                     return part.data
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"text": describe_native(part)}
-            case Hint():
+            case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         if is_foreign(part, self.provider) or not (part.text or part.signature):
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
         thought: JSONObject = {"text": part.text, "thought": True}
         return {**thought, "thoughtSignature": part.signature} if part.signature else thought
 
     def call(self, part: ToolCall) -> JSONObject:
-        if not kept(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
+        if not own_extra(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
             self.unnamed.add(part.id)
         given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
         if part.malformed:
-            self.notes.append(arguments_wrapped(part))
+            self.notes.append(wrapped_arguments_note(part))
         named: JSONObject = {"id": part.id} if part.id else {}
         return {"functionCall": {**named, "name": part.name, "args": given}}
 
@@ -215,16 +219,18 @@ class _Encoder:
         """Return the first call of a step with a signature: its own, or the placeholder for a call from another
         provider.
         """
-        if "thoughtSignature" in kept(part.extra, self.provider):
+        if "thoughtSignature" in own_extra(part.extra, self.provider):
             return block
-        self.notes.append(Note("made up", f"a signature for the call of {part.name}, which came from elsewhere"))
-        return {**block, "thoughtSignature": STAND_IN}
+        self.notes.append(
+            ConversionNote("made up", f"a signature for the call of {part.name}, which came from elsewhere")
+        )
+        return {**block, "thoughtSignature": PLACEHOLDER_SIGNATURE}
 
     def result(self, part: ToolResult) -> JSONObject:
         media = [] if isinstance(part.content, str) else [each for each in part.content if isinstance(each, Media)]
-        shown = [self.with_rest(self.media(each), each) for each in media if each.mime_type in RESULT_MEDIA]
-        if others := [each for each in media if each.mime_type not in RESULT_MEDIA]:
-            self.notes.append(Note("moved", f"media of {part.name}, into a user content after the results"))
+        shown = [self.with_rest(self.media(each), each) for each in media if each.mime_type in RESULT_MEDIA_TYPES]
+        if others := [each for each in media if each.mime_type not in RESULT_MEDIA_TYPES]:
+            self.notes.append(ConversionNote("moved", f"media of {part.name}, into a user content after the results"))
             self.moved += [{"text": f"[media returned by {part.name}]"}]
             self.moved += [self.with_rest(self.media(each), each) for each in others]
         described = [cast(str, block["text"]) for block in shown if "text" in block]
@@ -238,42 +244,42 @@ class _Encoder:
         return {"functionResponse": answer}
 
     def media(self, part: Media) -> JSONObject:
-        if (data := packed(part, self.blobs)) is not None:
+        if (data := encode_base64(part, self.blobs)) is not None:
             return {"inlineData": {"mimeType": part.mime_type, "data": data}}
         uri = part.url or (part.file_id if part.provider == self.provider else None)
         if uri is not None:
             return {"fileData": {"mimeType": part.mime_type, "fileUri": uri}}
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return {"text": describe_media(part)}
 
     def with_rest(self, block: JSONObject, part: AnyPart) -> JSONObject:
         """Return the part with Google's own data restored. This reverses the decoder's `with_rest`."""
-        rest = dict(kept(part.extra, self.provider))
+        rest = dict(own_extra(part.extra, self.provider))
         if not rest or (isinstance(part, Media) and "text" in block):
             return block
-        spelled, urlsafe = cast(list[str], rest.pop(SPELLED, [])), rest.pop(URLSAFE, False)
-        for name in DATA_FIELDS:
+        spelled, urlsafe = cast(list[str], rest.pop(SPELLED_KEY, [])), rest.pop(URLSAFE_KEY, False)
+        for name in PART_DATA_FIELDS:
             if name in block and name in rest:
                 inside = {self.provider: cast(JSONObject, rest.pop(name))}
-                block = {**block, name: restored(block[name], inside, self.provider)}
+                block = {**block, name: merge_extra(block[name], inside, self.provider)}
         if urlsafe:
             inline = cast(JSONObject, block["inlineData"])
             block = {**block, "inlineData": {**inline, "data": to_urlsafe(inline["data"])}}
-        return _respelled(restored(block, {self.provider: rest}, self.provider), spelled)
+        return _restore_field_names(merge_extra(block, {self.provider: rest}, self.provider), spelled)
 
 
-def is_same(wrote: str, asked: str) -> bool:
+def is_same_model(wrote: str, asked: str) -> bool:
     """Return True if two names are of the same model, or of a version of it."""
     longer, shorter = (wrote, asked) if len(wrote) >= len(asked) else (asked, wrote)
     rest = longer.removeprefix(shorter)
     return longer.startswith(shorter) and (not rest or re.match(r"-(preview|exp|latest|\d)", rest) is not None)
 
 
-def unsigned(part: AnyPart, provider: str) -> AnyPart:
+def without_signature(part: AnyPart, provider: str) -> AnyPart:
     """Return a part without its signature."""
     if isinstance(part, Reasoning):
         return replace(part, provider=None) if part.provider == provider else part
-    rest = kept(part.extra, provider)
+    rest = own_extra(part.extra, provider)
     if "thoughtSignature" not in rest:
         return part
     left = {name: value for name, value in rest.items() if name != "thoughtSignature"}
@@ -285,13 +291,15 @@ def to_urlsafe(data: str) -> str:
     return data.replace("+", "-").replace("/", "_")
 
 
-def _respelled(block: JSONObject, spelled: list[str]) -> JSONObject:
+def _restore_field_names(block: JSONObject, spelled: list[str]) -> JSONObject:
     """Return a part and its data field with the field names of the original request."""
     if not spelled:
         return block
-    names = {OTHER_NAMES[name]: name for name in spelled}
+    names = {SNAKE_CASE_NAMES[name]: name for name in spelled}
     inside = {
-        name: _respelled(cast(JSONObject, value), spelled) if name in DATA_FIELDS and isinstance(value, dict) else value
+        name: _restore_field_names(cast(JSONObject, value), spelled)
+        if name in PART_DATA_FIELDS and isinstance(value, dict)
+        else value
         for name, value in block.items()
     }
     return {names.get(name, name): value for name, value in inside.items()}

@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.gemini.decode import part_reader
-from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.formats.gemini.decode import part_decoder
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader
 from contextc.messages import AnyPart, Reasoning, Text, ToolCall
 
 
-class GeminiReader(Reader):
-    def __init__(self, formatter: Decodes) -> None:
+class GeminiStreamReader(StreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._part: Callable[[JSONObject], AnyPart] | None = None
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
         if self._part is None:
-            self._part = part_reader(self.formatter.provider, event.get("modelVersion"))
+            self._part = part_decoder(self.formatter.provider, event.get("modelVersion"))
         if cast(JSONObject, event.get("promptFeedback") or {}).get("blockReason"):
             self.finished = True
         for choice in cast(list[JSONObject], event.get("candidates") or []):

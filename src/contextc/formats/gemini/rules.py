@@ -5,38 +5,38 @@ from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
 from contextc.formats.checking import (
-    Finding,
-    Path,
-    Piece,
-    RuleBook,
-    Sketch,
-    Turn,
-    at,
-    joined,
-    match,
-    next_turn,
-    not_matching,
-    repeated,
+    JSONPath,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    find_id_mismatches,
+    make_finding,
+    match_results,
+    merge_sides,
+    results_in_next_message,
 )
 from contextc.formats.gemini import errors, mends, sketch
-from contextc.formats.gemini.sketch import camels, listed, place
+from contextc.formats.gemini.sketch import format_google_path, iter_list, with_camel_case
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "GEM",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
     key="contents",
-    unknown=sketch.unknown,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every content, part and function has the required fields of its type, and no others.
 
     The name of a part's one data field is its type: `text`, `functionCall`, `inlineData` and so on. Names may also be
@@ -49,19 +49,19 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     return [finding for finding in request.misshapen if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, errors.NO_CONTENTS, mend=mends.with_a_content)
-def has_contents(request: Sketch) -> Iterable[Finding]:
+@rule(2, errors.NO_CONTENTS, mend=mends.with_first_content)
+def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 
     Example: []
     Repair: a user content is inserted which states that nothing has been said yet.
     """
     if not request.turns and not request.misshapen:
-        yield at(("contents",) if request.body else (), "contents is empty.")
+        yield make_finding(("contents",) if request.body else (), "contents is empty.")
 
 
 @rule(3, errors.NO_PARTS)
-def contents_have_parts(request: Sketch) -> Iterable[Finding]:
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No content is empty.
 
     Models sometimes answer with nothing, and a history that sends this back is refused. A part may be empty text.
@@ -72,11 +72,11 @@ def contents_have_parts(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if not turn.wire.get("parts") and turn.wire.get("parts") != {}:
-            yield at(turn.path, "this content is empty.", where=place(turn.path))
+            yield make_finding(turn.path, "this content is empty.", where=format_google_path(turn.path))
 
 
-@rule(4, errors.MISSHAPEN)
-def parts_say_one_thing(request: Sketch) -> Iterable[Finding]:
+@rule(4, errors.MALFORMED)
+def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A part has exactly one data field.
 
     Example: [{"role": "user", "parts": [{"text": "Look:", "fileData": {"fileUri": "gs://bucket/a.png"}}]}]
@@ -85,8 +85,8 @@ def parts_say_one_thing(request: Sketch) -> Iterable[Finding]:
     return [finding for finding in request.misshapen if "second" in finding.facts]
 
 
-@rule(5, errors.ROLE)
-def roles_are_known(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.INVALID_ROLE)
+def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a content is "user" or "model".
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "assistant", "parts": [{"text": "Hello!"}]}]
@@ -96,7 +96,7 @@ def roles_are_known(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(6, errors.WRONG_ROLE)
-def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls are in contents of the model, results are not.
 
     Example: [{"role": "user", "parts": [{"functionCall": {"name": "look"}}]}, {"role": "user", "parts":
@@ -106,23 +106,23 @@ def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.pieces:
             if piece.kind == "call" and turn.role != "model":
-                yield _at(
+                yield _finding_at(
                     piece,
-                    f"{_called(piece)} is not allowed in a content with role {turn.role}.",
+                    f"{_describe(piece)} is not allowed in a content with role {turn.role}.",
                     kind="functionCall",
                     role="model",
                 )
             elif piece.kind == "result" and turn.role == "model":
-                yield _at(
+                yield _finding_at(
                     piece,
-                    f"{_called(piece)} is not allowed in a content with role model.",
+                    f"{_describe(piece)} is not allowed in a content with role model.",
                     kind="functionResponse",
                     role="user",
                 )
 
 
-@rule(7, errors.CALL_PLACE, mend=mends.with_an_opening)
-def calls_follow_the_user(request: Sketch) -> Iterable[Finding]:
+@rule(7, errors.CALL_PLACE, mend=mends.with_opening)
+def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls come after a content of the user, or after results.
 
     A history that was trimmed at the wrong position begins with calls. Two contents of the model in a row are one
@@ -132,14 +132,14 @@ def calls_follow_the_user(request: Sketch) -> Iterable[Finding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a user content is inserted before the first content.
     """
-    for turn in joined(request.turns)[:1]:
+    for turn in merge_sides(request.turns)[:1]:
         calls = turn.of("call")
         if calls and turn.role == "model":
-            yield at(turn.path, f"{_called(calls[0])} is at the start of the conversation.")
+            yield make_finding(turn.path, f"{_describe(calls[0])} is at the start of the conversation.")
 
 
-@rule(8, errors.COUNT)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.RESULT_COUNT)
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call has a result in the next content.
 
     Google merges neighbouring contents of one role, so one content may answer two replies. A crash, a cancelled turn or
@@ -150,12 +150,12 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match(joined(request.turns), next_turn).unanswered:
-        yield at(call.path, f"{_called(call)} has no result in the next content.")
+    for _, call in match_results(merge_sides(request.turns), results_in_next_message).unanswered:
+        yield make_finding(call.path, f"{_describe(call)} has no result in the next content.")
 
 
 @rule(9, "{what}")
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result answers a call in the content before it.
 
     They are matched by id if both have one, else by name and order.
@@ -163,16 +163,16 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    turns = joined(request.turns)
+    turns = merge_sides(request.turns)
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
-    for turn, result in match(turns, next_turn).orphans:
+    for turn, result in match_results(turns, results_in_next_message).orphans:
         before = earlier.get(turn.path)
-        what = errors.COUNT if before and before.of("call") else errors.RESULT_PLACE
-        yield at(result.path, f"{_called(result)} has no call in the previous content.", what=what)
+        what = errors.RESULT_COUNT if before and before.of("call") else errors.RESULT_PLACE
+        yield make_finding(result.path, f"{_describe(result)} has no call in the previous content.", what=what)
 
 
-@rule(10, errors.COUNT)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.RESULT_COUNT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call has only one result.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {"id": "a",
@@ -180,12 +180,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match(joined(request.turns), next_turn).doubled:
-        yield at(result.path, f"{_called(result)} is a duplicate for its call.")
+    for _, result in match_results(merge_sides(request.turns), results_in_next_message).doubled:
+        yield make_finding(result.path, f"{_describe(result)} is a duplicate for its call.")
 
 
-@rule(11, errors.SIGNATURE, mend=mends.with_sound_signatures)
-def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.SIGNATURE, mend=mends.with_valid_signatures)
+def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `thoughtSignature` is the original one of its part.
 
     It is base64, and one of Google's own is complete. The placeholders from Google's guide are accepted as well.
@@ -196,12 +196,12 @@ def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for piece in turn.pieces:
-            if not mends.is_sound(piece.wire):
-                yield at(piece.path, "the signature of this part is invalid.")
+            if not mends.has_valid_signature(piece.wire):
+                yield make_finding(piece.path, "the signature of this part is invalid.")
 
 
 @rule(12, errors.UNSIGNED, mend=mends.with_signatures)
-def calls_are_signed(request: Sketch) -> Iterable[Finding]:
+def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """From Gemini 3 on, the first call of each step since the last user message has its signature.
 
     The request does not name its model, but only these models have a `thinkingLevel`.
@@ -211,19 +211,19 @@ def calls_are_signed(request: Sketch) -> Iterable[Finding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]}
     Repair: the call gets the placeholder signature that Google accepts.
     """
-    if not mends.has_level(request.body):
+    if not mends.has_thinking_level(request.body):
         return
-    turns = joined(request.turns)
-    spoke = max((index for index, turn in enumerate(turns) if _speaks(turn)), default=0)
+    turns = merge_sides(request.turns)
+    spoke = max((index for index, turn in enumerate(turns) if _has_user_content(turn)), default=0)
     for index, turn in enumerate(turns[spoke:], spoke):
-        if any(mends.signature(piece.wire) for piece in turn.pieces):
+        if any(mends.signature_of(piece.wire) for piece in turn.pieces):
             continue
         for call in turn.of("call")[:1]:
-            yield at(call.path, f"{_called(call)} has no signature.", name=call.name, position=index + 1)
+            yield make_finding(call.path, f"{_describe(call)} has no signature.", name=call.name, position=index + 1)
 
 
-@rule(13, errors.BASE64, mend=mends.with_media)
-def media_is_base64(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.BASE64, mend=mends.with_valid_media)
+def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The data of `inlineData` is base64, in either alphabet.
 
     Example: [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data":
@@ -233,72 +233,74 @@ def media_is_base64(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.pieces:
             for path, part in _inline(piece):
-                if not mends.is_media(part):
-                    data = str(camels(camels(part)["inlineData"])["data"])[:24]
-                    yield at(piece.path, "the data of this part is not base64.", where=place(path), data=data)
+                if not mends.has_valid_media(part):
+                    data = str(with_camel_case(with_camel_case(part)["inlineData"])["data"])[:24]
+                    yield make_finding(
+                        piece.path, "the data of this part is not base64.", where=format_google_path(path), data=data
+                    )
 
 
 @rule(14, errors.FUNCTION_NAME)
-def function_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a function has at most 128 letters, digits, `_`, `.`, `:` and `-`, and begins with a letter or `_`.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "read file"}]}], "contents": [{"role": "user", "parts":
         [{"text": "hi"}]}]}
     Repair: other characters are replaced, wherever the name is used.
     """
-    for function, name in not_matching(FUNCTION_NAME, request.tools):
+    for function, name in find_id_mismatches(FUNCTION_NAME, request.tools):
         message = f"invalid function name {name!r}: expected at most 128 letters, digits and `_.:-`."
-        yield at(function.path, message, where=place(function.path))
+        yield make_finding(function.path, message, where=format_google_path(function.path))
 
 
-@rule(15, errors.FUNCTION_TWICE, mend=mends.with_functions_once)
-def functions_are_declared_once(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.DUPLICATE_FUNCTION, mend=mends.with_unique_functions)
+def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Functions have different names.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}], "contents": [{"role": "user",
         "parts": [{"text": "hi"}]}]}
     Repair: the first function is kept.
     """
-    for function in repeated(request.tools):
-        yield at(function.path, f"duplicate function name {function.id}.", name=function.id)
+    for function in find_duplicates(request.tools):
+        yield make_finding(function.path, f"duplicate function name {function.id}.", name=function.id)
 
 
-@rule(16, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
-def allowed_functions_are_there(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.UNKNOWN_CHOICE, mend=mends.with_declared_choice)
+def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The functions in `allowedFunctionNames` are declared.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "look"}]}], "toolConfig": {"functionCallingConfig": {"mode":
         "ANY", "allowedFunctionNames": ["find"]}}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     Repair: the name is removed from the list. If the list becomes empty, all functions are allowed.
     """
-    known = {str(function.get("name")) for function in mends.functions(request.body)}
+    known = {str(function.get("name")) for function in mends.declared_functions(request.body)}
     if request.body.get("cachedContent") or request.body.get("cached_content"):
         return  # the functions are in the cached content
-    for path, name in mends.allowed(request.body):
+    for path, name in mends.allowed_functions(request.body):
         if str(name) not in known:
-            yield at(path, f"function {name!r} is not declared.", name=name, where=place(path))
+            yield make_finding(path, f"function {name!r} is not declared.", name=name, where=format_google_path(path))
 
 
-def _at(piece: Piece, message: str, **facts: object) -> Finding:
-    return at(piece.path, message, where=place(piece.path), **facts)
+def _finding_at(piece: RequestPart, message: str, **facts: object) -> RuleFinding:
+    return make_finding(piece.path, message, where=format_google_path(piece.path), **facts)
 
 
-def _called(piece: Piece) -> str:
+def _describe(piece: RequestPart) -> str:
     """Return a description of a call or a result for messages."""
-    given = camels(piece.wire)["functionCall" if piece.kind == "call" else "functionResponse"].get("id")
+    given = with_camel_case(piece.wire)["functionCall" if piece.kind == "call" else "functionResponse"].get("id")
     what = "the call" if piece.kind == "call" else "the result"
     return f"{what} {given} of {piece.name}" if given else f"{what} of {piece.name}"
 
 
-def _speaks(turn: Turn) -> bool:
+def _has_user_content(turn: RequestMessage) -> bool:
     """Return True if the user sends something other than results here."""
     return turn.role != "model" and any(piece.kind != "result" for piece in turn.pieces)
 
 
-def _inline(piece: Piece) -> Iterator[tuple[Path, JSONObject]]:
+def _inline(piece: RequestPart) -> Iterator[tuple[JSONPath, JSONObject]]:
     """Yield the media parts of this part: itself, or those in a result."""
     if piece.kind == "result":
         for name, value in piece.wire.items():
-            yield from listed(camels(value).get("parts"), (*piece.path, name, "parts"))
+            yield from iter_list(with_camel_case(value).get("parts"), (*piece.path, name, "parts"))
     else:
         yield piece.path, piece.wire

@@ -5,38 +5,46 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.gemini.decode import json_schema
-from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
+from contextc.formats.settings import (
+    OutputFormat,
+    RequestSettings,
+    SettingsTable,
+    ToolChoice,
+    ToolChoiceMode,
+    nearest_effort,
+    object_or_empty,
+)
 
-MODES: dict[str, Mode] = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
-ASKED = {"auto": "AUTO", "required": "ANY", "named": "ANY", "none": "NONE"}
+MODES: dict[str, ToolChoiceMode] = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
+MODE_NAMES = {"auto": "AUTO", "required": "ANY", "named": "ANY", "none": "NONE"}
 LEVELS = ("minimal", "low", "medium", "high")
-SNAKE = {"generation_config": "generationConfig", "tool_config": "toolConfig"}
+SNAKE_CASE_NAMES = {"generation_config": "generationConfig", "tool_config": "toolConfig"}
 
 
-def take(rest: JSONObject) -> dict[str, object]:
-    for snake, camel in SNAKE.items():
+def read_structured(rest: JSONObject) -> dict[str, object]:
+    for snake, camel in SNAKE_CASE_NAMES.items():
         if snake in rest:
             rest[camel] = rest.pop(snake)
         if isinstance(rest.get(camel), dict):
             rest[camel] = {_camel(name): value for name, value in cast(JSONObject, rest[camel]).items()}
     found: dict[str, object] = {}
-    calling = inner(inner(rest.get("toolConfig")).get("functionCallingConfig"))
+    calling = object_or_empty(object_or_empty(rest.get("toolConfig")).get("functionCallingConfig"))
     named: JSON = calling.get("allowedFunctionNames") or []
     allowed = cast(list[JSON], named) if isinstance(named, list) else None
     kind = text_of(calling.get("mode"))
     if kind in MODES and allowed is not None and len(allowed) <= 1:
-        mode: Mode = "named" if allowed else MODES[kind]
+        mode: ToolChoiceMode = "named" if allowed else MODES[kind]
         found["tool_choice"] = ToolChoice(mode, allowed[0] if allowed else "")
         del rest["toolConfig"]["functionCallingConfig"]
-    config = inner(rest.get("generationConfig"))
+    config = object_or_empty(rest.get("generationConfig"))
     schema: JSON = config.get("responseJsonSchema")
     if schema is None and isinstance(config.get("responseSchema"), dict):
         schema = json_schema(config["responseSchema"])
     if config.get("responseMimeType") == "application/json":
-        found["output"] = Output(schema=schema)
+        found["output"] = OutputFormat(schema=schema)
         for name in ("responseMimeType", "responseJsonSchema", "responseSchema"):
             config.pop(name, None)
-    level: JSON = inner(config.get("thinkingConfig")).get("thinkingLevel")
+    level: JSON = object_or_empty(config.get("thinkingConfig")).get("thinkingLevel")
     if isinstance(level, str) and level.lower() in LEVELS:
         found["effort"] = level.lower()
         del config["thinkingConfig"]["thinkingLevel"]
@@ -48,11 +56,11 @@ def _camel(name: str) -> str:
     return first + "".join(each.title() for each in others)
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     choice, config = settings.tool_choice, JSONObject()
     if choice is not None:
-        calling: JSONObject = {"mode": ASKED[choice.mode]}
+        calling: JSONObject = {"mode": MODE_NAMES[choice.mode]}
         if choice.name:
             calling["allowedFunctionNames"] = [choice.name]
         body["toolConfig"] = {"functionCallingConfig": calling}
@@ -60,7 +68,7 @@ def put(settings: Settings) -> JSONObject:
         config["responseMimeType"] = "application/json"
         if settings.output.schema is not None:
             config["responseJsonSchema"] = settings.output.schema
-    if settings.effort != "none" and (level := nearest(settings.effort, LEVELS)):
+    if settings.effort != "none" and (level := nearest_effort(settings.effort, LEVELS)):
         config["thinkingConfig"] = {"thinkingLevel": level.upper()}
     return {**body, "generationConfig": config} if config else body
 
@@ -76,8 +84,8 @@ SETTINGS = SettingsTable(
         "frequency_penalty": "generationConfig.frequencyPenalty",
         "presence_penalty": "generationConfig.presencePenalty",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={"model": "model"},
     shaped=("tool_choice", "output", "effort"),
 )

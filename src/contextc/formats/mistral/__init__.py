@@ -4,19 +4,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING, Encoded, Formatter, Request
-from contextc.formats.checking import RuleBook
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
+from contextc.formats.checking import RuleSet
 from contextc.formats.mistral import decode
-from contextc.formats.mistral.encode import BEFORE_NO_SYSTEM, CONTENT, NAMELESS, OBJECT, encode_segment, tagged
-from contextc.formats.mistral.ids import NineLetters
-from contextc.formats.mistral.reader import MistralReader
-from contextc.formats.mistral.rules import BOOK
+from contextc.formats.mistral.encode import (
+    EMPTY_CONTENT,
+    OBJECT_ARGUMENTS,
+    ROLES_BEFORE_NO_SYSTEM,
+    UNNAMED_RESULT,
+    as_tagged_user_text,
+    encode_segment,
+)
+from contextc.formats.mistral.ids import NineCharacterIds
+from contextc.formats.mistral.reader import MistralStreamReader
+from contextc.formats.mistral.rules import RULES
 from contextc.formats.mistral.settings import SETTINGS
 from contextc.formats.openai_chat.decode import encode_tool
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -27,36 +34,38 @@ class MistralFormatter(Formatter):
     """Format of Mistral's chat completions. A last assistant message gets `prefix`: the model continues it."""
 
     name: ClassVar[str] = "mistral"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("mistral", ids=NineLetters(), names=Spelling("a-zA-Z0-9_-", 64))
+    spelling: ClassVar[NameCodec] = NameCodec(
+        "mistral", ids=NineCharacterIds(), names=IdentifierCodec("a-zA-Z0-9_-", 64)
+    )
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     user_first: ClassVar[bool] = True
     merges: ClassVar[bool] = True  # nothing is merged, but `join` must see the preceding messages
-    marks: ClassVar[tuple[str, ...]] = (CONTENT, NAMELESS, OBJECT, "closed")
+    marks: ClassVar[tuple[str, ...]] = (EMPTY_CONTENT, UNNAMED_RESULT, OBJECT_ARGUMENTS, "closed")
     nests: ClassVar[tuple[str, ...]] = ("image_url",)
     understood: ClassVar[tuple[str, ...]] = ("url",)
 
-    def __init__(self, *, provider: str = "mistral", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "mistral", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         messages = list(before)
         for segment in segments:
             if not segment.messages:
                 continue
             first, last = segment.messages[0], messages[-1] if messages else None
             if last is None and first["role"] == "assistant":
-                messages.append({"role": "user", "content": OPENING})
+                messages.append({"role": "user", "content": OPENING_TEXT})
             if last is not None and PREFIX in last:
                 messages[-1] = {name: value for name, value in last.items() if name != PREFIX}
-            if last is not None and first["role"] == "system" and last["role"] in BEFORE_NO_SYSTEM:
-                first = tagged(first)
+            if last is not None and first["role"] == "system" and last["role"] in ROLES_BEFORE_NO_SYSTEM:
+                first = as_tagged_user_text(first)
             messages += [first, *segment.messages[1:]]
         if messages and messages[-1]["role"] == "assistant":
             messages[-1] = {**messages[-1], PREFIX: True}
@@ -82,8 +91,8 @@ class MistralFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> Reader:
-        return MistralReader(self)
+    def reader(self) -> StreamReader:
+        return MistralStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

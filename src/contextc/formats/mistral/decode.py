@@ -10,16 +10,23 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, grow, remember
-from contextc.formats.media import from_data_url, guessed, unpacked
-from contextc.formats.mistral.encode import CONTENT, NAMELESS, OBJECT, Encoder, blocks, thought
-from contextc.formats.mistral.sketch import CHUNKS, TAKEN
-from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, apply_call, made_id
+from contextc.formats.base import Request, append_text, extra_of
+from contextc.formats.media import decode_base64, from_data_url, guess_media_type
+from contextc.formats.mistral.encode import (
+    EMPTY_CONTENT,
+    OBJECT_ARGUMENTS,
+    UNNAMED_RESULT,
+    Encoder,
+    as_chunks,
+    thinking_text,
+)
+from contextc.formats.mistral.sketch import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id, merge_call_fragment
 from contextc.messages import (
     AnyPart,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -30,13 +37,13 @@ from contextc.messages import (
 )
 from contextc.tools import NativeTool, Tool
 
-ENDS = {"model_length": "length"}
+FINISH_REASONS = {"model_length": "length"}
 """Finish reasons of Mistral by their common name. `model_length`: the context window was full."""
-MARKS = ("signature", "closed")
-FAILED, UNTOLD = "error", "the model ended its reply with an error, and does not say which"
+THOUGHT_END_FIELDS = ("signature", "closed")
+FAILED, NO_REASON_GIVEN = "error", "the model ended its reply with an error, and does not say which"
 NO_ID = "null"  # written by the SDK for a call without an id
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-SOUNDS = {
+AUDIO_SIGNATURES = {
     b"RIFF": "audio/wav",
     b"ID3": "audio/mpeg",
     b"\xff\xfb": "audio/mpeg",
@@ -77,27 +84,27 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
     decoder = _Decoder(provider, model=reply.get("model"))
     said: JSONObject = {**cast(JSONObject, choice.get("message") or {}), "role": "assistant"}
-    said["content"] = [_listed(block) for block in blocks(said.get("content"))]
+    said["content"] = [_with_thinking_list(block) for block in as_chunks(said.get("content"))]
     usage = cast(JSONObject, reply.get("usage") or {})
     facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
     cut = choice.get("finish_reason", "") is None and not usage
     finish = choice.get("finish_reason") or (None if cut else "stop")
-    error = _problem(reply.get("error"), finish)
+    error = _error_text(reply.get("error"), finish)
     return replace(
         decoder.message(said),
-        finish=FAILED if error else ENDS.get(finish or "", finish),
+        finish=FAILED if error else FINISH_REASONS.get(finish or "", finish),
         status="error" if error else "sent",
         error=error,
         usage=Usage(
             input=usage.get("prompt_tokens") or 0,
             output=usage.get("completion_tokens") or 0,
-            cache_read=_cached(usage),
+            cache_read=_cached_tokens(usage),
         ),
         extra={f"{provider} reply": facts} if facts else None,
     )
 
 
-def _cached(usage: JSONObject) -> int:
+def _cached_tokens(usage: JSONObject) -> int:
     """Return the tokens read from the cache. Endpoints of Mistral's models use several names for them."""
     details = [usage.get(name) for name in ("prompt_tokens_details", "prompt_token_details")]
     inside = [cast(JSONObject, each).get("cached_tokens") for each in details if isinstance(each, dict)]
@@ -105,10 +112,10 @@ def _cached(usage: JSONObject) -> int:
     return next((each for each in found if isinstance(each, int)), 0)
 
 
-def _problem(error: JSON, finish: str | None) -> str | None:
+def _error_text(error: JSON, finish: str | None) -> str | None:
     """Return the error text, or None. Some replies only have the finish reason `error`."""
     said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
-    return str(said) if error else UNTOLD if finish == FAILED else None
+    return str(said) if error else NO_REASON_GIVEN if finish == FAILED else None
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
@@ -117,7 +124,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
     content: list[JSONObject] = []
     calls: list[JSONObject] = []
     finish = None
-    for event in map(_inner, events):
+    for event in map(_unwrap_event, events):
         reply |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
         if event.get("object") == "error":
             reply["error"] = event
@@ -126,54 +133,56 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                 continue
             finish = choice.get("finish_reason") or finish
             delta = cast(JSONObject, choice.get("delta") or {})
-            for block in blocks(delta.get("content")):
-                _add(content, block)
+            for block in as_chunks(delta.get("content")):
+                _merge_chunk(content, block)
             for piece in cast(list[JSONObject], delta.get("tool_calls") or []):
-                apply_call(calls, named(piece))
+                merge_call_fragment(calls, without_placeholder_id(piece))
     message: JSONObject = {"role": "assistant", "content": content}
     if calls:
-        message["tool_calls"] = [{**call, "id": call["id"] or made_id(number)} for number, call in enumerate(calls)]
+        message["tool_calls"] = [
+            {**call, "id": call["id"] or generated_id(number)} for number, call in enumerate(calls)
+        ]
     return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
 
 
-def _inner(event: JSONObject) -> JSONObject:
+def _unwrap_event(event: JSONObject) -> JSONObject:
     """Return the event itself; the SDK wraps it in `data`."""
     inner: JSON = event.get("data")
     return cast(JSONObject, inner) if isinstance(inner, dict) else event
 
 
-def _add(content: list[JSONObject], block: JSONObject) -> None:
+def _merge_chunk(content: list[JSONObject], block: JSONObject) -> None:
     """Merge a chunk into the last one of its type, or append it."""
     last = content[-1] if content else {}
     if block.get("type") == "text" == last.get("type"):
-        grow(last, "text", block["text"])
+        append_text(last, "text", block["text"])
     elif block.get("type") == "thinking":
-        if last.get("type") != "thinking" or _is_another(last, block):
+        if last.get("type") != "thinking" or _begins_new_thought(last, block):
             content.append(last := {**block, "thinking": []})
-        for inner in blocks(block.get("thinking")):
-            _add(last["thinking"], inner)
-        last |= {name: block[name] for name in MARKS if block.get(name) is not None}
+        for inner in as_chunks(block.get("thinking")):
+            _merge_chunk(last["thinking"], inner)
+        last |= {name: block[name] for name in THOUGHT_END_FIELDS if block.get(name) is not None}
     else:
         content.append(dict(block))
 
 
-def _is_another(last: JSONObject, block: JSONObject) -> bool:
+def _begins_new_thought(last: JSONObject, block: JSONObject) -> bool:
     """Return True if a new thought begins: the last one is signed or closed, and this chunk does not just close or sign
     it.
     """
-    ended = any([last.get(name) for name in MARKS])
-    says = any([each.get("text", True) for each in blocks(block.get("thinking"))])
-    again = any([last.get(name) is not None and block.get(name) is not None for name in MARKS])
+    ended = any([last.get(name) for name in THOUGHT_END_FIELDS])
+    says = any([each.get("text", True) for each in as_chunks(block.get("thinking"))])
+    again = any([last.get(name) is not None and block.get(name) is not None for name in THOUGHT_END_FIELDS])
     return ended and (says or again)
 
 
-def _listed(block: JSONObject) -> JSONObject:
+def _with_thinking_list(block: JSONObject) -> JSONObject:
     """Return a chunk of a reply; a thought given as a string becomes the list that Mistral accepts back."""
     is_text = block.get("type") == "thinking" and isinstance(block.get("thinking"), str)
-    return {**block, "thinking": blocks(block["thinking"])} if is_text else block
+    return {**block, "thinking": as_chunks(block["thinking"])} if is_text else block
 
 
-def named(piece: JSONObject) -> JSONObject:
+def without_placeholder_id(piece: JSONObject) -> JSONObject:
     """Return a fragment of a call; the placeholder id becomes None."""
     return {**piece, "id": None} if piece.get("id") == NO_ID else piece
 
@@ -191,18 +200,18 @@ class _Decoder:
         parts = [*self.parts(content, role)]
         parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
         if not parts and role != "assistant":
-            return Message(role=role, parts=(), extra={self.provider: {CONTENT: content}})
+            return Message(role=role, parts=(), extra={self.provider: {EMPTY_CONTENT: content}})
         return Message(role=role, parts=tuple(parts))
 
     def parts(self, content: JSON, role: Role) -> Iterator[AnyPart]:
-        for block in blocks(content):
-            block = _plain(block)
+        for block in as_chunks(content):
+            block = _known_fields_only(block)
             part = self.part(block, role)
-            if (isinstance(part, Text) and part.text) or isinstance(part, Native):
+            if (isinstance(part, Text) and part.text) or isinstance(part, ProviderBlock):
                 yield part
             elif isinstance(part, Media | Reasoning):
                 ours = self.encoder.media(part) if isinstance(part, Media) else self.encoder.reasoning(part)
-                extra = remember(block, ours or {}, self.provider)
+                extra = extra_of(block, ours or {}, self.provider)
                 yield replace(part, extra=extra) if extra else part
 
     def part(self, block: JSONObject, role: Role) -> AnyPart:
@@ -211,38 +220,44 @@ class _Decoder:
                 return Text(block["text"])
             case "thinking" if role == "assistant":
                 signature = cast(str | None, block.get("signature"))
-                return Reasoning(text=thought(block), signature=signature, provider=self.provider, model=self.model)
+                return Reasoning(
+                    text=thinking_text(block), signature=signature, provider=self.provider, model=self.model
+                )
             case "image_url":
                 picture: JSON = block["image_url"]
                 url = cast(str, cast(JSONObject, picture)["url"] if isinstance(picture, dict) else picture)
-                return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
+                return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
             case "document_url":
                 url, name = cast(str, block["document_url"]), cast(str | None, block.get("document_name"))
-                return from_data_url(url, name) or Media(mime_type=guessed(url, "application/pdf"), url=url, name=name)
+                return from_data_url(url, name) or Media(
+                    mime_type=guess_media_type(url, "application/pdf"), url=url, name=name
+                )
             case "input_audio":
-                return _sound(block["input_audio"]) or Native(provider=self.provider, data=block)
+                return _decode_audio(block["input_audio"]) or ProviderBlock(provider=self.provider, data=block)
             case "file":
                 return Media(mime_type="application/octet-stream", file_id=block["file_id"], provider=self.provider)
             case "thinking" if role != "system":
-                return Text(thought(block))
+                return Text(thinking_text(block))
             case _:
-                return Native(provider=self.provider, data=block)
+                return ProviderBlock(provider=self.provider, data=block)
 
     def call(self, call: JSONObject) -> ToolCall:
         function = cast(JSONObject, call["function"])
-        call_id = cast(str | None, named(call).get("id")) or made_id(len(self.names))
+        call_id = cast(str | None, without_placeholder_id(call).get("id")) or generated_id(len(self.names))
         self.names[call_id] = function["name"]
         made = tool_call(call_id, function["name"], function.get("arguments") or "")
         is_object = isinstance(function.get("arguments"), dict)
-        return replace(made, extra={self.provider: {OBJECT: True}}) if is_object else made
+        return replace(made, extra={self.provider: {OBJECT_ARGUMENTS: True}}) if is_object else made
 
     def result(self, wire: JSONObject) -> ToolResult:
         call_id, content = cast(str, wire.get("tool_call_id") or ""), cast(JSON, wire.get("content"))
         inner = tuple(self.parts(content, "tool")) if isinstance(content, list) else ()
         said = tuple(part for part in inner if isinstance(part, Text | Media))
-        rest: JSONObject = {} if wire.get("name") else {NAMELESS: True}
+        rest: JSONObject = {} if wire.get("name") else {UNNAMED_RESULT: True}
         if any(not isinstance(part, Text) for part in inner):  # the newest models accept images here
-            rest[CONTENT] = [_plain(block) for block in blocks(content) if block["type"] in TAKEN["tool"]]
+            rest[EMPTY_CONTENT] = [
+                _known_fields_only(block) for block in as_chunks(content) if block["type"] in ALLOWED_CHUNKS["tool"]
+            ]
         return ToolResult(
             call_id=call_id,
             name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
@@ -251,18 +266,18 @@ class _Decoder:
         )
 
 
-def _plain(block: JSONObject) -> JSONObject:
+def _known_fields_only(block: JSONObject) -> JSONObject:
     """Return a chunk with only the fields that Mistral defines; a chunk of an unknown type keeps all fields."""
     known = [name.removesuffix("?") for name in CHUNKS.get(block["type"], {})] or list(block)
     return {name: block[name] for name in ("type", *known) if block.get(name) is not None}
 
 
-def _sound(place: str) -> Media | None:
+def _decode_audio(place: str) -> Media | None:
     """Return the audio in an `input_audio`: a URL, or base64 without a media type."""
     if (found := from_data_url(place)) is not None:
         return found
     if place.startswith(("http://", "https://")):
-        return Media(mime_type=guessed(place, "audio/mpeg"), url=place)
-    data = unpacked(place) or b""
-    kind = next((kind for start, kind in SOUNDS.items() if data.startswith(start)), None)
+        return Media(mime_type=guess_media_type(place, "audio/mpeg"), url=place)
+    data = decode_base64(place) or b""
+    kind = next((kind for start, kind in AUDIO_SIGNATURES.items() if data.startswith(start)), None)
     return Media(mime_type=kind, data=data) if kind else None

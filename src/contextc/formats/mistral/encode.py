@@ -14,73 +14,76 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import tag
+from contextc.formats.anthropic.encode import tag_system_blocks
 from contextc.formats.base import (
-    Encoded,
-    Note,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
-    error_unsaid,
+    error_flag_note,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
 )
-from contextc.formats.media import data_url
-from contextc.formats.mistral.sketch import CHUNKS, TAKEN
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.media import to_data_url
+from contextc.formats.mistral.sketch import ALLOWED_CHUNKS, CHUNKS
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 
-CONTENT, OBJECT, NAMELESS = "content", "object", "nameless"
+EMPTY_CONTENT, OBJECT_ARGUMENTS, UNNAMED_RESULT = "content", "object", "nameless"
 """Keys in `extra`: the empty content of a message; arguments given as an object; a result without a tool name."""
-IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-SOUNDS = ("audio/wav", "audio/mpeg", "audio/mp3", "audio/flac", "audio/ogg")
-DOCUMENTS = (
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+AUDIO_TYPES = ("audio/wav", "audio/mpeg", "audio/mp3", "audio/flac", "audio/ogg")
+DOCUMENT_TYPES = (
     "application/pdf",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 )
-BEFORE_NO_SYSTEM = ("assistant", "tool")
+ROLES_BEFORE_NO_SYSTEM = ("assistant", "tool")
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
     encoder = Encoder(provider, blobs)
     wire: list[JSONObject] = []
     for message in segment:
         if message.role == "tool":
             wire += encoder.results(message)
         elif (encoded := encoder.message(message)) is not None:
-            if message.role == "system" and wire and wire[-1]["role"] in BEFORE_NO_SYSTEM:
-                encoder.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
-                encoded = tagged(encoded)
+            if message.role == "system" and wire and wire[-1]["role"] in ROLES_BEFORE_NO_SYSTEM:
+                encoder.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+                encoded = as_tagged_user_text(encoded)
             wire.append(encoded)
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
-def tagged(message: JSONObject) -> JSONObject:
+def as_tagged_user_text(message: JSONObject) -> JSONObject:
     """Return a system message as tagged user text."""
-    return {"role": "user", "content": shortest(tag([_as_text(block) for block in blocks(message["content"])]))}
+    return {
+        "role": "user",
+        "content": simplify_content(tag_system_blocks([_as_text(block) for block in as_chunks(message["content"])])),
+    }
 
 
 def _as_text(block: JSONObject) -> JSONObject:
     """Return a system block as text. System content may also include a thinking chunk to follow."""
     if "text" in block:
         return block
-    return {"type": "text", "text": thought(block)}
+    return {"type": "text", "text": thinking_text(block)}
 
 
-def thought(block: JSONObject) -> str:
+def thinking_text(block: JSONObject) -> str:
     """Return the text of a thinking chunk. Some producers write it as one string."""
-    return "".join([each["text"] for each in blocks(block.get("thinking")) if each.get("type") == "text"])
+    return "".join([each["text"] for each in as_chunks(block.get("thinking")) if each.get("type") == "text"])
 
 
-def blocks(content: JSON) -> list[JSONObject]:
+def as_chunks(content: JSON) -> list[JSONObject]:
     """Return the content of a message as a list of chunks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return cast(list[JSONObject], content or [])
 
 
-def shortest(content: list[JSONObject]) -> JSON:
+def simplify_content(content: list[JSONObject]) -> JSON:
     """Return a single plain text as a string, and empty content as an empty string."""
     if not content:
         return ""
@@ -92,7 +95,7 @@ def shortest(content: list[JSONObject]) -> JSON:
 class Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
 
     def message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
@@ -107,15 +110,15 @@ class Encoder:
             elif (block := self.block(part, message.role)) is not None:
                 content.append(block)
         if calls:
-            return {"role": message.role, "content": shortest(content), "tool_calls": calls}
+            return {"role": message.role, "content": simplify_content(content), "tool_calls": calls}
         if not content and message.role != "assistant":
-            nothing = kept(message.extra, self.provider).get(CONTENT)
+            nothing = own_extra(message.extra, self.provider).get(EMPTY_CONTENT)
             return None if nothing is None else {"role": message.role, "content": nothing}
-        return {"role": message.role, "content": shortest(content)} if content else None
+        return {"role": message.role, "content": simplify_content(content)} if content else None
 
     def call(self, part: ToolCall) -> JSONObject:
         written: JSON = part.raw if part.raw is not None else encode(part.arguments).decode()
-        if part.extra is not None and kept(part.extra, self.provider).get(OBJECT) and not part.malformed:
+        if part.extra is not None and own_extra(part.extra, self.provider).get(OBJECT_ARGUMENTS) and not part.malformed:
             written = part.arguments
         return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
 
@@ -128,22 +131,26 @@ class Encoder:
                 if (beside := self.block(part, "user")) is not None:
                     shown.append(beside)
                 continue
-            rest = kept(part.extra, self.provider)
+            rest = own_extra(part.extra, self.provider)
             content: JSON = part.content
             if not isinstance(part.content, str):
-                content = shortest([_text(each) for each in part.content if isinstance(each, Text) and each.text])
+                content = simplify_content(
+                    [_text(each) for each in part.content if isinstance(each, Text) and each.text]
+                )
                 media = [each for each in part.content if isinstance(each, Media)]
-                if media and CONTENT not in rest:
-                    self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                if media and EMPTY_CONTENT not in rest:
+                    self.notes.append(
+                        ConversionNote("moved", f"media of {part.name}, into a user message after the results")
+                    )
                     shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
                     shown += [self.media(each) for each in media]
             if part.is_error:
-                self.notes.append(error_unsaid(part))
+                self.notes.append(error_flag_note(part))
             answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "name": part.name}
-            if rest.get(NAMELESS):
+            if rest.get(UNNAMED_RESULT):
                 del answer["name"]
-            wire.append({**answer, "content": rest.get(CONTENT, content)})
-        return [*wire, {"role": "user", "content": shortest(shown)}] if shown else wire
+            wire.append({**answer, "content": rest.get(EMPTY_CONTENT, content)})
+        return [*wire, {"role": "user", "content": simplify_content(shown)}] if shown else wire
 
     def block(self, part: AnyPart, role: Role) -> JSONObject | None:
         match part:
@@ -153,37 +160,37 @@ class Encoder:
                 return self.reasoning(part) if role == "assistant" else None
             case Media():
                 return self.media(part) if role == "user" else self.described(part)
-            case Native():
-                if part.provider == self.provider and (own := _own(part.data, role)) is not None:
+            case ProviderBlock():
+                if part.provider == self.provider and (own := _allowed_native_chunk(part.data, role)) is not None:
                     return own
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"type": "text", "text": describe_native(part)}
-            case ToolCall() | ToolResult() | Hint():
+            case ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         if is_foreign(part, self.provider) or not (part.text or part.signature or part.extra):
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
         inner: list[JSONObject] = [{"type": "text", "text": part.text}] if part.text else []
         block: JSONObject = {"type": "thinking", "thinking": inner}
         if part.signature is not None:
             block["signature"] = part.signature
-        return restored(block, part.extra, self.provider)
+        return merge_extra(block, part.extra, self.provider)
 
     def media(self, part: Media) -> JSONObject:
-        return restored(self._media(part), part.extra, self.provider)
+        return merge_extra(self._media(part), part.extra, self.provider)
 
     def _media(self, part: Media) -> JSONObject:
-        data = data_url(part, self.blobs)
-        if part.kind == "image" and (part.url is not None or (data is not None and part.mime_type in IMAGES)):
+        data = to_data_url(part, self.blobs)
+        if part.kind == "image" and (part.url is not None or (data is not None and part.mime_type in IMAGE_TYPES)):
             return {"type": "image_url", "image_url": part.url or data}
         place = part.url or data
-        if part.mime_type in SOUNDS and place is not None:
+        if part.mime_type in AUDIO_TYPES and place is not None:
             return {"type": "input_audio", "input_audio": place}
-        if part.mime_type in DOCUMENTS and place is not None:
+        if part.mime_type in DOCUMENT_TYPES and place is not None:
             name: JSONObject = {"document_name": part.name} if part.name else {}
             return {"type": "document_url", "document_url": place, **name}
         if part.file_id is not None and part.provider == self.provider:
@@ -191,14 +198,14 @@ class Encoder:
         return self.described(part)
 
     def described(self, part: Media) -> JSONObject:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return {"type": "text", "text": describe_media(part)}
 
 
-def _own(data: JSON, role: Role) -> JSONObject | None:
+def _allowed_native_chunk(data: JSON, role: Role) -> JSONObject | None:
     """Return a native chunk if a message of this role may hold it. A chunk of an unknown type is always kept."""
     chunk = cast(JSONObject, data) if isinstance(data, dict) else {}
-    return chunk if chunk and (chunk.get("type") not in CHUNKS or chunk["type"] in TAKEN[role]) else None
+    return chunk if chunk and (chunk.get("type") not in CHUNKS or chunk["type"] in ALLOWED_CHUNKS[role]) else None
 
 
 def _text(part: Text) -> JSONObject:

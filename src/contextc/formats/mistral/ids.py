@@ -7,13 +7,13 @@ result. No decoding is needed, because a model answers only with ids of its own.
 from hashlib import sha256
 from string import ascii_letters, digits
 
-from contextc.formats.spelling import Spelling
+from contextc.formats.spelling import IdentifierCodec
 
 LENGTH = 9
 LETTERS = digits + ascii_letters
 
 
-class NineLetters(Spelling):
+class NineCharacterIds(IdentifierCodec):
     def __init__(self) -> None:
         super().__init__("a-zA-Z0-9", LENGTH, taken=f"[a-zA-Z0-9]{{{LENGTH}}}")
 

@@ -9,22 +9,50 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Fields, Finding, Path, Piece, RuleBook, Sketch, at, match, repeated, run_of
+from contextc.formats.checking import (
+    FieldTypes,
+    JSONPath,
+    ParsedRequest,
+    RequestPart,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    make_finding,
+    match_results,
+    results_in_role,
+)
 from contextc.formats.mistral import errors, mends, sketch
-from contextc.formats.mistral.sketch import CALL, CHUNKS, DEFINED, FUNCTION, ROLES, TAKEN, TOOL, placed, unknown
-from contextc.formats.openai_chat.mends import with_a_message, with_calls_of_the_assistant
+from contextc.formats.mistral.sketch import (
+    ALLOWED_CHUNKS,
+    CALL,
+    CHUNKS,
+    FUNCTION,
+    FUNCTION_DEFINITION,
+    ROLES,
+    TOOL,
+    unknown_field_names,
+    vendor_path,
+)
+from contextc.formats.openai_chat.mends import with_a_message, with_assistant_calls
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-CLASSES = {"image_url": "ImageURLChunk", "input_audio": "AudioChunk", "thinking": "ThinkChunk"}
-results_at_once = run_of("tool")
+CHUNK_CLASS_NAMES = {"image_url": "ImageURLChunk", "input_audio": "AudioChunk", "thinking": "ThinkChunk"}
+results_directly_after = results_in_role("tool")
 
-BOOK = RuleBook("MIS", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="mistral")
-rule = BOOK.rule
+RULES = RuleSet(
+    "MIS",
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
+    house="mistral",
+)
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, chunk, call and tool must have the fields its type requires.
 
     The roles are `system`, `user`, `assistant` and `tool`. Only a tool message has a `tool_call_id`. Audio and files
@@ -39,18 +67,18 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, errors.NO_MESSAGES, mend=with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "the request has no messages.")
+        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, errors.NOTHING_SAID)
-def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
+@rule(3, errors.EMPTY_REPLY)
+def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
     A turn that was cancelled before its first token leaves an empty message. An empty text does not count as content.
@@ -61,11 +89,11 @@ def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role == "assistant" and not turn.wire.get("content") and not turn.wire.get("tool_calls"):
-            yield at(turn.path, "this assistant message has neither content nor tool calls.")
+            yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, errors.EXTRA, mend=mends.with_known_chunks)
-def fields_are_known(request: Sketch) -> Iterable[Finding]:
+@rule(4, errors.EXTRA, mend=mends.without_unknown_chunk_fields)
+def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 
     Fields that OpenAI and others add to a message are rejected: `name`, `refusal`, `reasoning_content`,
@@ -75,23 +103,23 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
     Repair: the field is removed.
     """
     for turn in request.turns:
-        yield from _unknown(turn.path, turn.wire, ROLES[turn.role], "role")
+        yield from _unknown_field_findings(turn.path, turn.wire, ROLES[turn.role], "role")
         for piece in turn.pieces:
             if piece.kind == "call":
-                yield from _unknown(piece.path, piece.wire, CALL)
-                yield from _unknown((*piece.path, "function"), piece.wire["function"], FUNCTION)
+                yield from _unknown_field_findings(piece.path, piece.wire, CALL)
+                yield from _unknown_field_findings((*piece.path, "function"), piece.wire["function"], FUNCTION)
             elif piece.kind != "result" and piece.wire:
-                yield from _unknown(piece.path, piece.wire, CHUNKS[piece.wire["type"]], "type")
+                yield from _unknown_field_findings(piece.path, piece.wire, CHUNKS[piece.wire["type"]], "type")
     for tool in request.tools:
-        yield from _unknown(tool.path, tool.wire, TOOL)
-        yield from _unknown((*tool.path, "function"), tool.wire["function"], DEFINED)
+        yield from _unknown_field_findings(tool.path, tool.wire, TOOL)
+        yield from _unknown_field_findings((*tool.path, "function"), tool.wire["function"], FUNCTION_DEFINITION)
 
 
-BOOK.unknown = fields_are_known
+RULES.unknown = check_known_fields
 
 
-@rule(5, errors.EXTRA, mend=mends.without_openais_settings)
-def settings_are_mistrals(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.EXTRA, mend=mends.without_openai_settings)
+def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings that only OpenAI has must not be sent.
 
     Examples are `max_completion_tokens` and `stream_options`. Mistral reports the usage of a stream without the latter.
@@ -99,13 +127,15 @@ def settings_are_mistrals(request: Sketch) -> Iterable[Finding]:
     Example: {"max_completion_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the output limit and the seed are renamed to Mistral's names; other settings are removed.
     """
-    for setting in mends.OPENAIS:
+    for setting in mends.OPENAI_SETTINGS:
         if setting in request.body:
-            yield at((setting,), f"`{setting}` is an OpenAI setting, which Mistral rejects.", where=placed((setting,)))
+            yield make_finding(
+                (setting,), f"`{setting}` is an OpenAI setting, which Mistral rejects.", where=vendor_path((setting,))
+            )
 
 
 @rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
     A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
@@ -115,29 +145,29 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match(request.turns, results_at_once).unanswered:
-        yield at(call.path, f"tool call {call.id} has no result in the tool messages after it.")
+    for _, call in match_results(request.turns, results_directly_after).unanswered:
+        yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
 
 
-@rule(7, errors.MISSHAPEN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+@rule(7, errors.MALFORMED)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
     roles = {turn.path: before.role for before, turn in pairwise(request.turns)}
-    for turn, result in match(request.turns, results_at_once).orphans:
+    for turn, result in match_results(request.turns, results_directly_after).orphans:
         what = errors.UNEXPECTED_ID.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
             what = errors.UNEXPECTED_ROLE.format(role="tool", before=before)
-        yield at(
+        yield make_finding(
             result.path, f"tool call {result.id} of this result is not in the preceding assistant message.", what=what
         )
 
 
-@rule(8, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function":
@@ -145,12 +175,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match(request.turns, results_at_once).doubled:
-        yield at(result.path, f"tool call {result.id} already has a result.", id=result.id)
+    for _, result in match_results(request.turns, results_directly_after).doubled:
+        yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(9, errors.ID_TWICE)
-def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.DUPLICATE_CALL_ID)
+def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function":
@@ -159,12 +189,14 @@ def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Findin
     Repair: the second call and its result get a new id.
     """
     for turn in request.turns:
-        for call in repeated(turn.of("call")):
-            yield at(call.path, f"another tool call in this message already has the id {call.id}.", id=call.id)
+        for call in find_duplicates(turn.of("call")):
+            yield make_finding(
+                call.path, f"another tool call in this message already has the id {call.id}.", id=call.id
+            )
 
 
-@rule(10, errors.EXTRA, mend=with_calls_of_the_assistant)
-def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.EXTRA, mend=with_assistant_calls)
+def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
     Example: [{"role": "system", "content": "hi"}, {"role": "user", "content": "hi", "tool_calls": [{"id":
@@ -174,12 +206,12 @@ def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role != "assistant" and turn.wire.get("tool_calls"):
-            where = placed((*turn.path, "tool_calls"))
-            yield at(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
+            where = vendor_path((*turn.path, "tool_calls"))
+            yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
 
 
 @rule(11, errors.ID_FORM)
-def ids_have_nine_letters(request: Sketch) -> Iterable[Finding]:
+def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must consist of exactly nine letters and digits.
 
     Ids of every other provider are longer, or contain other characters.
@@ -190,11 +222,13 @@ def ids_have_nine_letters(request: Sketch) -> Iterable[Finding]:
     """
     for call in _calls(request):
         if not ID.fullmatch(call.id):
-            yield at(call.path, f"the id {call.id!r} must consist of exactly nine letters and digits.", id=call.id)
+            yield make_finding(
+                call.path, f"the id {call.id!r} must consist of exactly nine letters and digits.", id=call.id
+            )
 
 
 @rule(12, errors.NAME_FORM)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`, in tools and in calls.
 
     Example: {"tools": [{"type": "function", "function": {"name": "files.read", "parameters": {}}}], "messages":
@@ -205,11 +239,13 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     named += [(turn.path, turn.wire["name"]) for turn in request.turns if turn.role == "tool" and turn.wire.get("name")]
     for path, name in named:
         if not TOOL_NAME.fullmatch(name):
-            yield at(path, f"invalid tool name {name!r}: expected 1 to 64 letters, digits, `_` and `-`.", name=name)
+            yield make_finding(
+                path, f"invalid tool name {name!r}: expected 1 to 64 letters, digits, `_` and `-`.", name=name
+            )
 
 
 @rule(13, errors.UNEXPECTED_ROLE)
-def system_messages_follow_no_reply(request: Sketch) -> Iterable[Finding]:
+def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message must come first, or follow system or user messages.
 
     After a reply or a tool result it is rejected.
@@ -221,11 +257,11 @@ def system_messages_follow_no_reply(request: Sketch) -> Iterable[Finding]:
     for before, turn in pairwise(request.turns):
         if turn.role == "system" and before.role in ("assistant", "tool"):
             message = f"a system message cannot follow a message of role {before.role}."
-            yield at(turn.path, message, role=turn.role, before=before.role)
+            yield make_finding(turn.path, message, role=turn.role, before=before.role)
 
 
-@rule(14, errors.BEGINNING)
-def the_assistant_does_not_begin(request: Sketch) -> Iterable[Finding]:
+@rule(14, errors.WRONG_FIRST_ROLE)
+def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A conversation must not begin with tool calls, nor consist of a single assistant message.
 
     A truncated history can begin this way.
@@ -236,11 +272,11 @@ def the_assistant_does_not_begin(request: Sketch) -> Iterable[Finding]:
     """
     turns = request.turns
     if turns and turns[0].role == "assistant" and (len(turns) == 1 or turns[0].of("call")):
-        yield at(turns[0].path, "the conversation begins with the assistant.")
+        yield make_finding(turns[0].path, "the conversation begins with the assistant.")
 
 
-@rule(15, errors.LAST)
-def the_assistant_does_not_end(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.WRONG_LAST_ROLE)
+def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A last message from the assistant must have `prefix`: the model continues it.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}]
@@ -248,11 +284,11 @@ def the_assistant_does_not_end(request: Sketch) -> Iterable[Finding]:
     """
     last = request.turns[-1] if len(request.turns) > 1 else None
     if last is not None and last.role == "assistant" and not last.wire.get("prefix"):
-        yield at(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
+        yield make_finding(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
 
 
-@rule(16, errors.PREFIX)
-def only_the_last_is_a_beginning(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.PREFIX_NOT_LAST)
+def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the last message may have `prefix`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello", "prefix": true}, {"role":
@@ -261,11 +297,11 @@ def only_the_last_is_a_beginning(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns[:-1]:
         if turn.role == "assistant" and turn.wire.get("prefix"):
-            yield at(turn.path, "this message has `prefix` but is not the last.")
+            yield make_finding(turn.path, "this message has `prefix` but is not the last.")
 
 
 @rule(17, errors.MISPLACED)
-def chunks_stand_where_they_may(request: Sketch) -> Iterable[Finding]:
+def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may have thoughts, it may not have images or audio, and system messages hold text.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "image_url", "image_url":
@@ -275,26 +311,28 @@ def chunks_stand_where_they_may(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.pieces:
             kind: JSON = piece.wire.get("type") if piece.kind not in ("call", "result") else None
-            if kind is not None and kind not in TAKEN[turn.role]:
+            if kind is not None and kind not in ALLOWED_CHUNKS[turn.role]:
                 message = f"a message of role {turn.role} cannot contain a chunk of type `{kind}`."
-                yield at(piece.path, message, role=turn.role, chunk=CLASSES.get(kind, kind))
+                yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, errors.ONE_OF, mend=mends.without_choice)
-def the_choice_of_tools_is_one(request: Sketch) -> Iterable[Finding]:
+@rule(18, errors.ONE_OF, mend=mends.without_tool_choice)
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
     Example: {"tool_choice": "sometimes", "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("tool_choice")
-    if not mends.chooses(value):
+    if not mends.is_valid_tool_choice(value):
         message = f"invalid `tool_choice` {value!r}."
-        yield at(("tool_choice",), message, where=placed(("tool_choice",)), known=_either(mends.CHOICES))
+        yield make_finding(
+            ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(mends.TOOL_CHOICES)
+        )
 
 
-@rule(19, errors.EXTRA, mend=mends.without_others_settings)
-def settings_are_not_of_others(request: Sketch) -> Iterable[Finding]:
+@rule(19, errors.EXTRA, mend=mends.without_other_api_settings)
+def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
     This covers settings of Anthropic, Ollama, OpenAI's Responses API and gateways: `thinking`, `options`, `reasoning`.
@@ -302,13 +340,13 @@ def settings_are_not_of_others(request: Sketch) -> Iterable[Finding]:
     Example: {"reasoning": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
-    for setting in mends.OTHERS:
+    for setting in mends.OTHER_API_SETTINGS:
         if setting in request.body:
-            yield at((setting,), f"`{setting}` is not a Mistral setting.", where=placed((setting,)))
+            yield make_finding((setting,), f"`{setting}` is not a Mistral setting.", where=vendor_path((setting,)))
 
 
 @rule(20, errors.ONE_OF)
-def calls_are_of_functions(request: Sketch) -> Iterable[Finding]:
+def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `type` of a tool call, and of a tool that has a `function`, must be `function`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "type":
@@ -320,33 +358,35 @@ def calls_are_of_functions(request: Sketch) -> Iterable[Finding]:
         kind: JSON = each.wire.get("type", mends.FUNCTION)
         if kind != mends.FUNCTION:
             message = f"`type` must be `function`, got {kind!r}."
-            yield at(each.path, message, where=placed((*each.path, "type")), known=_either([mends.FUNCTION]))
+            yield make_finding(
+                each.path, message, where=vendor_path((*each.path, "type")), known=_pydantic_choices([mends.FUNCTION])
+            )
 
 
-@rule(21, errors.ONE_OF, mend=mends.without_form)
-def the_form_of_the_answer_is_one(request: Sketch) -> Iterable[Finding]:
+@rule(21, errors.ONE_OF, mend=mends.without_response_format)
+def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 
     Example: {"response_format": {"type": "xml"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("response_format")
-    if not mends.forms(value):
-        where = placed(("response_format", "type"))
+    if not mends.is_valid_response_format(value):
+        where = vendor_path(("response_format", "type"))
         message = f"invalid `response_format` {value!r}."
-        yield at(("response_format",), message, where=where, known=_either(mends.FORMS))
+        yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(mends.RESPONSE_FORMATS))
 
 
-def _calls(request: Sketch) -> Iterator[Piece]:
+def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
     return (call for turn in request.turns for call in turn.of("call"))
 
 
-def _either(words: Sequence[str]) -> str:
+def _pydantic_choices(words: Sequence[str]) -> str:
     """Return the values as pydantic lists the allowed ones."""
     *others, last = [f"'{word}'" for word in words]
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _unknown(path: Path, wire: JSONObject, fields: Fields, *more: str) -> Iterator[Finding]:
-    for name in unknown(wire, fields, *more):
-        yield at(path, f"`{name}` is not a field that Mistral defines.", where=placed((*path, name)))
+def _unknown_field_findings(path: JSONPath, wire: JSONObject, fields: FieldTypes, *more: str) -> Iterator[RuleFinding]:
+    for name in unknown_field_names(wire, fields, *more):
+        yield make_finding(path, f"`{name}` is not a field that Mistral defines.", where=vendor_path((*path, name)))

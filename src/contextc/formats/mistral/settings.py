@@ -2,19 +2,19 @@
 
 from contextc._json import JSONObject
 from contextc.formats.openai_chat import settings as chat
-from contextc.formats.settings import Settings, SettingsTable
+from contextc.formats.settings import RequestSettings, SettingsTable
 
-ANY = "any"  # the former name of `required`
+LEGACY_REQUIRED = "any"  # the former name of `required`
 
 
-def take(rest: JSONObject) -> dict[str, object]:
-    if rest.get("tool_choice") == ANY:
+def read_structured(rest: JSONObject) -> dict[str, object]:
+    if rest.get("tool_choice") == LEGACY_REQUIRED:
         rest["tool_choice"] = "required"
-    return chat.take(rest)
+    return chat.read_structured(rest)
 
 
-def put(settings: Settings) -> JSONObject:
-    return chat.put(settings) | ({"stop": settings.stop} if settings.stop else {})
+def write_structured(settings: RequestSettings) -> JSONObject:
+    return chat.write_structured(settings) | ({"stop": settings.stop} if settings.stop else {})
 
 
 SETTINGS = SettingsTable(
@@ -33,8 +33,8 @@ SETTINGS = SettingsTable(
         "metadata": "metadata",
         "cache_key": "prompt_cache_key",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={"stop": "stop"},
     shaped=("tool_choice", "output", "stop"),
 )

@@ -4,21 +4,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request, kept
-from contextc.formats.checking import RuleBook
+from contextc.formats.base import EncodedSegment, Formatter, Request, own_extra
+from contextc.formats.checking import RuleSet
 from contextc.formats.ollama import decode
-from contextc.formats.ollama.encode import encode_segment, encode_tool, nested
-from contextc.formats.ollama.reader import OllamaReader
-from contextc.formats.ollama.rules import BOOK
+from contextc.formats.ollama.encode import encode_segment, encode_tool, with_nested_extra
+from contextc.formats.ollama.reader import OllamaStreamReader
+from contextc.formats.ollama.rules import RULES
 from contextc.formats.ollama.settings import SETTINGS
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
-from contextc.formats.settings import SettingsTable, inner
-from contextc.formats.spelling import Speller
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
+from contextc.formats.settings import SettingsTable, object_or_empty
+from contextc.formats.spelling import NameCodec
 from contextc.messages import Extra, Message
 from contextc.tools import Tool
 
-SDK = ("model", "messages", "tools", "stream", "think", "format", "options", "keep_alive", "logprobs", "top_logprobs")
+SDK_ARGUMENTS = (
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "think",
+    "format",
+    "options",
+    "keep_alive",
+    "logprobs",
+    "top_logprobs",
+)
 """Arguments of the SDK's `chat`. `truncate` is not among them, so the server truncates a request that is too long."""
 
 
@@ -30,9 +41,9 @@ class OllamaFormatter(Formatter):
     """
 
     name: ClassVar[str] = "ollama"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("ollama")
+    spelling: ClassVar[NameCodec] = NameCodec("ollama")
     prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
@@ -41,30 +52,32 @@ class OllamaFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = ("function",)
     marks: ClassVar[tuple[str, ...]] = ("role", "index", "type")
 
-    def __init__(self, *, provider: str = "ollama", num_ctx: int | None = None, reasoning: Policy = "native") -> None:
+    def __init__(
+        self, *, provider: str = "ollama", num_ctx: int | None = None, reasoning: ReasoningPolicy = "native"
+    ) -> None:
         self.provider, self.num_ctx, self.reasoning = provider, num_ctx, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         head = self.encode([request.system]).messages if request.system is not None else ()
         body: JSONObject = {**request.settings, "messages": [*head, *messages]}
         if self.num_ctx:
-            body["options"] = {"num_ctx": self.num_ctx, **inner(request.settings.get("options"))}
+            body["options"] = {"num_ctx": self.num_ctx, **object_or_empty(request.settings.get("options"))}
             body.setdefault("truncate", False)
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         return body
 
     def arguments(self, body: JSONObject, model: str) -> JSONObject:
-        return {name: value for name, value in body.items() if name in SDK}
+        return {name: value for name, value in body.items() if name in SDK_ARGUMENTS}
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        return nested(ours, kept(extra, self.provider), self.provider)
+        return with_nested_extra(ours, own_extra(extra, self.provider), self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)
@@ -78,8 +91,8 @@ class OllamaFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> Reader:
-        return OllamaReader(self)
+    def reader(self) -> StreamReader:
+        return OllamaStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -11,11 +11,11 @@ from typing import NamedTuple, cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.openai_chat.decode import made_id
-from contextc.formats.settings import inner
+from contextc.formats.openai_chat.decode import generated_id
+from contextc.formats.settings import object_or_empty
 
 
-class Waiting(NamedTuple):
+class OpenCall(NamedTuple):
     """An open call: its id, its tool name, and whether the id was generated."""
 
     id: str
@@ -23,45 +23,49 @@ class Waiting(NamedTuple):
     made: bool = False
 
 
-class Calls:
+class CallMatcher:
     """The tool calls of one request, read from its first message to its last."""
 
     def __init__(self, messages: Iterable[JSON] = ()) -> None:
         self.taken = set(_ids(messages))
-        self.waiting = OpenCalls[Waiting]()
+        self.waiting = OpenCalls[OpenCall]()
         self.number = 0
 
     def speaks(self) -> None:
         """Begin an assistant message: earlier calls are no longer open."""
-        self.waiting = OpenCalls[Waiting]()
+        self.waiting = OpenCalls[OpenCall]()
 
     def asked(self, call: JSONObject) -> str:
         """Return the id of a call: its own, or a generated one that no other call of the request has."""
         given = text_of(call.get("id"))
-        while not given and made_id(self.number) in self.taken:
+        while not given and generated_id(self.number) in self.taken:
             self.number += 1
-        made = Waiting(given or made_id(self.number), text_of(inner(call.get("function")).get("name")), made=not given)
+        made = OpenCall(
+            given or generated_id(self.number),
+            text_of(object_or_empty(call.get("function")).get("name")),
+            made=not given,
+        )
         self.taken.add(made.id)
         kinds = ("any", "made") if made.made else ("any",)
         keys = [key for kind in kinds for key in ((kind, ""), (kind, made.name))]
         self.waiting.add(made, ("id", made.id), *dict.fromkeys(keys))
         return made.id
 
-    def answered(self, result: JSONObject) -> Waiting:
+    def answered(self, result: JSONObject) -> OpenCall:
         """Return the id and name of the call that a result answers; those of the result itself if there is none."""
         call_id, name = text_of(result.get("tool_call_id")), text_of(result.get("tool_name"))
         call = self.waiting.take(("id", call_id)) or self.waiting.take(("made" if call_id else "any", name))
-        return Waiting(call_id, name) if call is None else Waiting(call.id, name or call.name)
+        return OpenCall(call_id, name) if call is None else OpenCall(call.id, name or call.name)
 
 
-def speaks(message: JSONObject) -> bool:
+def is_assistant_message(message: JSONObject) -> bool:
     """Return True if a message is the assistant's, by its role or because it has tool calls."""
     return text_of(message.get("role")).lower() == "assistant" or bool(message.get("tool_calls"))
 
 
 def _ids(messages: Iterable[JSON]) -> Iterator[str]:
     for message in messages:
-        calls: JSON = inner(message).get("tool_calls")
-        yield text_of(inner(message).get("tool_call_id"))
+        calls: JSON = object_or_empty(message).get("tool_calls")
+        yield text_of(object_or_empty(message).get("tool_call_id"))
         for call in cast(list[JSON], calls) if isinstance(calls, list) else []:
-            yield text_of(inner(call).get("id"))
+            yield text_of(object_or_empty(call).get("id"))

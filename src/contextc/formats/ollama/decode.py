@@ -9,12 +9,12 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, grow, kept, remember, text_of
-from contextc.formats.media import unpacked
-from contextc.formats.ollama.calls import Calls, speaks
+from contextc.formats.base import Request, append_text, extra_of, own_extra, text_of
+from contextc.formats.media import decode_base64
+from contextc.formats.ollama.calls import CallMatcher, is_assistant_message
 from contextc.formats.ollama.encode import encode_segment, encode_tool
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL
-from contextc.formats.settings import inner
+from contextc.formats.settings import object_or_empty
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -31,14 +31,14 @@ from contextc.messages import (
 from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-MAGIC = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"))
+IMAGE_SIGNATURES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"))
 """First bytes of images. Nothing else states their media type."""
-GROWING = ("content", "thinking")
+STREAMED_FIELDS = ("content", "thinking")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     wire = cast(list[JSONObject], body.get("messages") or [])
-    decoder = _Decoder(provider, Calls(wire))
+    decoder = _Decoder(provider, CallMatcher(wire))
     messages = [decoder.message(each) for each in wire]
     system = messages.pop(0) if messages and messages[0].role == "system" else None
     return Request(
@@ -50,10 +50,10 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    said: JSONObject = {name: value for name, value in inner(reply.get("message")).items() if value}
-    if calls := named(said.pop("tool_calls", None), Calls()):
+    said: JSONObject = {name: value for name, value in object_or_empty(reply.get("message")).items() if value}
+    if calls := with_call_ids(said.pop("tool_calls", None), CallMatcher()):
         said["tool_calls"] = calls
-    decoder = _Decoder(provider, Calls(), model=reply.get("model"))
+    decoder = _Decoder(provider, CallMatcher(), model=reply.get("model"))
     words: JSONObject = {"content": ""} if said.keys() - {"role"} else {}  # an empty reply is not sent back
     message = decoder.message({**words, **said, "role": "assistant"})
     facts: JSONObject = {name: reply[name] for name in ("model", "created_at", "remote_model") if reply.get(name)}
@@ -76,10 +76,10 @@ def _finish(reply: JSONObject, message: Message) -> str | None:
     return "tool_calls" if reason == "stop" and message.tool_calls else reason
 
 
-def named(calls: JSON, given: Calls) -> list[JSONObject]:
+def with_call_ids(calls: JSON, given: CallMatcher) -> list[JSONObject]:
     """Return the calls of a reply, each with an id, so that their results can be matched."""
     listed = cast(list[JSON], calls) if isinstance(calls, list) else []
-    return [{**call, "id": given.asked(call)} for call in map(inner, listed) if call]
+    return [{**call, "id": given.asked(call)} for call in map(object_or_empty, listed) if call]
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
@@ -89,9 +89,9 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
     calls: list[JSON] = []
     for event in events:
         reply |= {name: value for name, value in event.items() if name != "message" and value is not None}
-        for name, value in inner(event.get("message")).items():
-            if name in GROWING and isinstance(value, str):
-                grow(message, name, value)
+        for name, value in object_or_empty(event.get("message")).items():
+            if name in STREAMED_FIELDS and isinstance(value, str):
+                append_text(message, name, value)
             elif name == "tool_calls" and isinstance(value, list):
                 calls += cast(list[JSON], value)
             elif value is not None:
@@ -100,19 +100,19 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 
 
 class _Decoder:
-    def __init__(self, provider: str, calls: Calls, model: str | None = None) -> None:
+    def __init__(self, provider: str, calls: CallMatcher, model: str | None = None) -> None:
         self.provider, self.calls, self.model = provider, calls, model
 
     def message(self, wire: JSONObject) -> Message:
         role = text_of(wire.get("role")).lower()
-        if speaks(wire):
+        if is_assistant_message(wire):
             self.calls.speaks()
         elif role == "tool":
             return Message(role="tool", parts=(self.result(wire),))
         message = Message(role=ROLES.get(role, "user"), parts=tuple(self.parts(wire)))
         ours = next(iter(self.encoded(message)), JSONObject())
         calls: JSONObject = {"tool_calls": ours["tool_calls"]} if "tool_calls" in ours else {}
-        extra = remember({**wire, **calls}, ours, self.provider)  # each call keeps its own extra fields
+        extra = extra_of({**wire, **calls}, ours, self.provider)  # each call keeps its own extra fields
         return replace(message, extra=extra) if extra else message
 
     def encoded(self, message: Message) -> tuple[JSONObject, ...]:
@@ -122,27 +122,27 @@ class _Decoder:
         if thought := text_of(wire.get("thinking")):
             yield Reasoning(text=thought, provider=self.provider, model=self.model)
         for image in cast(list[JSON], wire.get("images") or []):
-            if (data := unpacked("".join(text_of(image).split()))) is not None:
-                yield Media(mime_type=_kind(data), data=data)
+            if (data := decode_base64("".join(text_of(image).split()))) is not None:
+                yield Media(mime_type=_media_type(data), data=data)
         if text := text_of(wire.get("content")):
             yield Text(text)
         for call in cast(list[JSONObject], wire.get("tool_calls") or []):
             yield self.call(call)
 
     def call(self, call: JSONObject) -> ToolCall:
-        function, call_id = inner(call.get("function")), self.calls.asked(call)
+        function, call_id = object_or_empty(call.get("function")), self.calls.asked(call)
         made = tool_call(call_id, function.get("name") or UNKNOWN_TOOL, function.get("arguments") or {})
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
-        return replace(made, extra=_rest(call, ours, self.provider))
+        return replace(made, extra=_extra_fields(call, ours, self.provider))
 
     def result(self, wire: JSONObject) -> ToolResult:
         answers = self.calls.answered(wire)
         made = ToolResult(call_id=answers.id, name=answers.name or UNKNOWN_TOOL, content=text_of(wire.get("content")))
-        return replace(made, extra=remember(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider))
+        return replace(made, extra=extra_of(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider))
 
 
 def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
-    function = inner(tool.get("function"))
+    function = object_or_empty(tool.get("function"))
     if not isinstance(function.get("name"), str):
         return NativeTool(provider=provider, data=tool)
     made = Tool(
@@ -150,17 +150,17 @@ def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
         description=function.get("description") or "",
         parameters=function.get("parameters") or {},
     )
-    return replace(made, extra=_rest(tool, encode_tool(made), provider))
+    return replace(made, extra=_extra_fields(tool, encode_tool(made), provider))
 
 
-def _rest(wire: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
+def _extra_fields(wire: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
     """Return the extra fields of a call or tool, those inside `function` nested. `nested` is the inverse."""
     outer = {name: value for name, value in wire.items() if name != "function"}
-    rest = dict(kept(remember({**outer, "function": ours["function"]}, ours, provider), provider))
-    if inside := kept(remember(inner(wire.get("function")), ours["function"], provider), provider):
+    rest = dict(own_extra(extra_of({**outer, "function": ours["function"]}, ours, provider), provider))
+    if inside := own_extra(extra_of(object_or_empty(wire.get("function")), ours["function"], provider), provider):
         rest["function"] = inside
     return {provider: rest} if rest else None
 
 
-def _kind(data: bytes) -> str:
-    return next((kind for begins, kind in MAGIC if data.startswith(begins)), "image/png")
+def _media_type(data: bytes) -> str:
+    return next((kind for begins, kind in IMAGE_SIGNATURES if data.startswith(begins)), "image/png")

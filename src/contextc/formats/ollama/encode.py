@@ -12,58 +12,62 @@ from typing import assert_never, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    Encoded,
-    Note,
-    arguments_wrapped,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
-    error_unsaid,
+    error_flag_note,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
+    wrapped_arguments_note,
 )
-from contextc.formats.media import packed
-from contextc.formats.ollama.schemas import sound
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.media import encode_base64
+from contextc.formats.ollama.schemas import remove_type_mismatches
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 from contextc.tools import Tool
 
-PICTURES = ("image/png", "image/jpeg", "image/webp")
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 NO_PARAMETERS: JSONObject = {"type": "object", "properties": {}}
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
     for message in segment:
         wire += encoder.results(message) if message.role == "tool" else encoder.message(message)
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
     described: JSONObject = {"description": tool.description} if tool.description else {}
-    function: JSONObject = {"name": tool.name, **described, "parameters": sound(tool.parameters or NO_PARAMETERS)}
+    function: JSONObject = {
+        "name": tool.name,
+        **described,
+        "parameters": remove_type_mismatches(tool.parameters or NO_PARAMETERS),
+    }
     return {"type": "function", "function": function}
 
 
-def nested(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
+def with_nested_extra(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
     """Return a call or tool with the extra fields of its provider, those inside `function` nested."""
     rest = dict(rest)
     inside = cast(JSONObject, rest.pop("function", {}))
-    whole = restored(ours, {provider: rest}, provider)
-    return {**whole, "function": restored(ours["function"], {provider: inside}, provider)} if inside else whole
+    whole = merge_extra(ours, {provider: rest}, provider)
+    return {**whole, "function": merge_extra(ours["function"], {provider: inside}, provider)} if inside else whole
 
 
 class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
         self.unnamed: set[str] = set()  # calls without an id in the request
 
     def message(self, message: Message) -> list[JSONObject]:
         """Encode a system, user or assistant message; return nothing if none of it can be sent."""
         shown = [part for part in message.parts if isinstance(part, Media) and self.is_shown(part, message.role)]
-        images = [packed(part, self.blobs) for part in shown]
+        images = [encode_base64(part, self.blobs) for part in shown]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         wire: JSONObject = {"role": message.role, "content": self.words(message), **self.thinking(message)}
         if images:
@@ -71,50 +75,52 @@ class _Encoder:
         if calls:
             wire["tool_calls"] = calls
         for part in message.parts:
-            if isinstance(part, Native) and part.provider == self.provider and isinstance(part.data, dict):
+            if isinstance(part, ProviderBlock) and part.provider == self.provider and isinstance(part.data, dict):
                 wire |= cast(JSONObject, part.data)
         if not any(value for name, value in wire.items() if name != "role"):
-            rest = kept(message.extra, self.provider)
+            rest = own_extra(message.extra, self.provider)
             if not any(value is not None for name, value in rest.items() if name != "role"):
                 return []
-        return [restored(wire, message.extra, self.provider)]
+        return [merge_extra(wire, message.extra, self.provider)]
 
     def results(self, message: Message) -> list[JSONObject]:
         """Encode each result as one message, and the parts beside them as a user message."""
         wire: list[JSONObject] = []
-        beside: list[Text | Media | Native] = []
+        beside: list[Text | Media | ProviderBlock] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
                 wire.append(self.result(part))
                 media = [] if isinstance(part.content, str) else [each for each in part.content if type(each) is Media]
                 if media:
-                    self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                    self.notes.append(
+                        ConversionNote("moved", f"media of {part.name}, into a user message after the results")
+                    )
                     beside += [Text(f"[media returned by {part.name}]"), *media]
-            elif isinstance(part, Text | Media | Native):
+            elif isinstance(part, Text | Media | ProviderBlock):
                 beside.append(part)
         return [*wire, *(self.message(Message(role="user", parts=tuple(beside))) if beside else [])]
 
     def result(self, part: ToolResult) -> JSONObject:
         if part.is_error:
-            self.notes.append(error_unsaid(part))
+            self.notes.append(error_flag_note(part))
         answer: JSONObject = {"role": "tool", "content": part.text, "tool_name": part.name}
         if part.call_id and part.call_id not in self.unnamed:
             answer["tool_call_id"] = part.call_id
-        return restored(answer, part.extra, self.provider)
+        return merge_extra(answer, part.extra, self.provider)
 
     def call(self, part: ToolCall) -> JSONObject:
         if part.malformed:
-            self.notes.append(arguments_wrapped(part))
+            self.notes.append(wrapped_arguments_note(part))
         given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
         named: JSONObject = {"id": part.id} if part.id else {}
-        if not kept(part.extra, self.provider).get("id", part.id):
+        if not own_extra(part.extra, self.provider).get("id", part.id):
             self.unnamed.add(part.id)
         call: JSONObject = {**named, "function": {"name": part.name, "arguments": given}}
-        return nested(call, kept(part.extra, self.provider), self.provider)
+        return with_nested_extra(call, own_extra(part.extra, self.provider), self.provider)
 
     def words(self, message: Message) -> str:
         said = [self.said(part, message.role) for part in message.parts]
-        return joined(filter(None, said), flows=message.role == "assistant")
+        return join_texts(filter(None, said), flows=message.role == "assistant")
 
     def said(self, part: AnyPart, role: Role) -> str:
         """Return the text that a part adds to its message; empty if it is encoded elsewhere or left out."""
@@ -123,33 +129,33 @@ class _Encoder:
                 return part.text
             case Media():
                 return "" if self.is_shown(part, role) else self.described(part)
-            case Native():
+            case ProviderBlock():
                 if part.provider == self.provider:
                     return ""
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return describe_native(part)
-            case Reasoning() | ToolCall() | ToolResult() | Hint():
+            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return ""
             case _:
                 assert_never(part)
 
     def described(self, part: Media) -> str:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return describe_media(part)
 
     def thinking(self, message: Message) -> JSONObject:
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         if any(is_foreign(part, self.provider) or not part.text for part in thoughts):
-            self.notes.append(Note("left out", "reasoning that this model cannot read"))
+            self.notes.append(ConversionNote("left out", "reasoning that this model cannot read"))
         ours = "".join(part.text for part in thoughts if not is_foreign(part, self.provider))
         return {"thinking": ours} if ours else {}
 
     def is_shown(self, part: Media, role: Role) -> bool:
         """Return True if this part is sent as an image."""
-        return role == "user" and part.mime_type in PICTURES and bool(part.data or self.blobs.get(part.blob or ""))
+        return role == "user" and part.mime_type in IMAGE_TYPES and bool(part.data or self.blobs.get(part.blob or ""))
 
 
-def joined(texts: Iterable[str], *, flows: bool) -> str:
+def join_texts(texts: Iterable[str], *, flows: bool) -> str:
     """Join texts into one. With `flows`, texts of a model may be pieces of one sentence, split by citations.
 
     Such texts are concatenated where one ends, or the next begins, with white space or punctuation.

@@ -4,9 +4,9 @@ Some faults have no message here. Ollama accepts them silently and does not show
 templates of some models reject them.
 """
 
-GO: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+GO_KINDS: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 """Go's names for JSON types."""
-MISSHAPEN = "{what}"
+MALFORMED = "{what}"
 WRONG_TYPE = "json: cannot unmarshal {given} into Go {place} of type {expected}"
 FIELD = "struct field ChatRequest.{where}"
 ORPHAN = "Message has tool role, but there was no previous assistant message with a tool call!"

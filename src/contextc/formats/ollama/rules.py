@@ -7,25 +7,25 @@ unmatched calls and results. Others silently show the model a part of them. Both
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.checking import Finding, RuleBook, Sketch, at, match, repeated
+from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding, match_results
 from contextc.formats.ollama import errors, mends, sketch
-from contextc.formats.ollama.schemas import wrongs
-from contextc.formats.ollama.sketch import until_the_next_reply
-from contextc.formats.settings import inner
+from contextc.formats.ollama.schemas import find_type_mismatches
+from contextc.formats.ollama.sketch import before_next_reply
+from contextc.formats.settings import object_or_empty
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "OLL",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.message,
-    unknown=sketch.unknown,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_message,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, call and tool must have the fields its type requires, with the correct types.
 
     `content` must be one text; parts are not supported. The arguments of a call must be an object. The role must be
@@ -39,7 +39,7 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Without messages, the server only loads the model and returns nothing (`done_reason: load`).
@@ -48,11 +48,11 @@ def has_messages(request: Sketch) -> Iterable[Finding]:
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "the request has no messages.")
+        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
 @rule(3)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before the next assistant message.
 
     Ollama does not reject this. The model sees its call without a result and continues as if it had one.
@@ -62,24 +62,26 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match(request.turns, until_the_next_reply).unanswered:
-        yield at(call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message.")
+    for _, call in match_results(request.turns, before_next_reply).unanswered:
+        yield make_finding(
+            call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message."
+        )
 
 
 @rule(4, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match(request.turns, until_the_next_reply).orphans:
+    for _, result in match_results(request.turns, before_next_reply).orphans:
         name = result.id or result.name or "without a name"
-        yield at(result.path, f"the last assistant message has no tool call for the result {name}.")
+        yield make_finding(result.path, f"the last assistant message has no tool call for the result {name}.")
 
 
 @rule(5)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
@@ -87,12 +89,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match(request.turns, until_the_next_reply).doubled:
-        yield at(result.path, f"tool call {result.id} already has a result.")
+    for _, result in match_results(request.turns, before_next_reply).doubled:
+        yield make_finding(result.path, f"tool call {result.id} already has a result.")
 
 
 @rule(6)
-def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Finding]:
+def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
     Ids are optional. A later message may use an id again.
@@ -103,12 +105,12 @@ def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Findin
     Repair: the second call and its result get a new id.
     """
     for turn in request.turns:
-        for call in repeated(turn.of("call")):
-            yield at(call.path, f"another tool call in this message already has the id {call.id}.")
+        for call in find_duplicates(turn.of("call")):
+            yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.")
 
 
 @rule(7)
-def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
+def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may have tool calls and thinking.
 
     Templates read calls and thinking only from assistant messages. In other messages the model does not see them.
@@ -119,11 +121,11 @@ def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role != "assistant" and (turn.of("call") or (turn.role != "tool" and turn.of("reasoning"))):
-            yield at(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
+            yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
-@rule(8, errors.NOT_BASE64, mend=mends.with_plain_pictures)
-def pictures_are_base64(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.NOT_BASE64, mend=mends.with_plain_images)
+def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
     Example: [{"role": "user", "content": "What is this?", "images": ["data:image/png;base64,iVBORw=="]}]
@@ -131,36 +133,36 @@ def pictures_are_base64(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for picture in turn.of("media"):
-            if (byte := mends.wrong_byte(picture.text)) is not None:
-                yield at(picture.path, "this image is not plain base64.", byte=byte)
+            if (byte := mends.first_invalid_byte(picture.text)) is not None:
+                yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
 @rule(9, errors.THINK, mend=mends.without_think)
-def think_is_a_level(request: Sketch) -> Iterable[Finding]:
+def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
     Example: {"think": "xhigh", "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("think")
-    if not mends.thinks(value):
-        yield at(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
+    if not mends.is_valid_think(value):
+        yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
 @rule(10, errors.FORMAT, mend=mends.without_format)
-def format_is_json(request: Sketch) -> Iterable[Finding]:
+def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 
     Example: {"format": "xml", "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("format")
-    if not mends.forms(value):
-        yield at(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
+    if not mends.is_valid_format(value):
+        yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, errors.OPTION, mend=mends.with_sound_options)
-def options_have_their_types(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.OPTION, mend=mends.with_valid_options)
+def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
     Unknown options are ignored.
@@ -168,25 +170,25 @@ def options_have_their_types(request: Sketch) -> Iterable[Finding]:
     Example: {"options": {"stop": "END"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the option is removed.
     """
-    for name, expected in mends.wrong_options(request.body).items():
+    for name, expected in mends.invalid_options(request.body).items():
         message = f"option `{name}` must be of {expected}."
-        yield at(("options", name), message, name=name, expected=expected)
+        yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, errors.TOP_LOGPROBS, mend=mends.with_few_logprobs)
-def logprobs_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(12, errors.TOP_LOGPROBS, mend=mends.with_allowed_logprobs)
+def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`top_logprobs` must be between 0 and 20.
 
     Example: {"top_logprobs": 21, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the value is changed to the nearest allowed one.
     """
     count: JSON = request.body.get("top_logprobs")
-    if type(count) is int and not 0 <= count <= mends.MOST_LOGPROBS:
-        yield at(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
+    if type(count) is int and not 0 <= count <= mends.MAX_LOGPROBS:
+        yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, errors.MISSHAPEN, mend=mends.with_sound_schemas)
-def schemas_have_their_types(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.MALFORMED, mend=mends.with_valid_schemas)
+def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
     """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 
     A property may have several types. Other keys of the schema are ignored.
@@ -196,6 +198,6 @@ def schemas_have_their_types(request: Sketch) -> Iterable[Finding]:
     Repair: a single name becomes a list; other values of a wrong type are removed.
     """
     for tool in request.tools:
-        for wrong in wrongs(inner(tool.wire["function"].get("parameters"))):
+        for wrong in find_type_mismatches(object_or_empty(tool.wire["function"].get("parameters"))):
             path = (*tool.path, "function", "parameters", *wrong.path)
-            yield at(path, f"`{wrong.path[-1]}` has the wrong type in this schema.", what=wrong.error)
+            yield make_finding(path, f"`{wrong.path[-1]}` has the wrong type in this schema.", what=wrong.error)

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Path
+from contextc.formats.checking import JSONPath
 from contextc.formats.ollama import errors
 
 PROPERTIES, ALTERNATIVES = "properties", "anyOf"
@@ -18,15 +18,15 @@ PROPERTY = "struct field ToolProperty.{name}"
 VALUE = "value"
 
 
-class Wrong(NamedTuple):
+class TypeMismatch(NamedTuple):
     """A value of a wrong type: its path, Go's error message, and a valid replacement; None to remove it."""
 
-    path: Path
+    path: JSONPath
     error: str
     mended: JSON
 
 
-class Field(NamedTuple):
+class FieldType(NamedTuple):
     """The type of a field: a test, Go's name of the type, and `place`, Go's name of the field."""
 
     fits: Callable[[JSON], bool]
@@ -54,37 +54,39 @@ def _is_kind(value: JSON) -> bool:
     return _is_text(value) or _are_texts(value)
 
 
-OF_ALL: Mapping[str, Field] = {
-    "type": Field(_is_text, "string", PARAMETERS),
-    "required": Field(_are_texts, "[]string", PARAMETERS),
-    PROPERTIES: Field(_is_object, "map[string]api.ToolProperty", PARAMETERS),
+PARAMETER_FIELDS: Mapping[str, FieldType] = {
+    "type": FieldType(_is_text, "string", PARAMETERS),
+    "required": FieldType(_are_texts, "[]string", PARAMETERS),
+    PROPERTIES: FieldType(_is_object, "map[string]api.ToolProperty", PARAMETERS),
 }
-OF_ONE: Mapping[str, Field] = {
-    "type": Field(_is_kind, "[]string", VALUE),
-    "description": Field(_is_text, "string"),
-    "enum": Field(_is_list, "[]interface {}"),
-    "required": Field(_are_texts, "[]string"),
-    PROPERTIES: Field(_is_object, "map[string]api.ToolProperty"),
-    ALTERNATIVES: Field(_is_list, "[]api.ToolProperty"),
+PROPERTY_FIELDS: Mapping[str, FieldType] = {
+    "type": FieldType(_is_kind, "[]string", VALUE),
+    "description": FieldType(_is_text, "string"),
+    "enum": FieldType(_is_list, "[]interface {}"),
+    "required": FieldType(_are_texts, "[]string"),
+    PROPERTIES: FieldType(_is_object, "map[string]api.ToolProperty"),
+    ALTERNATIVES: FieldType(_is_list, "[]api.ToolProperty"),
 }
 
 
-def wrongs(schema: JSONObject, path: Path = (), fields: Mapping[str, Field] = OF_ALL) -> Iterator[Wrong]:
+def find_type_mismatches(
+    schema: JSONObject, path: JSONPath = (), fields: Mapping[str, FieldType] = PARAMETER_FIELDS
+) -> Iterator[TypeMismatch]:
     """Yield the values in a tool's parameters that the server cannot decode."""
     for name, field in fields.items():
         value: JSON = schema.get(name)
         if value is not None and not field.fits(value):
-            error = _said(value, field.place.format(name=name), field.expected)
-            yield Wrong((*path, name), error, _names(value) if name == "required" else None)
+            error = _go_error(value, field.place.format(name=name), field.expected)
+            yield TypeMismatch((*path, name), error, _valid_names(value) if name == "required" else None)
         elif value is not None and name in (PROPERTIES, ALTERNATIVES):
             held = cast(JSONObject, value).items() if isinstance(value, dict) else enumerate(cast(list[JSON], value))
             for key, each in held:
-                yield from _inside(each, (*path, name, key))
+                yield from _property_mismatches(each, (*path, name, key))
 
 
-def sound(schema: JSONObject) -> JSONObject:
+def remove_type_mismatches(schema: JSONObject) -> JSONObject:
     """Return the schema without the values that the server cannot decode."""
-    if not (found := list(wrongs(schema))):
+    if not (found := list(find_type_mismatches(schema))):
         return schema
     made = deepcopy(schema)
     for wrong in found:
@@ -99,21 +101,21 @@ def sound(schema: JSONObject) -> JSONObject:
     return made
 
 
-def _inside(value: JSON, path: Path) -> Iterator[Wrong]:
+def _property_mismatches(value: JSON, path: JSONPath) -> Iterator[TypeMismatch]:
     if isinstance(value, dict):
-        yield from wrongs(cast(JSONObject, value), path, OF_ONE)
+        yield from find_type_mismatches(cast(JSONObject, value), path, PROPERTY_FIELDS)
     elif value is not None:
-        yield Wrong(path, _said(value, VALUE, "api.ToolProperty"), {})
+        yield TypeMismatch(path, _go_error(value, VALUE, "api.ToolProperty"), {})
 
 
-def _names(value: JSON) -> list[JSON]:
+def _valid_names(value: JSON) -> list[JSON]:
     """Return the names in a value that should be a list of names."""
     return [each for each in (cast(list[JSON], value) if isinstance(value, list) else [value]) if _is_text(each)]
 
 
-def _said(value: JSON, place: str, expected: str) -> str:
+def _go_error(value: JSON, place: str, expected: str) -> str:
     if isinstance(value, list) and expected == "[]string":  # a list with an entry that is not a string
         value, expected = next(each for each in cast(list[JSON], value) if not _is_text(each)), "string"
     return errors.WRONG_TYPE.format(
-        given=errors.GO.get(type(cast(object, value)), "null"), place=place, expected=expected
+        given=errors.GO_KINDS.get(type(cast(object, value)), "null"), place=place, expected=expected
     )

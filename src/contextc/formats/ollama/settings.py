@@ -7,37 +7,39 @@ tool choice.
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import Output, Settings, SettingsTable, inner, nearest
+from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, nearest_effort, object_or_empty
 
-LEVELS = ("low", "medium", "high")
-ALL_LEVELS = (*LEVELS, "max")
-DEFAULT = "medium"
+EFFORT_LEVELS = ("low", "medium", "high")
+THINK_LEVELS = (*EFFORT_LEVELS, "max")
+DEFAULT_EFFORT = "medium"
 """The common effort that corresponds to `think: true`."""
-HAS_LEVELS = "gpt-oss"
+MODEL_WITH_LEVELS = "gpt-oss"
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
     think: JSON = rest.get("think")
-    if isinstance(think, bool) or think in ALL_LEVELS:
-        found["effort"] = think if isinstance(think, str) else DEFAULT if think else "none"
+    if isinstance(think, bool) or think in THINK_LEVELS:
+        found["effort"] = think if isinstance(think, str) else DEFAULT_EFFORT if think else "none"
         del rest["think"]
-    limit: JSON = inner(rest.get("options")).get("num_predict")
+    limit: JSON = object_or_empty(rest.get("options")).get("num_predict")
     if isinstance(limit, int) and limit < 0:  # unlimited, which other formats express by omission
         del rest["options"]["num_predict"]
     form: JSON = rest.get("format")
     if form == "json" or isinstance(form, dict):
-        found["output"] = Output(schema=inner(cast(object, form)) or None)
+        found["output"] = OutputFormat(schema=object_or_empty(cast(object, form)) or None)
         del rest["format"]
     return found
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     if settings.effort == "none":
         body["think"] = False
     elif settings.effort is not None:
-        body["think"] = nearest(settings.effort, LEVELS) if HAS_LEVELS in (settings.model or "") else True
+        body["think"] = (
+            nearest_effort(settings.effort, EFFORT_LEVELS) if MODEL_WITH_LEVELS in (settings.model or "") else True
+        )
     if settings.output is not None:
         body["format"] = "json" if settings.output.schema is None else settings.output.schema
     return body
@@ -56,7 +58,7 @@ SETTINGS = SettingsTable(
         "frequency_penalty": "options.frequency_penalty",
         "presence_penalty": "options.presence_penalty",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     shaped=("effort", "output"),
 )

@@ -9,26 +9,26 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
 from contextc.formats.checking import (
-    Fields,
-    Finding,
-    Path,
-    Piece,
-    Sketch,
-    Turn,
-    at,
-    known,
-    misfit,
-    run_while,
-    strangers,
+    FieldTypes,
+    JSONPath,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    field_names,
+    make_finding,
+    results_while,
+    schema_error,
+    unknown_field_findings,
 )
-from contextc.formats.media import from_data_url, unpacked
+from contextc.formats.media import decode_base64, from_data_url
 from contextc.formats.ollama import errors
-from contextc.formats.ollama.calls import Calls, speaks
-from contextc.formats.settings import inner
+from contextc.formats.ollama.calls import CallMatcher, is_assistant_message
+from contextc.formats.settings import object_or_empty
 
 ROLES = ("system", "user", "assistant", "tool")
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
-MESSAGE: Fields = {
+MESSAGE: FieldTypes = {
     "role": str,
     "content?": str,
     "thinking?": str,
@@ -37,11 +37,11 @@ MESSAGE: Fields = {
     "tool_name?": str,
     "tool_call_id?": str,
 }
-CALL: Fields = {"id?": str, "function": dict}
-FUNCTION: Fields = {"name": str, "arguments?": dict, "index?": int}
-TOOL: Fields = {"type?": str, "function": dict}
-DEFINED: Fields = {"name": str, "description?": str, "parameters?": dict}
-SETTINGS: Fields = {
+CALL: FieldTypes = {"id?": str, "function": dict}
+FUNCTION: FieldTypes = {"name": str, "arguments?": dict, "index?": int}
+TOOL: FieldTypes = {"type?": str, "function": dict}
+FUNCTION_DEFINITION: FieldTypes = {"name": str, "description?": str, "parameters?": dict}
+SETTINGS: FieldTypes = {
     "model?": str,
     "stream?": bool,
     "truncate?": bool,
@@ -63,18 +63,23 @@ GO_TYPES = {
     **dict.fromkeys(("index", "top_logprobs"), "int"),
 }
 """Go's type names of fields; all other fields are strings."""
-ITEMS = {"messages": "api.Message", "tools": "api.Tool", "tool_calls": "api.ToolCall", "images": "api.ImageData"}
+GO_ITEM_TYPES = {
+    "messages": "api.Message",
+    "tools": "api.Tool",
+    "tool_calls": "api.ToolCall",
+    "images": "api.ImageData",
+}
 
 
-def read(body: JSON) -> Sketch:
+def parse_request(body: JSON) -> ParsedRequest:
     """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: Path = ("messages",) if isinstance(body, dict) else ()
+    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
     listed = cast(list[JSON], messages) if isinstance(messages, list) else []
-    reader = _Reader(Calls(listed))
+    reader = _Reader(CallMatcher(listed))
     for name, kind in SETTINGS.items():
-        if wrong := misfit(whole, {name: kind}):
+        if wrong := schema_error(whole, {name: kind}):
             reader.refuse((wrong[0],), "", wrong[1], whole.get(wrong[0]))
     if isinstance(body, dict) and "messages" not in body:
         reader.refuse((), "messages", "`messages` is missing.", None)
@@ -82,32 +87,34 @@ def read(body: JSON) -> Sketch:
         reader.refuse(base, "", "the messages must be a list.", messages)
     turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
     tools = tuple(reader.tools(whole.get("tools")))
-    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
 
-def unknown(sketch: Sketch) -> Iterator[Finding]:
+def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and calls that Ollama does not define and would ignore."""
     for turn in sketch.turns:
-        yield from strangers(turn.wire, known(MESSAGE), turn.path)
+        yield from unknown_field_findings(turn.wire, field_names(MESSAGE), turn.path)
         for image in turn.of("media"):
-            if unpacked("".join(image.text.split())) is None:
-                yield at(image.path, "`images` must contain base64.")
+            if decode_base64("".join(image.text.split())) is None:
+                yield make_finding(image.path, "`images` must contain base64.")
         for call in turn.of("call"):
-            yield from strangers(call.wire, known(CALL, "type"), call.path)
-            yield from strangers(call.wire.get("function"), known(FUNCTION), (*call.path, "function"))
+            yield from unknown_field_findings(call.wire, field_names(CALL, "type"), call.path)
+            yield from unknown_field_findings(
+                call.wire.get("function"), field_names(FUNCTION), (*call.path, "function")
+            )
 
 
-until_the_next_reply = run_while(lambda turn: not speaks(turn.wire))
+before_next_reply = results_while(lambda turn: not is_assistant_message(turn.wire))
 """Results must come before the next assistant message; other messages may come in between."""
 
 
 class _Reader:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallMatcher) -> None:
         self.seen = calls
-        self.misshapen: list[Finding] = []
+        self.misshapen: list[RuleFinding] = []
 
-    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
-        if wrong := misfit(wire, MESSAGE):
+    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+        if wrong := schema_error(wire, MESSAGE):
             return self.refuse(path, *wrong, wire)
         given = cast(JSONObject, wire)
         role = given["role"].lower()
@@ -120,64 +127,68 @@ class _Reader:
             return self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", None)
         if (nameless := next((number for number, call in enumerate(calls) if not _is_named(call)), None)) is not None:
             return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call.", None)
-        if speaks(given):
+        if is_assistant_message(given):
             self.seen.speaks()
         pieces = [self.result(given, path)] if role == "tool" else []
         if given.get("content"):
-            pieces.append(Piece(kind="text", path=(*path, "content"), wire={}, text=given["content"]))
+            pieces.append(RequestPart(kind="text", path=(*path, "content"), wire={}, text=given["content"]))
         if given.get("thinking"):
-            pieces.append(Piece(kind="reasoning", path=(*path, "thinking"), wire={}, text=given["thinking"]))
+            pieces.append(RequestPart(kind="reasoning", path=(*path, "thinking"), wire={}, text=given["thinking"]))
         pieces += self.images(given.get("images"), (*path, "images"))
         pieces += self.calls(calls, (*path, "tool_calls"))
-        yield Turn(role=role, path=path, wire=given, pieces=tuple(pieces))
+        yield RequestMessage(role=role, path=path, wire=given, pieces=tuple(pieces))
 
-    def result(self, wire: JSONObject, path: Path) -> Piece:
+    def result(self, wire: JSONObject, path: JSONPath) -> RequestPart:
         answers = self.seen.answered(wire)
-        return Piece(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
+        return RequestPart(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
 
-    def images(self, images: JSON, path: Path) -> Iterator[Piece]:
+    def images(self, images: JSON, path: JSONPath) -> Iterator[RequestPart]:
         for number, image in enumerate(cast(list[JSON], images or [])):
             if isinstance(image, str):
-                yield Piece(kind="media", path=(*path, number), wire={}, text=image)
+                yield RequestPart(kind="media", path=(*path, number), wire={}, text=image)
             else:
                 self.refuse((*path, number), "", "an image must be a base64 string.", image)
 
-    def calls(self, calls: list[JSON], path: Path) -> Iterator[Piece]:
+    def calls(self, calls: list[JSON], path: JSONPath) -> Iterator[RequestPart]:
         for number, call in enumerate(calls):
-            here, function = (*path, number), inner(inner(call).get("function"))
-            if wrong := misfit(call, CALL) or _inside(function, FUNCTION):
+            here, function = (*path, number), object_or_empty(object_or_empty(call).get("function"))
+            if wrong := schema_error(call, CALL) or _function_error(function, FUNCTION):
                 self.refuse(here, *wrong, call)
             else:
                 wire = cast(JSONObject, call)
-                yield Piece(kind="call", path=here, wire=wire, id=self.seen.asked(wire), name=function["name"])
+                yield RequestPart(kind="call", path=here, wire=wire, id=self.seen.asked(wire), name=function["name"])
 
-    def tools(self, tools: JSON) -> Iterator[Piece]:
+    def tools(self, tools: JSON) -> Iterator[RequestPart]:
         if tools is not None and not isinstance(tools, list):
             self.refuse(("tools",), "", "the tools must be a list.", tools)
         for number, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
-            function = inner(inner(tool).get("function"))
-            if wrong := misfit(tool, TOOL) or _inside(function, DEFINED):
+            function = object_or_empty(object_or_empty(tool).get("function"))
+            if wrong := schema_error(tool, TOOL) or _function_error(function, FUNCTION_DEFINITION):
                 self.refuse(("tools", number), *wrong, tool)
             else:
-                yield Piece(kind="other", path=("tools", number), wire=cast(JSONObject, tool), id=function["name"])
+                yield RequestPart(
+                    kind="other", path=("tools", number), wire=cast(JSONObject, tool), id=function["name"]
+                )
 
-    def refuse(self, path: Path, field: str, message: str, value: JSON) -> None:
+    def refuse(self, path: JSONPath, field: str, message: str, value: JSON) -> None:
         """Record a malformed value. `value` is the field or the object that holds it. Go does not report missing
         fields.
         """
         for name in field.split(".") if field else ():
-            value = inner(value).get(name)
-        self.misshapen.append(at(path, message, what=_said((*path, *field.split(".")) if field else path, value)))
+            value = object_or_empty(value).get(name)
+        self.misshapen.append(
+            make_finding(path, message, what=_go_error((*path, *field.split(".")) if field else path, value))
+        )
 
 
-def _inside(function: JSONObject, fields: Fields) -> tuple[str, str] | None:
-    wrong = misfit(function, fields)
+def _function_error(function: JSONObject, fields: FieldTypes) -> tuple[str, str] | None:
+    wrong = schema_error(function, fields)
     return (f"function.{wrong[0]}", wrong[1]) if wrong else None
 
 
-def _said(path: Path, value: JSON) -> str:
+def _go_error(path: JSONPath, value: JSON) -> str:
     """Return Go's error for a value of a wrong type. It states the position by field names alone."""
-    given = errors.GO.get(type(cast(object, value)))
+    given = errors.GO_KINDS.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
         names = ["messages", *names]
@@ -186,20 +197,20 @@ def _said(path: Path, value: JSON) -> str:
     if not names:
         return errors.WRONG_TYPE.format(given=given, place="value", expected="api.ChatRequest")
     listed = isinstance(path[-1], int) if path else False
-    expected = ITEMS.get(names[-1], "string") if listed else GO_TYPES.get(names[-1], "string")
+    expected = GO_ITEM_TYPES.get(names[-1], "string") if listed else GO_TYPES.get(names[-1], "string")
     place = errors.FIELD.format(where=".".join(names))
     return errors.WRONG_TYPE.format(given=given, place=place, expected=expected)
 
 
-def reshape(value: JSON, path: Path) -> JSON:
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid message, call or tool: content in parts, roles of other providers, arguments as text."""
     match path:
         case ():
             return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
         case ("messages",):
-            return [value] if isinstance(value, dict) else [message(value)] if isinstance(value, str) else value
+            return [value] if isinstance(value, dict) else [text_message(value)] if isinstance(value, str) else value
         case ("messages", _):
-            return message(value) if isinstance(value, str) else _reshaped_message(value)
+            return text_message(value) if isinstance(value, str) else _reshaped_message(value)
         case ("messages", _, "tool_calls", _):
             return _reshaped_call(value)
         case ("messages", _, "images", _):
@@ -211,14 +222,14 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 
 def _reshaped_message(value: JSON) -> JSON:
-    given = inner(value)
+    given = object_or_empty(value)
     wire = {name: each for name, each in given.items() if each is not None}
     if not wire or ("content" not in wire and not wire.keys() & {"tool_calls", "thinking", "images", "role"}):
         return value
-    said, images = _said_in(wire.get("content", ""))
-    calls = _listed(wire.pop("tool_calls", []))
+    said, images = _text_and_images(wire.get("content", ""))
+    calls = _as_list(wire.pop("tool_calls", []))
     strays = [_text(call) for call in calls if not _is_named(call)]
-    images += [_text(image) for image in _listed(wire.pop("images", []))]
+    images += [_text(image) for image in _as_list(wire.pop("images", []))]
     wire["content"] = "\n\n".join(filter(None, [said, *strays]))
     if images:
         wire["images"] = images
@@ -231,28 +242,28 @@ def _reshaped_message(value: JSON) -> JSON:
     return {name: each for name, each in wire.items() if name not in texts or isinstance(each, str)}
 
 
-def _said_in(content: JSON) -> tuple[str, list[str]]:
+def _text_and_images(content: JSON) -> tuple[str, list[str]]:
     """Return the text of a content in parts, and its images if their data is included."""
     if not isinstance(content, list):
         return _text(content), []
     words: list[str] = []
     images: list[str] = []
     for part in cast(list[JSON], content):
-        url: JSON = inner(inner(part).get("image_url")).get("url")
+        url: JSON = object_or_empty(object_or_empty(part).get("image_url")).get("url")
         if isinstance(url, str) and from_data_url(url) is not None:
             images.append(url.partition(",")[2])
         else:
-            words.append(_text(inner(part).get("text", part)))
+            words.append(_text(object_or_empty(part).get("text", part)))
     return "\n\n".join(words), images
 
 
 def _reshaped_call(value: JSON) -> JSON:
     if not _is_named(value):
         return value
-    wire = inner(value)
-    named = inner(wire.get("function")) or wire
+    wire = object_or_empty(value)
+    named = object_or_empty(wire.get("function")) or wire
     written: JSON = next((named[name] for name in ("arguments", "input", "args") if named.get(name) is not None), "")
-    given = inner(written)
+    given = object_or_empty(written)
     if not isinstance(written, dict) and written != "":
         whole = parse_object(written) if isinstance(written, str) else None
         given = {"malformed_arguments": _text(written)} if whole is None else whole
@@ -263,14 +274,14 @@ def _reshaped_call(value: JSON) -> JSON:
 
 def _is_named(call: JSON) -> bool:
     """Return True if a call, in any shape, names its tool."""
-    wire = inner(call)
-    return isinstance((inner(wire.get("function")) or wire).get("name"), str)
+    wire = object_or_empty(call)
+    return isinstance((object_or_empty(wire.get("function")) or wire).get("name"), str)
 
 
 def _reshaped_tool(value: JSON) -> JSON:
     """Convert a tool of the Responses API or of Anthropic, or one with an invalid field."""
-    wire = inner(value)
-    named = inner(wire.get("function")) or wire
+    wire = object_or_empty(value)
+    named = object_or_empty(wire.get("function")) or wire
     if not isinstance(named.get("name"), str):
         return value
     schema: JSON = named.get("parameters") or named.get("input_schema")
@@ -279,11 +290,11 @@ def _reshaped_tool(value: JSON) -> JSON:
     return {"type": "function", "function": {"name": named["name"], **described, "parameters": parameters}}
 
 
-def message(text: str) -> JSONObject:
+def text_message(text: str) -> JSONObject:
     return {"role": "user", "content": text}
 
 
-def _listed(value: JSON) -> list[JSON]:
+def _as_list(value: JSON) -> list[JSON]:
     return cast(list[JSON], value) if isinstance(value, list) else [value] if value not in (None, "") else []
 
 

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Encoded, Formatter, Request, kept, restored
-from contextc.formats.checking import RuleBook
+from contextc.formats.base import EncodedSegment, Formatter, Request, merge_extra, own_extra
+from contextc.formats.checking import RuleSet
 from contextc.formats.openai_chat import decode, marking
 from contextc.formats.openai_chat.encode import encode_segment
-from contextc.formats.openai_chat.reader import ChatReader
-from contextc.formats.openai_chat.rules import BOOK
+from contextc.formats.openai_chat.reader import ChatStreamReader
+from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.settings import SETTINGS
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import Extra, Message
 from contextc.tools import Tool
 
@@ -30,14 +30,14 @@ class OpenAIFormatter(Formatter):
     """
 
     name: ClassVar[str] = "openai_chat"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = (
         *("reasoning_effort", "reasoning"),
         *("response_format", "verbosity"),
     )
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller(
-        "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
+    spelling: ClassVar[NameCodec] = NameCodec(
+        "openai_chat", ids=IdentifierCodec("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=IdentifierCodec("a-zA-Z0-9_-", 64)
     )
     system_among_messages: ClassVar[bool] = True
     nests: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
@@ -57,12 +57,12 @@ class OpenAIFormatter(Formatter):
         cache_marks: bool = False,
         media_in_results: bool = False,
         model: str | None = None,
-        reasoning: Policy = "native",
+        reasoning: ReasoningPolicy = "native",
     ) -> None:
         self.provider, self.reasoning_field, self.reasoning = provider, reasoning_field, reasoning
         self.cache_marks, self.media_in_results, self.model = cache_marks, media_in_results, model
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(
             segment,
             provider=self.provider,
@@ -72,7 +72,7 @@ class OpenAIFormatter(Formatter):
             media_in_results=self.media_in_results,
         )
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
@@ -83,21 +83,21 @@ class OpenAIFormatter(Formatter):
         return body
 
     def marked(self, message: JSONObject) -> JSONObject | None:
-        return marking.marked(message) if self.cache_marks else None
+        return marking.with_cache_breakpoint(message) if self.cache_marks else None
 
     def marks_in(self, blocks: Iterable[JSONObject]) -> int:
-        return marking.count(blocks) if self.cache_marks else 0
+        return marking.count_breakpoints(blocks) if self.cache_marks else 0
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
-        return [marking.unmarked(message) for message in messages] if self.cache_marks else messages
+        return [marking.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        return marking.marked_head(body) if self.cache_marks else body
+        return marking.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        rest = dict(kept(extra, self.provider))
-        function = restored(ours["function"], {self.provider: rest.pop("function", {})}, self.provider)
-        return {**restored(ours, {self.provider: rest}, self.provider), "function": function}
+        rest = dict(own_extra(extra, self.provider))
+        function = merge_extra(ours["function"], {self.provider: rest.pop("function", {})}, self.provider)
+        return {**merge_extra(ours, {self.provider: rest}, self.provider), "function": function}
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
@@ -112,8 +112,8 @@ class OpenAIFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
 
-    def reader(self) -> Reader:
-        return ChatReader(self)
+    def reader(self) -> StreamReader:
+        return ChatStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

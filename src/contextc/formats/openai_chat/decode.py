@@ -6,17 +6,17 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, grow, kept, remember
-from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.formats.base import Request, append_text, extra_of, own_extra
+from contextc.formats.media import decode_base64, from_data_url, guess_media_type
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.openai_chat import details
-from contextc.formats.openai_chat.encode import FIELD, REASONING_FIELDS, SOUNDS, encode_segment
+from contextc.formats.openai_chat.encode import AUDIO_FORMATS, FIELD, REASONING_FIELDS, encode_segment
 from contextc.messages import (
     AnyPart,
     Extra,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -29,11 +29,11 @@ from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 UNKNOWN_TOOL = "unknown"
-RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", details.DETAILS)
+SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", "name", details.DETAILS)
 """Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
-FAILED, UNTOLD = "error", "the provider ended the reply with an error, and does not say which"
+FAILED, NO_REASON_GIVEN = "error", "the provider ended the reply with an error, and does not say which"
 """Finish reason and error text of a failed reply. Some servers also state the cause."""
-MIME = {sound: mime for mime, sound in SOUNDS.items() if mime != "audio/mp3"}
+MIME = {sound: mime for mime, sound in AUDIO_FORMATS.items() if mime != "audio/mp3"}
 
 
 def decode_request(body: JSONObject, provider: str, reasoning_field: str | None) -> Request:
@@ -53,11 +53,11 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
     decoder = _Decoder(provider, reasoning_field, model=reply.get("model"), replied=True)
     said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
-    back = (*RETURNED, *([reasoning_field] if reasoning_field else []))
+    back = (*SENDABLE_FIELDS, *([reasoning_field] if reasoning_field else []))
     message = decoder.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
-    silent = _only(message.extra, provider, tuple(name for name in back if name != "content"))
+    silent = _select_extra(message.extra, provider, tuple(name for name in back if name != "content"))
     if (reasoning_field and message.parts) or decoder.encoded(replace(message, extra=silent)):
-        silent = _only(message.extra, provider, back)
+        silent = _select_extra(message.extra, provider, back)
     message = replace(message, extra=silent)  # a reply with nothing but an empty text is not sent back
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
@@ -68,8 +68,8 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     return replace(
         message,
         finish=_finish(reply, choice),
-        status="error" if _problem(reply, choice) else "sent",
-        error=_problem(reply, choice),
+        status="error" if _error_text(reply, choice) else "sent",
+        error=_error_text(reply, choice),
         usage=Usage(
             input=usage.get("prompt_tokens") or 0,
             output=usage.get("completion_tokens") or 0,
@@ -83,13 +83,13 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
 
 def _finish(reply: JSONObject, choice: JSONObject) -> str | None:
     """Return the finish reason; None for a truncated stream, which has neither a reason nor its usage."""
-    if _problem(reply, choice):
+    if _error_text(reply, choice):
         return FAILED
     cut = choice.get("finish_reason", "") is None and not reply.get("usage")
     return choice.get("finish_reason") or (None if cut else "stop")
 
 
-def _problem(reply: JSONObject, choice: JSONObject) -> str | None:
+def _error_text(reply: JSONObject, choice: JSONObject) -> str | None:
     """Return the error text, or None. A gateway may report the error inside the choice."""
     error: JSON = reply.get("error") or choice.get("error")
     said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
@@ -112,32 +112,32 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
             reply |= {name: choice[name] for name in ("usage", "error") if choice.get(name)}
             if choice.get("finish_reason") is not None:  # some endpoints send an empty string for none
                 finish = choice["finish_reason"] or finish or ""
-            _apply(message, calls, cast(JSONObject, choice.get("delta") or {}))
+            _merge_delta(message, calls, cast(JSONObject, choice.get("delta") or {}))
     if calls:
-        named = [{**call, "id": call["id"] or made_id(number)} for number, call in enumerate(calls)]
+        named = [{**call, "id": call["id"] or generated_id(number)} for number, call in enumerate(calls)]
         message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in named]
     return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
 
 
-def _apply(message: JSONObject, calls: list[JSONObject], delta: JSONObject) -> None:
+def _merge_delta(message: JSONObject, calls: list[JSONObject], delta: JSONObject) -> None:
     for name, value in delta.items():
         if name == "tool_calls":
             for piece in cast(list[JSONObject], value or []):
-                apply_call(calls, piece)
+                merge_call_fragment(calls, piece)
         elif name == details.DETAILS:
-            details.join(cast(list[JSON], message.setdefault(name, [])), value)
+            details.merge_fragments(cast(list[JSON], message.setdefault(name, [])), value)
         elif name != "role":
             _grow(message, name, value)
 
 
 def _grow(holder: JSONObject, name: str, more: JSON) -> None:
     if isinstance(more, str) and isinstance(holder.get(name), str):
-        grow(holder, name, more)
+        append_text(holder, name, more)
     else:
-        holder[name] = _grown(holder.get(name), more)
+        holder[name] = _extended(holder.get(name), more)
 
 
-def _grown(before: JSON, more: JSON) -> JSON:
+def _extended(before: JSON, more: JSON) -> JSON:
     """Return a message field, extended by the value in the next chunk."""
     if before is None or more is None:
         return more if before is None else before
@@ -145,18 +145,18 @@ def _grown(before: JSON, more: JSON) -> JSON:
         return before + more
     if isinstance(before, dict) and isinstance(more, dict):
         known, given = cast(JSONObject, before), cast(JSONObject, more)
-        return {**known, **{name: _grown(known.get(name), value) for name, value in given.items()}}
+        return {**known, **{name: _extended(known.get(name), value) for name, value in given.items()}}
     if isinstance(before, list) or isinstance(more, list):  # some endpoints send blocks with text in between
         return [*cast(list[JSON], _blocks(before)), *cast(list[JSON], _blocks(more))]
     return more
 
 
-def made_id(number: int) -> str:
+def generated_id(number: int) -> str:
     """Return the generated id for a call that has none."""
     return f"call_{number}"
 
 
-def apply_call(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
+def merge_call_fragment(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
     """Merge a fragment into its call and return the call. It is found by id, else by index, else it is the last one.
 
     A new id begins a new call, and so does the same id at another index.
@@ -208,7 +208,7 @@ class _Decoder:
             parts.append(self.old_call(cast(JSONObject, old)))
         if isinstance(refusal := wire.get("refusal"), str) and refusal:
             data = {"type": "refusal", "refusal": refusal}
-            parts.append(Native(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
+            parts.append(ProviderBlock(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
         message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
         return self.with_rest(message, wire)
 
@@ -219,11 +219,11 @@ class _Decoder:
         known = {**wire, "refusal": wire.get("refusal") or None}
         if wire.get("tool_calls"):
             known["tool_calls"] = ours.get("tool_calls")
-        if self.replied and details.read(wire.get(details.DETAILS), self.provider, None):
+        if self.replied and details.decode_blocks(wire.get(details.DETAILS), self.provider, None):
             known[details.DETAILS] = ours.get(details.DETAILS)
         if _blocks(known.get("content")) == _blocks(ours.get("content")):
             known["content"] = ours.get("content")
-        extra = remember(known, ours, self.provider)
+        extra = extra_of(known, ours, self.provider)
         return replace(message, extra=extra) if extra else message
 
     def encoded(self, message: Message) -> tuple[JSONObject, ...]:
@@ -233,9 +233,9 @@ class _Decoder:
 
     def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
         """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
-        blocks = details.read(wire.get(details.DETAILS), self.provider, self.model, replied=self.replied)
+        blocks = details.decode_blocks(wire.get(details.DETAILS), self.provider, self.model, replied=self.replied)
         texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
-        if texts and not (blocks and details.said(wire[details.DETAILS])):
+        if texts and not (blocks and details.blocks_text(wire[details.DETAILS])):
             yield Reasoning(text=texts[0], provider=self.provider, model=self.model)
         yield from blocks
 
@@ -246,12 +246,12 @@ class _Decoder:
             return
         for block in cast(list[JSONObject], content or []):
             part = self.part(block)
-            if isinstance(part, Native):
+            if isinstance(part, ProviderBlock):
                 yield part
                 continue
             ours = self.encoded(Message(role="user", parts=(part,)))
             blocks = cast(list[JSONObject], _blocks(ours[0]["content"])) if ours else [cast(JSONObject, {})]
-            extra = remember(block, blocks[0], self.provider)
+            extra = extra_of(block, blocks[0], self.provider)
             yield replace(part, extra=extra) if extra else part
 
     def part(self, block: JSONObject) -> AnyPart:
@@ -260,10 +260,10 @@ class _Decoder:
                 return Text(block["text"])
             case "image_url" if isinstance(block["image_url"], dict):
                 url = cast(JSONObject, block["image_url"])["url"]
-                return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
+                return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
             case "input_audio" if isinstance(block["input_audio"], dict):
                 sound = cast(JSONObject, block["input_audio"])
-                data = unpacked(sound["data"])
+                data = decode_base64(sound["data"])
                 if data is not None and sound["format"] in MIME:
                     return Media(mime_type=MIME[sound["format"]], data=data)
             case "file" if isinstance(block.get("file"), dict):
@@ -274,21 +274,21 @@ class _Decoder:
                     return found
             case _:
                 pass
-        return Native(provider=self.provider, data=block)
+        return ProviderBlock(provider=self.provider, data=block)
 
     def call(self, call: JSONObject) -> AnyPart:
         named = cast(JSONObject, call.get("function") or call.get("custom") or {})
         if "name" not in named:
-            return Native(provider=self.provider, data=call)
+            return ProviderBlock(provider=self.provider, data=call)
         if self.replied:
-            call = _sent_back(call)
+            call = _sendable_call(call)
             named = cast(JSONObject, call.get("function") or call.get("custom"))
         if not call.get("id"):
-            call = {**call, "id": made_id(len(self.names))}
+            call = {**call, "id": generated_id(len(self.names))}
         self.names[call["id"]] = named["name"]
         made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
-        extra = remember(call, ours, self.provider)
+        extra = extra_of(call, ours, self.provider)
         return replace(made, extra=extra) if extra else made
 
     def old_call(self, function: JSONObject) -> AnyPart:
@@ -314,7 +314,7 @@ class _Decoder:
             name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
             content=texts or (content if isinstance(content, str) else ""),
         )
-        extra = remember(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
+        extra = extra_of(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
         return replace(made, extra=extra) if extra else made
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
@@ -328,13 +328,13 @@ class _Decoder:
             strict=function.get("strict"),
         )
         ours = encode_tool(made)
-        rest = dict(kept(remember(tool, ours, self.provider), self.provider))
-        if inside := kept(remember(function, ours["function"], self.provider), self.provider):
+        rest = dict(own_extra(extra_of(tool, ours, self.provider), self.provider))
+        if inside := own_extra(extra_of(function, ours["function"], self.provider), self.provider):
             rest["function"] = inside
         return replace(made, extra={self.provider: rest}) if rest else made
 
 
-def _sent_back(call: JSONObject) -> JSONObject:
+def _sendable_call(call: JSONObject) -> JSONObject:
     """Return a call of a reply as a request may contain it: without its index, and with arguments."""
     call = {name: value for name, value in call.items() if name != "index"}
     function: JSON = call.get("function")
@@ -353,7 +353,7 @@ def encode_tool(tool: Tool) -> JSONObject:
     return {"type": "function", "function": function}
 
 
-def _only(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra | None:
+def _select_extra(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra | None:
     rest = {name: value for name, value in (extra or {}).get(provider, {}).items() if name in names}
     return {provider: rest} if rest else None
 

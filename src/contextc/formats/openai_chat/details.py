@@ -2,7 +2,7 @@
 
 The blocks are signed by the model's provider. A block with text or encrypted data becomes a `Reasoning` part, so that
 the compiler can see what is signed. Its other fields are kept in the part's `extra`; a `type` there marks the part as a
-block. A block that is not reasoning, such as a call made by the gateway, becomes a `Native` part. All blocks are sent
+block. A block that is not reasoning, such as a call made by the gateway, becomes a `ProviderBlock` part. All blocks are sent
 back unchanged and in order. In a stream a block arrives in fragments: its text, and at the end its signature.
 """
 
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from typing import TypeAlias, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import grow, kept
-from contextc.messages import AnyPart, Native, Reasoning
+from contextc.formats.base import append_text, own_extra
+from contextc.messages import AnyPart, ProviderBlock, Reasoning
 
 DETAILS, FIELD = "reasoning_details", "field"
-WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
-SECRET = {"reasoning.encrypted": "data"}
-SIGNED = ("reasoning.text", "anthropic")
+TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+ENCRYPTED_FIELDS = {"reasoning.encrypted": "data"}
+SIGNATURE_REQUIRED = ("reasoning.text", "anthropic")
 """Blocks of this type are rejected without a signature if their `format` begins with this prefix."""
-Thought: TypeAlias = Reasoning | Native
+ReasoningBlock: TypeAlias = Reasoning | ProviderBlock
 
 
-def read(details: JSON, provider: str, model: str | None, *, replied: bool = False) -> list[Thought]:
+def decode_blocks(details: JSON, provider: str, model: str | None, *, replied: bool = False) -> list[ReasoningBlock]:
     """Return the blocks as parts; empty if one of them is not a valid block.
 
     With `replied`, the blocks are from a reply. A block that was cut off before its signature then keeps only its text,
@@ -32,19 +32,19 @@ def read(details: JSON, provider: str, model: str | None, *, replied: bool = Fal
     return [_part(each, provider, model, replied) for each in cast(list[JSONObject], details)]
 
 
-def written(part: AnyPart, provider: str) -> JSONObject | None:
+def encode_block(part: AnyPart, provider: str) -> JSONObject | None:
     """Return the block that a part was decoded from; None if it is not a block of this provider."""
-    rest = kept(part.extra, provider)
-    if isinstance(part, Native):
+    rest = own_extra(part.extra, provider)
+    if isinstance(part, ProviderBlock):
         return cast(JSONObject, part.data) if rest.get(FIELD) == DETAILS else None
     if not isinstance(part, Reasoning) or part.provider != provider or "type" not in rest:
         return None
-    words = WORDS.get(rest["type"], "text")
+    words = TEXT_FIELDS.get(rest["type"], "text")
     ours = {words: part.text, "signature": part.signature, "data": part.data, "id": part.id}
     return {**rest, **{name: value for name, value in ours.items() if value}}
 
 
-def is_for(part: AnyPart, model: str | None, provider: str) -> bool:
+def is_allowed_for(part: AnyPart, model: str | None, provider: str) -> bool:
     """Return True if the block may be sent to a model. It may not if another vendor's model (`anthropic/…`) wrote it.
 
     If the provider chooses the model (`openrouter/auto`), the vendor is unknown and the block is sent.
@@ -54,12 +54,12 @@ def is_for(part: AnyPart, model: str | None, provider: str) -> bool:
     return len(vendors - {provider}) < 2
 
 
-def said(details: JSON) -> str:
+def blocks_text(details: JSON) -> str:
     """Return the text in these blocks or fragments."""
-    return "".join(_words(_object(each)) for each in _listed(details))
+    return "".join(_block_text(_object(each)) for each in _listed(details))
 
 
-def join(blocks: list[JSON], pieces: JSON) -> None:
+def merge_fragments(blocks: list[JSON], pieces: JSON) -> None:
     """Merge the fragments in the next chunk of a stream into the blocks.
 
     Some providers give all blocks the index 0. So a fragment must also match the type and the id of the last block. A
@@ -74,7 +74,7 @@ def join(blocks: list[JSON], pieces: JSON) -> None:
 
 
 def _continues(block: JSONObject, piece: JSONObject) -> bool:
-    words = WORDS.get(str(piece.get("type")))
+    words = TEXT_FIELDS.get(str(piece.get("type")))
     if words is None or block.get("type") != piece["type"]:
         return False
     if any(block.get(name) != piece[name] for name in ("index", "id") if _both(name, block, piece)):
@@ -87,20 +87,25 @@ def _both(name: str, *blocks: JSONObject) -> bool:
 
 
 def _grow(block: JSONObject, piece: JSONObject) -> None:
-    words = WORDS[piece["type"]]
+    words = TEXT_FIELDS[piece["type"]]
     if isinstance(more := piece.get(words), str) and more:
-        grow(block, words, more)
+        append_text(block, words, more)
     block |= {name: value for name, value in piece.items() if name != words and value is not None}
 
 
-def _part(detail: JSONObject, provider: str, model: str | None, replied: bool) -> Thought:
+def _part(detail: JSONObject, provider: str, model: str | None, replied: bool) -> ReasoningBlock:
     kind = detail["type"]
-    if kind not in WORDS and kind not in SECRET:
-        return Native(provider=provider, data=detail, extra={provider: {FIELD: DETAILS}})
-    ours = {"signature": "signature", "data": "data", "id": "id", WORDS.get(kind, "text"): "text"}
+    if kind not in TEXT_FIELDS and kind not in ENCRYPTED_FIELDS:
+        return ProviderBlock(provider=provider, data=detail, extra={provider: {FIELD: DETAILS}})
+    ours = {"signature": "signature", "data": "data", "id": "id", TEXT_FIELDS.get(kind, "text"): "text"}
     held = {place: detail[name] for name, place in ours.items() if detail.get(name)}
     rest = {name: value for name, value in detail.items() if ours.get(name) not in held}
-    lost = replied and kind == SIGNED[0] and "signature" not in held and str(rest.get("format")).startswith(SIGNED[1])
+    lost = (
+        replied
+        and kind == SIGNATURE_REQUIRED[0]
+        and "signature" not in held
+        and str(rest.get("format")).startswith(SIGNATURE_REQUIRED[1])
+    )
     return Reasoning(**held, provider=provider, model=model, extra=None if lost else {provider: rest})
 
 
@@ -110,8 +115,8 @@ def _is_block(detail: JSON) -> bool:
     return isinstance(block.get("type"), str) and all(value is None or isinstance(value, str) for value in fields)
 
 
-def _words(detail: JSONObject) -> str:
-    words: JSON = detail.get(WORDS.get(str(detail.get("type")), ""))
+def _block_text(detail: JSONObject) -> str:
+    words: JSON = detail.get(TEXT_FIELDS.get(str(detail.get("type")), ""))
     return words if isinstance(words, str) else ""
 
 

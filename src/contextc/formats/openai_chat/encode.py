@@ -11,23 +11,23 @@ from typing import TypeGuard, assert_never
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import (
-    Encoded,
-    Note,
+    ConversionNote,
+    EncodedSegment,
     describe_media,
     describe_native,
-    error_unsaid,
+    error_flag_note,
     is_foreign,
-    kept,
-    restored,
+    merge_extra,
+    own_extra,
 )
-from contextc.formats.media import packed
+from contextc.formats.media import encode_base64
 from contextc.formats.openai_chat import details
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 
 FIELD = details.FIELD
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def encode_segment(
@@ -38,7 +38,7 @@ def encode_segment(
     blobs: Mapping[str, bytes],
     model: str | None = None,
     media_in_results: bool = False,
-) -> Encoded:
+) -> EncodedSegment:
     """Encode one segment. `model` is the requested model, where it decides which reasoning may be sent."""
     encoder = _Encoder(provider, reasoning_field, blobs, model, media_in_results)
     wire: list[JSONObject] = []
@@ -47,7 +47,7 @@ def encode_segment(
             wire += encoder.results(message)
         elif (encoded := encoder.message(message)) is not None:
             wire.append(encoded)
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
 class _Encoder:
@@ -61,20 +61,20 @@ class _Encoder:
     ) -> None:
         self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
         self.model, self.media_in_results = model, media_in_results
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
         self.old: dict[str, str] = {}  # legacy `function_call`s, which have no ids
 
     def message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.extra is None and (short := self.plain(message)) is not None:
             return short
-        rest = kept(message.extra, self.provider)
+        rest = own_extra(message.extra, self.provider)
         if "function_call" in rest:
             self.old |= {call.id: call.name for call in message.tool_calls}
         content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         thoughts = self.details(message)
-        wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
+        wire: JSONObject = {"role": message.role, "content": _simplify_content(content), **self.reasoning(message)}
         refusals = [part.data["refusal"] for part in message.parts if self.is_field(part, True)]
         if thoughts:
             wire[details.DETAILS] = thoughts
@@ -85,11 +85,11 @@ class _Encoder:
         said = content or calls or refusals or thoughts
         if not said and not ("content" in rest or self.speaks(message, rest)):
             return None
-        return restored(wire, message.extra, self.provider)
+        return merge_extra(wire, message.extra, self.provider)
 
-    def is_field(self, part: AnyPart, field: bool | None = None) -> TypeGuard[Native]:
+    def is_field(self, part: AnyPart, field: bool | None = None) -> TypeGuard[ProviderBlock]:
         """Return True if a part comes from a field beside the content. `field` is True for a refusal."""
-        found: JSON = kept(part.extra, self.provider).get(FIELD) if isinstance(part, Native) else None
+        found: JSON = own_extra(part.extra, self.provider).get(FIELD) if isinstance(part, ProviderBlock) else None
         return bool(found) if field is None else found is field
 
     def speaks(self, message: Message, rest: JSONObject) -> bool:
@@ -134,78 +134,82 @@ class _Encoder:
                     texts = [each for each in part.content if isinstance(each, Text)]
                     media = [each for each in part.content if isinstance(each, Media)]
                     content = [self.text(each) for each in texts] or ""
-                    if media and "content" not in kept(part.extra, self.provider):
-                        self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                    if media and "content" not in own_extra(part.extra, self.provider):
+                        self.notes.append(
+                            ConversionNote("moved", f"media of {part.name}, into a user message after the results")
+                        )
                         shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
                         shown += [self.media(each) for each in media]
                 if part.is_error:
-                    self.notes.append(error_unsaid(part))
+                    self.notes.append(error_flag_note(part))
                 answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
-                wire.append(restored(answer, part.extra, self.provider))
+                wire.append(merge_extra(answer, part.extra, self.provider))
             elif (beside := self.block(part)) is not None:
                 shown.append(beside)
-        return [*wire, {"role": "user", "content": _shortest(shown)}] if shown else wire
+        return [*wire, {"role": "user", "content": _simplify_content(shown)}] if shown else wire
 
     def block(self, part: AnyPart, role: Role = "user") -> JSONObject | None:
         match part:
             case Text():
                 return self.text(part) if part.text else None
             case Media():
-                if role != "user" and not kept(part.extra, self.provider):
+                if role != "user" and not own_extra(part.extra, self.provider):
                     return self.described(part)
                 return self.shown(part)
-            case Native():
+            case ProviderBlock():
                 if self.is_field(part):
                     return None
                 if part.provider == self.provider:
                     return part.data
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"type": "text", "text": describe_native(part)}
-            case Reasoning() | ToolCall() | ToolResult() | Hint():
+            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def text(self, part: Text) -> JSONObject:
-        return restored({"type": "text", "text": part.text}, part.extra, self.provider)
+        return merge_extra({"type": "text", "text": part.text}, part.extra, self.provider)
 
     def call(self, part: ToolCall) -> JSONObject:
         written = part.raw if part.raw is not None else encode(part.arguments).decode()
         call: JSONObject = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
-        return restored(call, part.extra, self.provider)
+        return merge_extra(call, part.extra, self.provider)
 
     def reasoning(self, message: Message) -> JSONObject:
         """Return the text of reasoning that came without blocks, if the endpoint has a field for it."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-        loose = [part for part in thoughts if details.written(part, self.provider) is None]
+        loose = [part for part in thoughts if details.encode_block(part, self.provider) is None]
         ours = [part for part in loose if not is_foreign(part, self.provider) and part.text]
         said = len(loose) < len(thoughts) or any(
-            name in REASONING_FIELDS for name in kept(message.extra, self.provider)
+            name in REASONING_FIELDS for name in own_extra(message.extra, self.provider)
         )
         if len(ours) < len(loose) or (ours and not self.reasoning_field and not said):
-            self.notes.append(Note("left out", "reasoning that this endpoint has no place for"))
+            self.notes.append(ConversionNote("left out", "reasoning that this endpoint has no place for"))
         if not ours or not self.reasoning_field:
             return {}
         return {self.reasoning_field: "".join(part.text for part in ours)}
 
     def details(self, message: Message) -> list[JSONObject]:
         """Return the reasoning blocks in this message that the model may receive."""
-        found = [(part, block) for part in message.parts if (block := details.written(part, self.provider)) is not None]
-        mine = [block for part, block in found if details.is_for(part, self.model, self.provider)]
+        found = [
+            (part, block) for part in message.parts if (block := details.encode_block(part, self.provider)) is not None
+        ]
+        mine = [block for part, block in found if details.is_allowed_for(part, self.model, self.provider)]
         if len(mine) < len(found):
-            self.notes.append(Note("left out", "reasoning of another vendor's model"))
+            self.notes.append(ConversionNote("left out", "reasoning of another vendor's model"))
         return mine
 
     def shown(self, part: Media) -> JSONObject:
-        return restored(self.media(part), part.extra, self.provider)
+        return merge_extra(self.media(part), part.extra, self.provider)
 
     def media(self, part: Media) -> JSONObject:
-        text = packed(part, self.blobs)
+        text = encode_base64(part, self.blobs)
         if part.kind == "image" and (text is not None or part.url is not None):
             url = part.url or f"data:{part.mime_type};base64,{text}"
             return {"type": "image_url", "image_url": {"url": url}}
-        if part.mime_type in SOUNDS and text is not None:
-            return {"type": "input_audio", "input_audio": {"data": text, "format": SOUNDS[part.mime_type]}}
+        if part.mime_type in AUDIO_FORMATS and text is not None:
+            return {"type": "input_audio", "input_audio": {"data": text, "format": AUDIO_FORMATS[part.mime_type]}}
         if part.kind == "document" and text is not None:
             name = {"filename": part.name} if part.name else {}
             return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
@@ -214,11 +218,11 @@ class _Encoder:
         return self.described(part)
 
     def described(self, part: Media) -> JSONObject:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return {"type": "text", "text": describe_media(part)}
 
 
-def _shortest(content: list[JSONObject]) -> JSON:
+def _simplify_content(content: list[JSONObject]) -> JSON:
     """Return a single plain text as a string, and empty content as None."""
     if not content:
         return None

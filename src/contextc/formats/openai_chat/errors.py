@@ -1,26 +1,26 @@
 """Error messages that OpenAI returns for a rejected request. Other endpoints of this API return similar ones."""
 
-MISSHAPEN = "{what}"
+MALFORMED = "{what}"
 NO_MESSAGES = (
     "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
 )
-NOTHING_SAID = "Invalid value for 'content': expected a string, got null."
+EMPTY_REPLY = "Invalid value for 'content': expected a string, got null."
 EMPTY_LIST = "Invalid '{where}': empty array. Expected an array with minimum length 1, but got an empty array instead."
 UNANSWERED = (
     "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
     "The following tool_call_ids did not have response messages: {ids}"
 )
 ORPHAN = "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
-DOUBLED = "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}', in {first} and {where}."
-ID_TWICE = "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}', in {where}."
-NOT_THE_ASSISTANT = "Invalid parameter: only messages with role 'assistant' can have {what}."
+DUPLICATE_RESULT = "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}', in {first} and {where}."
+DUPLICATE_CALL_ID = "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}', in {where}."
+ASSISTANT_ONLY = "Invalid parameter: only messages with role 'assistant' can have {what}."
 ID_LENGTH = "Invalid '{where}': {what}."
 TOO_LONG = (
     "string too long. Expected a string with maximum length {most}, but got a string with length {length} instead"
 )
 TOO_SHORT = "empty string. Expected a string with minimum length 1, but got an empty string instead"
 PATTERN = "Invalid '{where}': string does not match pattern. Expected a string that matches the pattern '{pattern}'."
-TOOL_TWICE = "Invalid 'tools': tool names must be unique, but there are two called '{name}'."
+DUPLICATE_TOOL = "Invalid 'tools': tool names must be unique, but there are two called '{name}'."
 UNKNOWN_CHOICE = "Invalid value for 'tool_choice': no function named '{name}' was specified in the 'tools' parameter."
 NO_TOOLS = "Invalid value for '{setting}': '{setting}' is only allowed when '{needed}' are specified."
 TOO_MANY = (
@@ -42,7 +42,7 @@ TOOLS_AND_EFFORT = (
     "Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions. To use function "
     "tools, use /v1/responses or set reasoning_effort to 'none'."
 )
-TEXT_ALONE = "Invalid content type. image_url is only supported by certain models."
+TEXT_ONLY = "Invalid content type. image_url is only supported by certain models."
 
 MISSING = "Missing required parameter: '{where}'."
 WRONG_TYPE = "Invalid type for '{where}': expected {expected}, but got {given} instead."

@@ -10,42 +10,44 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 
-MARK = "cache_control"
+CACHE_FIELD = "cache_control"
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 
 
-def marked(message: JSONObject) -> JSONObject | None:
+def with_cache_breakpoint(message: JSONObject) -> JSONObject | None:
     """Return the message with a cache breakpoint on its last text; None if it has no text, or has tool calls."""
     content: JSON = message.get("content")
     parts = cast(list[JSONObject], [{"type": "text", "text": content}] if isinstance(content, str) else content or [])
     last = next((index for index in reversed(range(len(parts))) if _is_text(parts[index])), None)
     if message.get("tool_calls") or last is None:
         return None
-    return {**message, "content": [*parts[:last], {**parts[last], MARK: CACHE_CONTROL}, *parts[last + 1 :]]}
+    return {**message, "content": [*parts[:last], {**parts[last], CACHE_FIELD: CACHE_CONTROL}, *parts[last + 1 :]]}
 
 
-def unmarked(message: JSONObject) -> JSONObject:
+def without_cache_breakpoints(message: JSONObject) -> JSONObject:
     content: JSON = message.get("content")
-    if not isinstance(content, list) or not count(cast(list[JSONObject], content)):
+    if not isinstance(content, list) or not count_breakpoints(cast(list[JSONObject], content)):
         return message
-    parts = [{name: value for name, value in part.items() if name != MARK} for part in cast(list[JSONObject], content)]
+    parts = [
+        {name: value for name, value in part.items() if name != CACHE_FIELD} for part in cast(list[JSONObject], content)
+    ]
     plain = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     return {**message, "content": parts[0]["text"] if plain else parts}
 
 
-def count(blocks: Iterable[JSONObject]) -> int:
-    return sum([MARK in block for block in blocks])
+def count_breakpoints(blocks: Iterable[JSONObject]) -> int:
+    return sum([CACHE_FIELD in block for block in blocks])
 
 
-def marked_head(body: JSONObject) -> JSONObject:
+def with_head_breakpoint(body: JSONObject) -> JSONObject:
     """Return the body with a cache breakpoint on its leading system message, or else on its last tool."""
     first, *others = cast(list[JSONObject], body["messages"])
-    if others and first["role"] in ("system", "developer") and (system := marked(first)) is not None:
+    if others and first["role"] in ("system", "developer") and (system := with_cache_breakpoint(first)) is not None:
         return {**body, "messages": [system, *others]}
     if not body.get("tools"):
         return body
     *before, last = cast(list[JSONObject], body["tools"])
-    return {**body, "tools": [*before, {**last, MARK: CACHE_CONTROL}]}
+    return {**body, "tools": [*before, {**last, CACHE_FIELD: CACHE_CONTROL}]}
 
 
 def _is_text(part: JSONObject) -> bool:

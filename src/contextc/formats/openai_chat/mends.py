@@ -7,39 +7,39 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.media import unpacked
-from contextc.formats.openai_chat.sketch import FIELDS, KINDS, block, called
-from contextc.formats.signatures import is_sound
-from contextc.formats.spelling import Spelling
+from contextc.formats.media import decode_base64
+from contextc.formats.openai_chat.sketch import FIELDS, KINDS, find_function, text_block
+from contextc.formats.signatures import is_valid_signature
+from contextc.formats.spelling import IdentifierCodec
 
-NOTHING_SAID = "(Nothing has been said yet.)"
-MOST_STOPS, MOST_TOOLS = 4, 128
-NAMES = Spelling("a-zA-Z0-9_-", 64)
-NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]")
-INSTEAD_OF_CONTENT = (
+EMPTY_CONVERSATION = "(Nothing has been said yet.)"
+MAX_STOPS, MAX_TOOLS = 4, 128
+TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64)
+INVALID_NAME_CHARACTERS = re.compile(r"[\s<|\\/>]")
+CONTENT_SUBSTITUTES = (
     *("tool_calls", "function_call", "refusal", "audio"),
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
-NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
+REQUIRED_FIELDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are rejected unless the field they depend on is present."""
-SHORTEST_SECRET = 64  # anything shorter is a placeholder, in tests and replays
+MIN_SECRET_LENGTH = 64  # anything shorter is a placeholder, in tests and replays
 SAMPLING = ("temperature", "top_p")
-PICTURE = "image_url"
+IMAGE_TYPE = "image_url"
 FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+    return {**body, "messages": [{"role": "user", "content": EMPTY_CONVERSATION}]}
 
 
-def is_silent(message: JSONObject) -> bool:
+def is_empty_reply(message: JSONObject) -> bool:
     """Return True if an assistant message has neither content nor anything that may replace it."""
-    return message.get("content") is None and not any(message.get(name) for name in INSTEAD_OF_CONTENT)
+    return message.get("content") is None and not any(message.get(name) for name in CONTENT_SUBSTITUTES)
 
 
-def without_silence(body: JSONObject) -> JSONObject:
+def without_empty_replies(body: JSONObject) -> JSONObject:
     """Remove assistant messages without content, also if they have unknown fields."""
-    spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_silent(each)]
+    spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_empty_reply(each)]
     return {**body, "messages": spoken}
 
 
@@ -67,11 +67,11 @@ def without_empty_lists(body: JSONObject) -> JSONObject:
     )
 
 
-def with_calls_of_the_assistant(body: JSONObject) -> JSONObject:
-    return _changed(body, lambda message: {**message, "role": "assistant"} if asks(message) else message)
+def with_assistant_calls(body: JSONObject) -> JSONObject:
+    return _changed(body, lambda message: {**message, "role": "assistant"} if has_calls(message) else message)
 
 
-def with_ids_apart(body: JSONObject) -> JSONObject:
+def with_distinct_ids(body: JSONObject) -> JSONObject:
     """Give the second of two calls with the same id in one message, and its result, a new id."""
     messages: list[JSONObject] = []
     waiting: dict[str, deque[str]] = {}
@@ -95,49 +95,51 @@ def with_ids_apart(body: JSONObject) -> JSONObject:
     return {**body, "messages": messages}
 
 
-def with_spelled_names(body: JSONObject) -> JSONObject:
+def with_valid_tool_names(body: JSONObject) -> JSONObject:
     copy = deepcopy(body)
     choice: JSON = copy.get("tool_choice")
     things = [*cast(list[JSON], copy.get("tools") or []), choice]
     for message in _messages(copy):
         things += cast(list[JSON], message.get("tool_calls") or [])
-    for named in filter(None, map(called, things)):
-        if not NAMES.takes(named["name"]):  # encoding has already changed some of them
-            named["name"] = NAMES.spell(named["name"])
+    for named in filter(None, map(find_function, things)):
+        if not TOOL_NAME_CODEC.takes(named["name"]):  # encoding has already changed some of them
+            named["name"] = TOOL_NAME_CODEC.spell(named["name"])
     return copy
 
 
-def with_plain_names(body: JSONObject) -> JSONObject:
+def with_valid_message_names(body: JSONObject) -> JSONObject:
     def plain(message: JSONObject) -> JSONObject:
         if message.get("name") is None or message["role"] in ("tool", "function"):
             return message
-        return {**message, "name": NOT_IN_A_NAME.sub("_", message["name"]) or "_"}
+        return {**message, "name": INVALID_NAME_CHARACTERS.sub("_", message["name"]) or "_"}
 
     return _changed(body, plain)
 
 
-def with_tools_once(body: JSONObject) -> JSONObject:
+def with_unique_tools(body: JSONObject) -> JSONObject:
     tools = {tool_name(tool) or str(index): tool for index, tool in reversed(list(enumerate(_tools(body))))}
     return {**body, "tools": list(tools.values())[::-1]}
 
 
-def with_few_tools(body: JSONObject) -> JSONObject:
-    return {**body, "tools": _tools(body)[:MOST_TOOLS]}
+def with_allowed_tools(body: JSONObject) -> JSONObject:
+    return {**body, "tools": _tools(body)[:MAX_TOOLS]}
 
 
-def with_few_stops(body: JSONObject) -> JSONObject:
-    return {**body, "stop": body["stop"][:MOST_STOPS]}
+def with_allowed_stops(body: JSONObject) -> JSONObject:
+    return {**body, "stop": body["stop"][:MAX_STOPS]}
 
 
-def without_choice(body: JSONObject) -> JSONObject:
+def without_tool_choice(body: JSONObject) -> JSONObject:
     return _without(body, "tool_choice")
 
 
-def without_idle_settings(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name not in NEEDS or body.get(NEEDS[name])}
+def without_unusable_settings(body: JSONObject) -> JSONObject:
+    return {
+        name: value for name, value in body.items() if name not in REQUIRED_FIELDS or body.get(REQUIRED_FIELDS[name])
+    }
 
 
-def with_media_of_the_user(body: JSONObject) -> JSONObject:
+def with_user_media(body: JSONObject) -> JSONObject:
     """Move media from other messages into user messages, after the results of that step."""
     messages: list[JSONObject] = []
     shown: list[JSONObject] = []
@@ -149,7 +151,7 @@ def with_media_of_the_user(body: JSONObject) -> JSONObject:
             parts = cast(list[JSONObject], message["content"])
             if media := [part for part in parts if part["type"] not in KINDS]:
                 whose = "a tool" if message["role"] in ("tool", "function") else f"the {message['role']}"
-                shown += [block(f"[media of {whose}:]"), *media]
+                shown += [text_block(f"[media of {whose}:]"), *media]
                 message = {**message, "content": [part for part in parts if part["type"] in KINDS] or ""}
         messages.append(message)
     return {**body, "messages": [*messages, {"role": "user", "content": shown}] if shown else messages}
@@ -167,13 +169,13 @@ def with_no_effort(body: JSONObject) -> JSONObject:
     return {**body, "reasoning_effort": "none"}
 
 
-def with_pictures_described(body: JSONObject) -> JSONObject:
+def with_images_described(body: JSONObject) -> JSONObject:
     def described(part: JSONObject) -> JSONObject:
-        if part["type"] != PICTURE:
+        if part["type"] != IMAGE_TYPE:
             return part
-        given: JSON = part[PICTURE]
+        given: JSON = part[IMAGE_TYPE]
         url = cast(str, cast(JSONObject, given)["url"] if isinstance(given, dict) else given)
-        return block("[image; not shown]" if url.startswith("data:") else f"[image: {url}; not shown]")
+        return text_block("[image; not shown]" if url.startswith("data:") else f"[image: {url}; not shown]")
 
     def seen(message: JSONObject) -> JSONObject:
         if not isinstance(message.get("content"), list):
@@ -184,10 +186,12 @@ def with_pictures_described(body: JSONObject) -> JSONObject:
 
 
 def without_damaged_reasoning(body: JSONObject) -> JSONObject:
-    return _changed(body, lambda message: _without(message, "reasoning_details") if damaged(message) else message)
+    return _changed(
+        body, lambda message: _without(message, "reasoning_details") if damaged_details(message) else message
+    )
 
 
-def damaged(message: JSONObject) -> list[int]:
+def damaged_details(message: JSONObject) -> list[int]:
     """Return the indexes of a message's `reasoning_details` whose encrypted content is detectably altered."""
     details: JSON = message.get("reasoning_details")
     given = enumerate(cast(list[JSON], details) if isinstance(details, list) else [])
@@ -198,27 +202,27 @@ def _is_whole(detail: JSONObject) -> bool:
     format = str(detail.get("format"))
     secrets = [secret for name in ("signature", "data") if isinstance(secret := cast(JSON, detail.get(name)), str)]
     for secret in secrets:
-        sound = is_sound(secret) if format.startswith("anthropic") else _is_code(secret, format)
-        if len(secret) >= SHORTEST_SECRET and not sound:
+        sound = is_valid_signature(secret) if format.startswith("anthropic") else _is_encrypted(secret, format)
+        if len(secret) >= MIN_SECRET_LENGTH and not sound:
             return False
     return True
 
 
-def _is_code(secret: str, format: str) -> bool:
+def _is_encrypted(secret: str, format: str) -> bool:
     """Return True if this is base64 and, if OpenAI wrote it, has the frame of a Fernet token."""
-    data = unpacked(secret, urlsafe=True)
+    data = decode_base64(secret, urlsafe=True)
     if data is None:
         return False
     framed = data[:1] == FERNET_VERSION and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
     return framed or not format.startswith("openai")
 
 
-def asks(message: JSONObject) -> bool:
+def has_calls(message: JSONObject) -> bool:
     return bool(message.get("tool_calls") or message.get("function_call"))
 
 
 def tool_name(tool: JSON) -> str | None:
-    return named["name"] if (named := called(tool)) else None
+    return named["name"] if (named := find_function(tool)) else None
 
 
 def _messages(body: JSONObject) -> list[JSONObject]:

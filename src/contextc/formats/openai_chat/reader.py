@@ -9,22 +9,22 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_chat import details
-from contextc.formats.openai_chat.decode import apply_call, made_id
+from contextc.formats.openai_chat.decode import generated_id, merge_call_fragment
 from contextc.formats.openai_chat.encode import REASONING_FIELDS
-from contextc.formats.reading import Decodes, Delta, Growing, Reader
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader, ToolCallAccumulator
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
-WRITTEN = {"function": "arguments", "custom": "input"}
+ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
 
 
-class ChatReader(Reader):
-    def __init__(self, formatter: Decodes) -> None:
+class ChatStreamReader(StreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._model: str | None = None
         self._thinks: str | None = None
         self._calls: list[JSONObject] = []
-        self._growing: list[Growing] = []
-        self._old_name, self._old = "", Growing()
+        self._growing: list[ToolCallAccumulator] = []
+        self._old_name, self._old = "", ToolCallAccumulator()
 
     def _is_whole(self, event: JSONObject) -> bool:
         choices = cast(list[JSONObject], event.get("choices") or [])
@@ -47,7 +47,7 @@ class ChatReader(Reader):
             self.finished = True
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
-        thoughts = {details.DETAILS: details.said(delta.get(details.DETAILS))}
+        thoughts = {details.DETAILS: details.blocks_text(delta.get(details.DETAILS))}
         thoughts |= {name: _text(delta.get(name)) for name in REASONING_FIELDS}
         self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
         if self._thinks and (thought := thoughts[self._thinks]):
@@ -67,11 +67,11 @@ class ChatReader(Reader):
     def _called(self, piece: JSONObject) -> Iterable[ToolCall]:
         kind = "custom" if isinstance(piece.get("custom"), dict) else "function"
         named: JSONObject = dict(piece.get(kind) or {})
-        written: JSON = named.pop(WRITTEN[kind], None)
-        call = apply_call(self._calls, {**piece, kind: named})
+        written: JSON = named.pop(ARGUMENT_FIELDS[kind], None)
+        call = merge_call_fragment(self._calls, {**piece, kind: named})
         number = next(number for number, each in enumerate(self._calls) if each is call)
         if number == len(self._growing):
-            self._growing.append(Growing())
+            self._growing.append(ToolCallAccumulator())
         name = cast(JSONObject, call.get(kind) or {}).get("name") or ""
         if isinstance(written, dict) and call["id"] and name:
             yield tool_call(call["id"], name, cast(JSONObject, written))
@@ -84,7 +84,7 @@ class ChatReader(Reader):
         for number, (call, growing) in enumerate(zip(self._calls, self._growing, strict=True)):
             if not call["id"]:
                 kind = "custom" if "custom" in call else "function"
-                yield from growing.take(made_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
+                yield from growing.take(generated_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
 
     def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
         """Read a legacy `function_call`, which has no id; it is numbered after the calls that have one."""

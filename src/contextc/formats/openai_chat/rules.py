@@ -10,39 +10,39 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.checking import (
-    Finding,
-    Piece,
-    RuleBook,
-    Sketch,
-    Turn,
-    at,
-    match,
-    reasons,
-    repeated,
-    run_of,
-    strangers,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    is_reasoning,
+    make_finding,
+    match_results,
+    results_in_role,
+    unknown_field_findings,
 )
 from contextc.formats.openai_chat import errors, mends, sketch
-from contextc.formats.openai_chat.sketch import house, placed
+from contextc.formats.openai_chat.sketch import vendor_group, vendor_path
 
-LONGEST_ID = 64
+MAX_ID_LENGTH = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-results_at_once = run_of("tool")
+results_directly_after = results_in_role("tool")
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "OAC",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
     house="openai",
-    unknown=sketch.unknown,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part, call and tool must have the fields its type requires.
 
     A message must have a `role` and the fields of that role. Only a tool message has a `tool_call_id`. The arguments of
@@ -56,18 +56,18 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "the request has no messages.")
+        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, errors.NOTHING_SAID, mend=mends.without_silence)
-def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
+@rule(3, errors.EMPTY_REPLY, mend=mends.without_empty_replies)
+def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
     A turn that was cancelled before its first token leaves a message without content.
@@ -76,24 +76,24 @@ def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
     Repair: the message is removed.
     """
     for turn in request.turns:
-        if turn.role == "assistant" and mends.is_silent(turn.wire):
-            yield at(turn.path, "this assistant message has neither content nor tool calls.")
+        if turn.role == "assistant" and mends.is_empty_reply(turn.wire):
+            yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
 @rule(4, errors.EMPTY_LIST, mend=mends.without_empty_content)
-def content_has_parts(request: Sketch) -> Iterable[Finding]:
+def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `content` that is a list must not be empty.
 
     Example: [{"role": "user", "content": []}]
     Repair: the message is removed; the content of a tool message becomes an empty string.
     """
     for turn in request.turns:
-        if turn.wire.get("content") == [] and not mends.asks(turn.wire):
-            yield at(turn.path, "`content` is an empty list.", where=f"{placed(turn.path)}.content")
+        if turn.wire.get("content") == [] and not mends.has_calls(turn.wire):
+            yield make_finding(turn.path, "`content` is an empty list.", where=f"{vendor_path(turn.path)}.content")
 
 
 @rule(5, errors.EMPTY_LIST, mend=mends.without_empty_lists)
-def lists_of_tools_are_not_empty(request: Sketch) -> Iterable[Finding]:
+def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tools` and `tool_calls` must be left out if they are empty.
 
     OpenAI's own SDK returns an empty list of calls in parsed replies, and its API rejects that list.
@@ -102,19 +102,21 @@ def lists_of_tools_are_not_empty(request: Sketch) -> Iterable[Finding]:
         "user", "content": "go on"}]
     Repair: the list is removed.
     """
-    if house(request.body) == "other":
+    if vendor_group(request.body) == "other":
         return
     if request.body.get("tools") == []:
-        yield at(("tools",), "`tools` is an empty list.")
+        yield make_finding(("tools",), "`tools` is an empty list.")
     for turn in request.turns:
         if turn.wire.get("tool_calls") == []:
-            yield at(
-                (*turn.path, "tool_calls"), "`tool_calls` is an empty list.", where=f"{placed(turn.path)}.tool_calls"
+            yield make_finding(
+                (*turn.path, "tool_calls"),
+                "`tool_calls` is an empty list.",
+                where=f"{vendor_path(turn.path)}.tool_calls",
             )
 
 
 @rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
     A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
@@ -124,23 +126,25 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match(request.turns, results_at_once).unanswered:
-        yield at(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
+    for _, call in match_results(request.turns, results_directly_after).unanswered:
+        yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
 @rule(7, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match(request.turns, results_at_once).orphans:
-        yield at(result.path, f"tool call {result.id} of this result is not in the preceding assistant message.")
+    for _, result in match_results(request.turns, results_directly_after).orphans:
+        yield make_finding(
+            result.path, f"tool call {result.id} of this result is not in the preceding assistant message."
+        )
 
 
-@rule(8, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(8, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function",
@@ -148,19 +152,21 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    doubled = {result.path for _, result in match(request.turns, results_at_once).doubled}
-    latest: dict[str, Turn] = {}
+    doubled = {result.path for _, result in match_results(request.turns, results_directly_after).doubled}
+    latest: dict[str, RequestMessage] = {}
     for turn in request.turns:
         for result in turn.of("result"):
             first = latest.get(result.id, turn)
             latest[result.id] = turn
             if result.path in doubled:
                 message = f"tool call {result.id} already has a result."
-                yield at(result.path, message, id=result.id, first=placed(first.path), where=placed(result.path))
+                yield make_finding(
+                    result.path, message, id=result.id, first=vendor_path(first.path), where=vendor_path(result.path)
+                )
 
 
-@rule(9, errors.ID_TWICE, mend=mends.with_ids_apart)
-def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.DUPLICATE_CALL_ID, mend=mends.with_distinct_ids)
+def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
     A later message may use an id again: some providers restart their numbering in every reply.
@@ -171,13 +177,13 @@ def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Findin
     Repair: the second call and its result get a new id.
     """
     for turn in request.turns:
-        for call in repeated(turn.of("call")):
+        for call in find_duplicates(turn.of("call")):
             message = f"another tool call in this message already has the id {call.id}."
-            yield at(call.path, message, id=call.id, where=placed(turn.path))
+            yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
-@rule(10, errors.NOT_THE_ASSISTANT, mend=mends.with_calls_of_the_assistant)
-def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.ASSISTANT_ONLY, mend=mends.with_assistant_calls)
+def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
     Example: [{"role": "user", "content": "hi", "tool_calls": [{"id": "a", "type": "function", "function": {"name":
@@ -185,13 +191,13 @@ def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
     Repair: the role of the message becomes `assistant`.
     """
     for turn in request.turns:
-        if turn.role != "assistant" and mends.asks(turn.wire):
+        if turn.role != "assistant" and mends.has_calls(turn.wire):
             what = "tool calls" if turn.wire.get("tool_calls") else "a function call"
-            yield at(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
+            yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
 
 
 @rule(11, errors.ID_LENGTH)
-def ids_have_the_length(request: Sketch) -> Iterable[Finding]:
+def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
     Other providers sometimes use longer ids. OpenAI has rejected ids of more than 40 characters, so contextc writes no
@@ -205,60 +211,60 @@ def ids_have_the_length(request: Sketch) -> Iterable[Finding]:
     """
     for call in _calls(request):
         length = len(call.id)
-        if not 1 <= length <= LONGEST_ID:
-            what = errors.TOO_LONG.format(most=LONGEST_ID, length=length) if length else errors.TOO_SHORT
-            message = f"the id {call.id!r} must have 1 to {LONGEST_ID} characters, got {length}."
-            yield at(call.path, message, where=f"{placed(call.path)}.id", what=what)
+        if not 1 <= length <= MAX_ID_LENGTH:
+            what = errors.TOO_LONG.format(most=MAX_ID_LENGTH, length=length) if length else errors.TOO_SHORT
+            message = f"the id {call.id!r} must have 1 to {MAX_ID_LENGTH} characters, got {length}."
+            yield make_finding(call.path, message, where=f"{vendor_path(call.path)}.id", what=what)
 
 
-@rule(12, errors.PATTERN, mend=mends.with_spelled_names)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(12, errors.PATTERN, mend=mends.with_valid_tool_names)
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "function": {"name": "files.read"}}], "messages": [{"role": "user",
         "content": "hi"}]}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    if house(request.body) == "other":
+    if vendor_group(request.body) == "other":
         return
     named = [(tool, tool.id) for tool in request.tools] + [(call, call.name) for call in _calls(request)]
     for piece, name in named:
         if not TOOL_NAME.fullmatch(name):
             message = f"invalid tool name {name!r}: expected 1 to 64 letters, digits, `_` and `-`."
-            where = f"{placed(piece.path)}.{'custom' if 'custom' in piece.wire else 'function'}.name"
-            yield at(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
+            where = f"{vendor_path(piece.path)}.{'custom' if 'custom' in piece.wire else 'function'}.name"
+            yield make_finding(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
 
 
-@rule(13, errors.PATTERN, mend=mends.with_plain_names)
-def names_of_people_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.PATTERN, mend=mends.with_valid_message_names)
+def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `name` of a message must not contain white space, slashes, bars or angle brackets.
 
     Example: [{"role": "user", "name": "Ada Lovelace", "content": "hi"}]
     Repair: each such character is replaced by `_`.
     """
-    for turn in request.turns if house(request.body) != "other" else ():
+    for turn in request.turns if vendor_group(request.body) != "other" else ():
         name = cast(str | None, turn.wire.get("name"))
         if turn.role in ("tool", "function") or name is None:
             continue
-        if not name or mends.NOT_IN_A_NAME.search(name):
+        if not name or mends.INVALID_NAME_CHARACTERS.search(name):
             message = f"invalid name {name!r}: it is empty, or contains characters that are not allowed."
-            yield at(turn.path, message, where=f"{placed(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
+            yield make_finding(turn.path, message, where=f"{vendor_path(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
 
 
-@rule(14, errors.TOOL_TWICE, mend=mends.with_tools_once)
-def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(14, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool names must be unique.
 
     Example: {"tools": [{"type": "function", "function": {"name": "look"}}, {"type": "function", "function": {"name":
         "look"}}], "messages": [{"role": "user", "content": "hi"}]}
     Repair: the first tool of a name is kept.
     """
-    for tool in repeated(request.tools):
-        yield at(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
+    for tool in find_duplicates(request.tools):
+        yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, errors.TOO_MANY, mend=mends.with_few_tools)
-def tools_are_not_too_many(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.TOO_MANY, mend=mends.with_allowed_tools)
+def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
     Example: {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "a"}, {"type": "a"}, {"type":
@@ -283,12 +289,14 @@ def tools_are_not_too_many(request: Sketch) -> Iterable[Finding]:
     Repair: the first 128 tools are kept.
     """
     count = _length(request.body.get("tools"))
-    if count > mends.MOST_TOOLS and house(request.body) != "other":
-        yield at(("tools",), f"at most 128 tools are allowed, got {count}.", most=mends.MOST_TOOLS, count=count)
+    if count > mends.MAX_TOOLS and vendor_group(request.body) != "other":
+        yield make_finding(
+            ("tools",), f"at most 128 tools are allowed, got {count}.", most=mends.MAX_TOOLS, count=count
+        )
 
 
-@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
-def chosen_tools_are_there(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
     Example: {"tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": {"type": "function",
@@ -297,39 +305,41 @@ def chosen_tools_are_there(request: Sketch) -> Iterable[Finding]:
     """
     tools: JSON = request.body.get("tools")
     known = [mends.tool_name(tool) for tool in cast(list[JSON], tools)] if isinstance(tools, list) else []
-    for name in _chosen(request.body.get("tool_choice")):
+    for name in _chosen_tool_names(request.body.get("tool_choice")):
         if known and name not in known:
-            yield at(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
+            yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
 
 
-@rule(17, errors.NO_TOOLS, mend=mends.without_idle_settings)
-def choices_come_with_tools(request: Sketch) -> Iterable[Finding]:
+@rule(17, errors.NO_TOOLS, mend=mends.without_unusable_settings)
+def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` and `parallel_tool_calls` must be set only if there are tools.
 
     Example: {"tool_choice": "auto", "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
-    if house(request.body) == "other":
+    if vendor_group(request.body) == "other":
         return
-    for setting, needed in mends.NEEDS.items():
+    for setting, needed in mends.REQUIRED_FIELDS.items():
         if request.body.get(setting) not in (None, "none") and not request.body.get(needed):
-            yield at((setting,), f"`{setting}` is set, but there are no {needed}.", setting=setting, needed=needed)
+            yield make_finding(
+                (setting,), f"`{setting}` is set, but there are no {needed}.", setting=setting, needed=needed
+            )
 
 
-@rule(18, errors.TOO_MANY, mend=mends.with_few_stops)
-def stops_are_few(request: Sketch) -> Iterable[Finding]:
+@rule(18, errors.TOO_MANY, mend=mends.with_allowed_stops)
+def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
     Example: {"stop": ["a", "b", "c", "d", "e"], "messages": [{"role": "user", "content": "hi"}]}
     Repair: the first four are kept.
     """
     count = _length(request.body.get("stop"))
-    if count > mends.MOST_STOPS and house(request.body) != "other":
-        yield at(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
+    if count > mends.MAX_STOPS and vendor_group(request.body) != "other":
+        yield make_finding(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
 
 
-@rule(19, errors.MISPLACED_MEDIA, mend=mends.with_media_of_the_user)
-def media_is_the_users(request: Sketch) -> Iterable[Finding]:
+@rule(19, errors.MISPLACED_MEDIA, mend=mends.with_user_media)
+def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Images, audio and files must be in user messages.
 
     A tool cannot return an image in its result. Newer models do not reject it there, but they do not see it.
@@ -339,16 +349,16 @@ def media_is_the_users(request: Sketch) -> Iterable[Finding]:
         "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]
     Repair: the media is moved to a user message after the results.
     """
-    if house(request.body) == "other":
+    if vendor_group(request.body) == "other":
         return
     for turn in request.turns:
         for piece in turn.of("media") if turn.role != "user" else ():
             message = f"a message of role {turn.role} cannot contain a part of type `{piece.wire['type']}`."
-            yield at(piece.path, message, where=placed(turn.path), role=turn.role)
+            yield make_finding(piece.path, message, where=vendor_path(turn.path), role=turn.role)
 
 
 @rule(20, errors.DAMAGED_REASONING, mend=mends.without_damaged_reasoning)
-def reasoning_is_as_it_came(request: Sketch) -> Iterable[Finding]:
+def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`reasoning_details` from OpenRouter must be sent back unchanged.
 
     Signatures and encrypted reasoning go to the provider that wrote them, which rejects altered ones.
@@ -360,13 +370,13 @@ def reasoning_is_as_it_came(request: Sketch) -> Iterable[Finding]:
     Repair: the reasoning of that message is removed; only the model that wrote it could have read it.
     """
     for turn in request.turns:
-        for index in mends.damaged(turn.wire):
+        for index in mends.damaged_details(turn.wire):
             path = (*turn.path, "reasoning_details", index)
-            yield at(path, "this reasoning was altered after its provider wrote it.", where=placed(path))
+            yield make_finding(path, "this reasoning was altered after its provider wrote it.", where=vendor_path(path))
 
 
 @rule(21, errors.NO_MAX_TOKENS, mend=mends.with_completion_limit)
-def limit_has_its_new_name(request: Sketch) -> Iterable[Finding]:
+def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models require `max_completion_tokens` in place of `max_tokens`.
 
     Checked if `model` names an OpenAI model.
@@ -375,11 +385,11 @@ def limit_has_its_new_name(request: Sketch) -> Iterable[Finding]:
     Repair: the setting is renamed.
     """
     if request.facts.reasoning and request.body.get("max_tokens") is not None:
-        yield at(("max_tokens",), "reasoning models do not accept `max_tokens`.")
+        yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
 @rule(22, errors.NO_SAMPLING, mend=mends.without_sampling)
-def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
+def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
     Checked if `model` names an OpenAI model that is certain to reason.
@@ -389,12 +399,12 @@ def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
     """
     for setting in mends.SAMPLING:
         value: JSON = request.body.get(setting)
-        if value not in (None, 1) and reasons(request.facts, request.body.get("reasoning_effort")):
-            yield at((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
+        if value not in (None, 1) and is_reasoning(request.facts, request.body.get("reasoning_effort")):
+            yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
 @rule(23, errors.TOOLS_AND_EFFORT, mend=mends.with_no_effort)
-def tools_come_without_effort(request: Sketch) -> Iterable[Finding]:
+def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
     Checked if `model` names one of them and an effort is set. Use the Responses API to have both.
@@ -407,11 +417,11 @@ def tools_come_without_effort(request: Sketch) -> Iterable[Finding]:
     asked = effort not in (None, "none") and "none" in request.facts.efforts
     if asked and request.body.get("tools") and not request.facts.tools_in_chat:
         message = "this model accepts tools here only with the effort `none`."
-        yield at(("reasoning_effort",), message, model=request.body["model"])
+        yield make_finding(("reasoning_effort",), message, model=request.body["model"])
 
 
-@rule(24, errors.TEXT_ALONE, mend=mends.with_pictures_described)
-def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
+@rule(24, errors.TEXT_ONLY, mend=mends.with_images_described)
+def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models accept no images: GPT-3.5, GPT-4, o1-mini, o3-mini.
 
     Checked if `model` names one of them.
@@ -424,12 +434,12 @@ def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
         return
     for turn in request.turns:
         for piece in turn.of("media"):
-            if piece.wire["type"] == mends.PICTURE:
-                yield at(piece.path, "this model accepts only text.")
+            if piece.wire["type"] == mends.IMAGE_TYPE:
+                yield make_finding(piece.path, "this model accepts only text.")
 
 
 @rule(25, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
-def fields_are_known(request: Sketch) -> Iterable[Finding]:
+def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 
     Not checked if `model` names another vendor's model, because its endpoint may accept more fields.
@@ -437,21 +447,25 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "content": "hi", "createdAt": "2026-11-16"}]
     Repair: the field is removed.
     """
-    if house(request.body) != "other":
+    if vendor_group(request.body) != "other":
         for turn in request.turns:
-            for finding in strangers(turn.wire, sketch.FIELDS, turn.path):
-                yield at(finding.path, finding.message, where=placed(finding.path))
+            for finding in unknown_field_findings(turn.wire, sketch.FIELDS, turn.path):
+                yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 
-def _calls(request: Sketch) -> Iterator[Piece]:
-    return (call for turn in request.turns for call in turn.of("call")) if house(request.body) != "other" else iter(())
+def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
+    return (
+        (call for turn in request.turns for call in turn.of("call"))
+        if vendor_group(request.body) != "other"
+        else iter(())
+    )
 
 
 def _length(value: JSON) -> int:
     return len(cast(list[JSON], value)) if isinstance(value, list) else 0
 
 
-def _chosen(choice: JSON) -> Iterator[str]:
+def _chosen_tool_names(choice: JSON) -> Iterator[str]:
     """Return the names of the tools that `tool_choice` allows."""
     if not isinstance(choice, dict):
         return
@@ -459,5 +473,5 @@ def _chosen(choice: JSON) -> Iterator[str]:
     allowed: JSON = wire.get("allowed_tools")
     tools: JSON = cast(JSONObject, allowed).get("tools") if isinstance(allowed, dict) else None
     for each in cast(list[JSON], tools) if isinstance(tools, list) else [wire]:
-        if (named := sketch.called(each)) is not None:
+        if (named := sketch.find_function(each)) is not None:
             yield named["name"]

@@ -1,26 +1,26 @@
 """Names of the Chat Completions settings."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import Output, Settings, SettingsTable, ToolChoice, inner
+from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none", "required")
-MOST_STOPS = 4
+MAX_STOPS = 4
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
     choice: JSON = rest.get("tool_choice")
-    named: JSON = inner(inner(choice).get("function")).get("name")
+    named: JSON = object_or_empty(object_or_empty(choice).get("function")).get("name")
     if isinstance(choice, str) and choice in MODES:
         found["tool_choice"] = ToolChoice(choice)
         del rest["tool_choice"]
     elif isinstance(named, str):
         found["tool_choice"] = ToolChoice("named", named)
         del rest["tool_choice"]
-    form = inner(rest.get("response_format"))
-    schema = inner(form.get("json_schema"))
+    form = object_or_empty(rest.get("response_format"))
+    schema = object_or_empty(form.get("json_schema"))
     if form.get("type") == "json_object" or isinstance(schema.get("schema"), dict):
-        found["output"] = Output(
+        found["output"] = OutputFormat(
             schema=schema.get("schema"), name=schema.get("name") or "answer", strict=schema.get("strict")
         )
         del rest["response_format"]
@@ -29,14 +29,14 @@ def take(rest: JSONObject) -> dict[str, object]:
     return found
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     choice, output = settings.tool_choice, settings.output
     if choice is not None:
         named: JSONObject = {"type": "function", "function": {"name": choice.name}}
         body["tool_choice"] = named if choice.mode == "named" else choice.mode
     if settings.stop:
-        body["stop"] = settings.stop[:MOST_STOPS]
+        body["stop"] = settings.stop[:MAX_STOPS]
     if output is not None and output.schema is None:
         body["response_format"] = {"type": "json_object"}
     elif output is not None:
@@ -65,8 +65,8 @@ SETTINGS = SettingsTable(
         "cache_key": "prompt_cache_key",
         "verbosity": "verbosity",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={
         "max_tokens": "max_output_tokens",
         "stop": "stop",

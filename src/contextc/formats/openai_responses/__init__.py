@@ -4,28 +4,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Encoded, Formatter, Request
-from contextc.formats.checking import RuleBook
+from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.checking import RuleSet
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (
-    BARE,
     ITEM,
-    WITHIN,
-    encode_held,
+    NESTED,
+    STRING_INPUT,
     encode_segment,
+    encode_stored_results,
     encode_text,
-    is_bare,
-    place,
+    extra_key,
+    was_string_input,
 )
-from contextc.formats.openai_responses.mends import without_foreign_ids, without_unstored
-from contextc.formats.openai_responses.reader import ResponsesReader
-from contextc.formats.openai_responses.rules import BOOK
+from contextc.formats.openai_responses.mends import without_foreign_ids, without_unstored_items
+from contextc.formats.openai_responses.reader import ResponsesStreamReader
+from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.settings import SETTINGS
-from contextc.formats.openai_responses.sketch import is_openais, is_others
-from contextc.formats.reading import Reader
-from contextc.formats.reasoning import Policy
+from contextc.formats.openai_responses.sketch import is_openai_model, is_other_vendor_model
+from contextc.formats.reading import StreamReader
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import IdentifierCodec, NameCodec
 from contextc.messages import AnyPart, Message, Reasoning
 from contextc.tools import Tool
 
@@ -34,44 +34,46 @@ class OpenAIResponsesFormatter(Formatter):
     """Format of the Responses API. Its `messages` are the items of `input`; the system prompt is `instructions`."""
 
     name: ClassVar[str] = "openai_responses"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning", "text")
     messages_key: ClassVar[str] = "input"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller(
-        "openai_responses", ids=Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 128)
+    spelling: ClassVar[NameCodec] = NameCodec(
+        "openai_responses",
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken=".{1,64}"),
+        names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     nests: ClassVar[tuple[str, ...]] = (ITEM,)
-    marks: ClassVar[tuple[str, ...]] = (BARE, WITHIN)
+    marks: ClassVar[tuple[str, ...]] = (STRING_INPUT, NESTED)
 
-    def __init__(self, *, provider: str = "openai", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "openai", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
     @property
     def place(self) -> str:
-        return place(self.provider)
+        return extra_key(self.provider)
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         return (Reasoning(provider=reasoning.provider),)  # so that the item after it is sent without its id
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
 
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         body: JSONObject = {**settings, "input": messages}
-        if is_openais(settings):
+        if is_openai_model(settings):
             body = without_foreign_ids(body)
-        unstored = settings.get("store") is False and not is_others(settings)
-        return (without_unstored(body) if unstored else body)["input"]
+        unstored = settings.get("store") is False and not is_other_vendor_model(settings)
+        return (without_unstored_items(body) if unstored else body)["input"]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings}
-        if is_bare(request.messages, self.provider):
+        if was_string_input(request.messages, self.provider):
             body["input"] = request.messages[0].text
         elif messages:
             body["input"] = messages
@@ -85,7 +87,7 @@ class OpenAIResponsesFormatter(Formatter):
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""
-        return encode_held(request, provider=self.provider, blobs=blobs)
+        return encode_stored_results(request, provider=self.provider, blobs=blobs)
 
     def is_tool(self, definition: Mapping[str, JSON]) -> bool:
         return definition.get("type") == "function" and "name" in definition
@@ -103,10 +105,10 @@ class OpenAIResponsesFormatter(Formatter):
         return decode.decode_reply(reply, self.provider)
 
     def session_of(self, reply: JSONObject, field: str) -> str:
-        return decode.session_of(reply, field)
+        return decode.find_session(reply, field)
 
-    def reader(self) -> Reader:
-        return ResponsesReader(self)
+    def reader(self) -> StreamReader:
+        return ResponsesStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -1,7 +1,7 @@
 """Decode requests, replies and streams of the Responses API into messages.
 
 The output of one model response consists of several items and becomes one assistant message. Each item, or each block
-of a message item, becomes a part. An item without a corresponding part type becomes a `Native` part.
+of a message item, becomes a part. An item without a corresponding part type becomes a `ProviderBlock` part.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,26 +11,37 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, remember, text_of
-from contextc.formats.grouping import together
-from contextc.formats.media import from_data_url, guessed
+from contextc.formats.base import Request, append_text, extra_of, text_of
+from contextc.formats.grouping import merge_messages
+from contextc.formats.media import from_data_url, guess_media_type
 from contextc.formats.openai_responses.encode import (
-    BARE,
     ITEM,
-    WITHIN,
+    NESTED,
+    STRING_INPUT,
     encode_block,
     encode_item,
     encode_segment,
-    place,
-    with_rest,
+    extra_fields,
+    extra_key,
 )
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolResult, Usage, tool_call
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    ProviderBlock,
+    Reasoning,
+    Role,
+    Text,
+    ToolResult,
+    Usage,
+    tool_call,
+)
 from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINISH = {"max_output_tokens": "length"}
 UNKNOWN_TOOL = "unknown"
-GIVEN = (  # items without a role that come from the caller, not from the model
+INPUT_ITEMS = (  # items without a role that come from the caller, not from the model
     "custom_tool_call_output",
     "computer_call_output",
     "local_shell_call_output",
@@ -41,13 +52,13 @@ GIVEN = (  # items without a role that come from the caller, not from the model
     "compaction_trigger",
 )
 TEXTS = ("input_text", "output_text", "text")
-GROWING = {  # by type of delta: the list it extends, the name of its index, and the block type
+TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
     "response.output_text.delta": ("content", "content_index", "output_text", "text"),
     "response.refusal.delta": ("content", "content_index", "refusal", "refusal"),
     "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
     "response.reasoning_summary_text.delta": ("summary", "summary_index", "summary_text", "text"),
 }
-WRITTEN = {
+ARGUMENT_DELTAS = {
     "response.function_call_arguments.delta": "arguments",
     "response.mcp_call_arguments.delta": "arguments",
     "response.custom_tool_call_input.delta": "input",
@@ -59,7 +70,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider)
     given, instructions = body.get("input"), body.get("instructions")
     if isinstance(given, str):
-        messages = [Message(role="user", parts=(Text(given),), extra={place(provider): {BARE: True}})]
+        messages = [Message(role="user", parts=(Text(given),), extra={extra_key(provider): {STRING_INPUT: True}})]
     else:
         messages = decoder.messages(cast(list[JSONObject], given or []))
     prompt = isinstance(instructions, str) and bool(instructions.strip())
@@ -93,7 +104,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
         ),
-        extra={place(provider): rest} if rest else None,
+        extra={extra_key(provider): rest} if rest else None,
     )
     message = replace(message, finish=_finish(reply, calls=bool(message.tool_calls)))
     if message.finish != "error":
@@ -103,7 +114,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     return replace(message, status="error", error=str(said or "The provider gave no reason."))
 
 
-def session_of(reply: JSONObject, field: str) -> str:
+def find_session(reply: JSONObject, field: str) -> str:
     """Return the session of a response: its conversation, or its own id if it was stored."""
     if reply.get("store") is False:
         return ""
@@ -145,18 +156,18 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
         elif isinstance(item := event.get("item"), dict):
             items[index] = deepcopy(cast(JSONObject, item))
         elif index in items:
-            _apply(items[index], event)
+            _merge_event(items[index], event)
     return {**reply, "output": _output(reply) or [items[index] for index in sorted(items)]}
 
 
-def _apply(item: JSONObject, event: JSONObject) -> None:
+def _merge_event(item: JSONObject, event: JSONObject) -> None:
     kind = cast(str, event.get("type") or "")
-    if name := WRITTEN.get(kind):
-        grow(item, name, event["delta"])
-    elif kind in GROWING:
-        blocks, index, made, text = GROWING[kind]
+    if name := ARGUMENT_DELTAS.get(kind):
+        append_text(item, name, event["delta"])
+    elif kind in TEXT_DELTAS:
+        blocks, index, made, text = TEXT_DELTAS[kind]
         block = _block(item, blocks, event.get(index, 0), made)
-        grow(block, text, event["delta"])
+        append_text(block, text, event["delta"])
     elif kind == "response.output_text.annotation.added":
         block = _block(item, "content", event.get("content_index", 0), "output_text")
         block["annotations"] = [*(block.get("annotations") or []), event["annotation"]]
@@ -172,7 +183,7 @@ def _block(item: JSONObject, blocks: str, index: int, kind: str) -> JSONObject:
 
 class _Decoder:
     def __init__(self, provider: str, model: str | None = None) -> None:
-        self.provider, self.model, self.place = provider, model, place(provider)
+        self.provider, self.model, self.place = provider, model, extra_key(provider)
         self.names: dict[str, str] = {}
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
@@ -184,7 +195,7 @@ class _Decoder:
                 groups[-1].append(message)
             else:
                 groups.append([message])
-        return [together(group) for group in groups]
+        return [merge_messages(group) for group in groups]
 
     def message(self, item: JSONObject) -> Message:
         role = ROLES.get(item.get("role") or "")
@@ -200,8 +211,8 @@ class _Decoder:
             case "function_call_output":
                 return Message(role="tool", parts=(self.result(item),))
             case kind:
-                native = Native(provider=self.provider, data=item)
-                return Message(role=role or ("user" if kind in GIVEN else "assistant"), parts=(native,))
+                native = ProviderBlock(provider=self.provider, data=item)
+                return Message(role=role or ("user" if kind in INPUT_ITEMS else "assistant"), parts=(native,))
 
     def said(self, item: JSONObject, role: Role) -> Message:
         """Decode an item that was input to the model."""
@@ -211,24 +222,24 @@ class _Decoder:
         known = {**item}
         if ours and _blocks(item.get("content"), "input_text") == _blocks(ours["content"], "input_text"):
             known["content"] = ours["content"]
-        return replace(message, extra=with_rest(known, ours, self.provider))
+        return replace(message, extra=extra_fields(known, ours, self.provider))
 
     def spoken(self, item: JSONObject) -> Iterator[AnyPart]:
         """Decode a message item of the model: a part for each block, each with its item."""
         fields = {name: value for name, value in item.items() if name not in ("role", "content") and value is not None}
         blocks = cast(list[JSONObject], _blocks(item.get("content"), "output_text") or [])
         for number, block in enumerate(blocks):
-            part: AnyPart = Native(provider=self.provider, data=block)
+            part: AnyPart = ProviderBlock(provider=self.provider, data=block)
             rest: JSONObject = {}
             if block.get("type") in TEXTS and isinstance(text := block.get("text"), str):
                 part = Text(text)
                 ours: JSONObject = {"type": "output_text", "text": text}
-                rest = (remember(block, ours, self.place) or {}).get(self.place, {})
+                rest = (extra_of(block, ours, self.place) or {}).get(self.place, {})
             if fields or rest or number or not isinstance(part, Text) or not part.text.strip():
-                rest = {**rest, ITEM: fields, **({WITHIN: True} if number else {})}
+                rest = {**rest, ITEM: fields, **({NESTED: True} if number else {})}
             yield replace(part, extra={self.place: rest}) if rest else part
         if not blocks:
-            yield Native(provider=self.provider, data=item)
+            yield ProviderBlock(provider=self.provider, data=item)
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
         if isinstance(content, str):
@@ -237,10 +248,10 @@ class _Decoder:
             return
         for block in cast(list[JSONObject], content or []):
             part = self.part(block)
-            if isinstance(part, Native):
-                yield replace(part, extra={self.place: {WITHIN: True}})
+            if isinstance(part, ProviderBlock):
+                yield replace(part, extra={self.place: {NESTED: True}})
                 continue
-            yield replace(part, extra=with_rest(block, encode_block(part, self.provider), self.provider))
+            yield replace(part, extra=extra_fields(block, encode_block(part, self.provider), self.provider))
 
     def part(self, block: JSONObject) -> AnyPart:
         held, url = block.get("file_id"), block.get("image_url") or block.get("file_url")
@@ -251,7 +262,7 @@ class _Decoder:
                 if held:
                     return Media(mime_type="image/png", file_id=held, provider=self.provider)
                 if url:
-                    return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
+                    return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
             case "input_file":
                 if held:
                     return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
@@ -261,12 +272,12 @@ class _Decoder:
                     return found
             case _:
                 pass
-        return Native(provider=self.provider, data=block)
+        return ProviderBlock(provider=self.provider, data=block)
 
     def reasoning(self, item: JSONObject) -> AnyPart:
         thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
         if not all(isinstance(thought, dict) and isinstance(thought.get("text") or "", str) for thought in thoughts):
-            return Native(provider=self.provider, data=item)
+            return ProviderBlock(provider=self.provider, data=item)
         part = Reasoning(
             text="\n\n".join(thought.get("text") or "" for thought in thoughts),
             data=item.get("encrypted_content"),
@@ -276,13 +287,13 @@ class _Decoder:
         )
         ours = encode_item(part, self.provider)
         if ours is None:
-            return Native(provider=self.provider, data=item)
-        return replace(part, extra=with_rest(item, ours, self.provider))
+            return ProviderBlock(provider=self.provider, data=item)
+        return replace(part, extra=extra_fields(item, ours, self.provider))
 
     def call(self, item: JSONObject) -> AnyPart:
         self.names[item["call_id"]] = item["name"]
         made = tool_call(item["call_id"], item["name"], item.get("arguments") or "")
-        return replace(made, extra=with_rest(item, encode_item(made, self.provider), self.provider))
+        return replace(made, extra=extra_fields(item, encode_item(made, self.provider), self.provider))
 
     def result(self, item: JSONObject) -> ToolResult:
         call_id, output = cast(str, item.get("call_id") or ""), item.get("output")
@@ -297,7 +308,7 @@ class _Decoder:
         known = {**item}
         if _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
             known["output"] = ours["output"]
-        return replace(made, extra=with_rest(known, ours, self.provider))
+        return replace(made, extra=extra_fields(known, ours, self.provider))
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         if tool.get("type") != "function" or "name" not in tool:
@@ -308,7 +319,7 @@ class _Decoder:
             parameters=tool.get("parameters") or {},
             strict=tool.get("strict"),
         )
-        return replace(made, extra=with_rest(tool, encode_tool(made), self.provider))
+        return replace(made, extra=extra_fields(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:

@@ -5,7 +5,7 @@ need not alternate. Tool results may hold media. A reasoning item is sent back o
 item it led to. Otherwise: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
 
 OpenAI has two formats, and a conversation may use both. The id of an item is not the id of a chat call. So the extra
-fields of an item are stored under the names of the provider *and* of this format (`place`).
+fields of an item are stored under the names of the provider *and* of this format (`extra_key`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,46 +16,46 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import (
-    Encoded,
-    Note,
+    ConversionNote,
+    EncodedSegment,
     Request,
     describe_media,
     describe_native,
-    error_unsaid,
+    error_flag_note,
+    extra_of,
     is_foreign,
-    kept,
-    remember,
-    restored,
+    merge_extra,
+    own_extra,
 )
-from contextc.formats.media import data_url
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.formats.media import to_data_url
+from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 
 ROLES = {"system": "developer", "user": "user", "tool": "user"}
-ITEM, WITHIN, BARE = "item", "within", "bare"
+ITEM, NESTED, STRING_INPUT = "item", "within", "bare"
 CHAT_BLOCKS = ("text", "image_url", "input_audio", "file", "refusal", "custom", "function")
-HELD = ("previous_response_id", "conversation")
-FERNET = "gAAAA"
+STORED_HISTORY = ("previous_response_id", "conversation")
+FERNET_PREFIX = "gAAAA"
 """First characters of everything that OpenAI encrypts."""
-ENDINGS = {"application/pdf": ".pdf", "text/plain": ".txt"}
+FILE_EXTENSIONS = {"application/pdf": ".pdf", "text/plain": ".txt"}
 
 
-def place(provider: str) -> str:
+def extra_key(provider: str) -> str:
     """Return the key in `extra` for this provider's data in this format."""
     return f"{provider} responses"
 
 
-def with_rest(original: JSONObject, ours: JSONObject | None, provider: str) -> Extra | None:
+def extra_fields(original: JSONObject, ours: JSONObject | None, provider: str) -> Extra | None:
     """Return the fields of an item or block that encoding would not reproduce, under the key of this format."""
-    return remember(original, ours or {}, place(provider))
+    return extra_of(original, ours or {}, extra_key(provider))
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
     encoder = _Encoder(provider, blobs)
     items: list[JSONObject] = []
     for message in segment:
         items += encoder.reply(message) if message.role == "assistant" else encoder.said(message)
-    return Encoded(tuple(items), tuple(encoder.notes))
+    return EncodedSegment(tuple(items), tuple(encoder.notes))
 
 
 def encode_item(part: AnyPart, provider: str) -> JSONObject | None:
@@ -75,10 +75,10 @@ def encode_text(message: Message, provider: str) -> str:
     return "\n\n".join(cast(str, block["text"]) for block in blocks if "text" in block)
 
 
-def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
+def encode_stored_results(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
     """Return the messages. Results of calls that the provider stores become native items."""
     referred = any(_is_reference(part) for message in request.messages for part in message.parts)
-    if not referred and not any(request.settings.get(name) for name in HELD):
+    if not referred and not any(request.settings.get(name) for name in STORED_HISTORY):
         return request.messages
     here = {call.id for message in request.messages for call in message.tool_calls}
     encoder = _Encoder(provider, blobs)
@@ -87,26 +87,26 @@ def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) 
         if not isinstance(part, ToolResult) or part.call_id in here:
             return part
         here.add(part.call_id)  # the first of two results for one call is kept; pairing drops the other
-        return Native(provider=provider, data=encoder.result(part))
+        return ProviderBlock(provider=provider, data=encoder.result(part))
 
     return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
 
 
-def is_tied(item: JSONObject) -> bool:
+def requires_following_item(item: JSONObject) -> bool:
     """Return True if this is OpenAI's own reasoning, which is rejected without the item it led to.
 
     Readable reasoning, and that of other vendors, may be sent alone.
     """
-    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET)]
-    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET.startswith(begins)
+    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET_PREFIX)]
+    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET_PREFIX.startswith(begins)
 
 
-def is_bare(messages: Sequence[Message], provider: str) -> bool:
+def was_string_input(messages: Sequence[Message], provider: str) -> bool:
     """Return True if the input was a string in place of items."""
-    return len(messages) == 1 and bool(kept(messages[0].extra, place(provider)).get(BARE))
+    return len(messages) == 1 and bool(own_extra(messages[0].extra, extra_key(provider)).get(STRING_INPUT))
 
 
-def shortest(blocks: list[JSONObject], kind: str) -> JSON:
+def simplify_content(blocks: list[JSONObject], kind: str) -> JSON:
     """Return a single plain text as a string."""
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == kind:
         return blocks[0]["text"]
@@ -115,8 +115,8 @@ def shortest(blocks: list[JSONObject], kind: str) -> JSON:
 
 class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs, self.place = provider, blobs, place(provider)
-        self.notes: list[Note] = []
+        self.provider, self.blobs, self.place = provider, blobs, extra_key(provider)
+        self.notes: list[ConversionNote] = []
 
     def said(self, message: Message) -> list[JSONObject]:
         """Encode a system, user or tool message: one message item, and an item for each result."""
@@ -130,13 +130,13 @@ class _Encoder:
             items += self.message(message, blocks) if blocks else []
             items.append(item)
             blocks = []
-        if blocks or (not items and "content" in kept(message.extra, self.place)):
+        if blocks or (not items and "content" in own_extra(message.extra, self.place)):
             items += self.message(message, blocks)
         return items
 
     def message(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
-        wire: JSONObject = {"role": ROLES.get(message.role, "user"), "content": shortest(blocks, "input_text")}
-        return [_without(restored(wire, message.extra, self.place), BARE)]
+        wire: JSONObject = {"role": ROLES.get(message.role, "user"), "content": simplify_content(blocks, "input_text")}
+        return [_without(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
 
     def reply(self, message: Message) -> list[JSONObject]:
         """Encode a reply item by item."""
@@ -145,9 +145,9 @@ class _Encoder:
             if (item := self.item(part)) is not None:
                 items.append(item)
             elif (block := self.block(part, "output_text")) is not None:
-                self.speak(items, block, kept(part.extra, self.place))
-        found = self.followed([_shortened(item) for item in items])
-        return [_unnamed(item) for item in found] if self.has_lost_its_reasoning(message, found) else found
+                self.speak(items, block, own_extra(part.extra, self.place))
+        found = self.followed([_simplify_message(item) for item in items])
+        return [_without_id(item) for item in found] if self.has_lost_its_reasoning(message, found) else found
 
     def has_lost_its_reasoning(self, message: Message, items: list[JSONObject]) -> bool:
         """Return True if a reply is sent without its reasoning. The provider would require it for items that keep their
@@ -160,7 +160,7 @@ class _Encoder:
     def speak(self, items: list[JSONObject], block: JSONObject, rest: JSONObject) -> None:
         """Add a block to its original message item, or as a new item."""
         fields = cast(JSONObject, rest.get(ITEM) or {})
-        if items and rest.get(WITHIN) and items[-1].get("role") == "assistant":
+        if items and rest.get(NESTED) and items[-1].get("role") == "assistant":
             before = items[-1]
             if _without(before, "role", "content") == fields:
                 items[-1] = {**before, "content": [*before["content"], block]}
@@ -178,10 +178,12 @@ class _Encoder:
         for item in reversed(items):
             if item.get("type") != "reasoning":
                 after = item
-            elif is_tied(item) and (after is None or (after.get("role") == "assistant" and "id" not in after)):
-                self.notes.append(Note("left out", "reasoning without the item it led to"))
+            elif requires_following_item(item) and (
+                after is None or (after.get("role") == "assistant" and "id" not in after)
+            ):
+                self.notes.append(ConversionNote("left out", "reasoning without the item it led to"))
                 for place, later in enumerate(found):
-                    found[place] = _unnamed(later)
+                    found[place] = _without_id(later)
                 continue
             found.append(item)
         return found[::-1]
@@ -193,12 +195,12 @@ class _Encoder:
             case ToolCall():
                 written = part.raw if part.raw is not None else encode(part.arguments).decode()
                 call: JSONObject = {"type": "function_call", "call_id": part.id, "name": part.name}
-                return restored({**call, "arguments": written}, part.extra, self.place)
+                return merge_extra({**call, "arguments": written}, part.extra, self.place)
             case ToolResult():
                 return self.result(part)
-            case Native():
-                return part.data if self.is_ours(part) and not kept(part.extra, self.place) else None
-            case Text() | Media() | Hint():
+            case ProviderBlock():
+                return part.data if self.is_ours(part) and not own_extra(part.extra, self.place) else None
+            case Text() | Media() | UserNotice():
                 return None
             case _:
                 assert_never(part)
@@ -207,35 +209,35 @@ class _Encoder:
         """Return a block of a message item. `kind` is the type of its text: input for users, output for the model."""
         match part:
             case Text():
-                rest = kept(part.extra, self.place)
+                rest = own_extra(part.extra, self.place)
                 if not part.text.strip() and not rest:
                     return None
                 block: JSONObject = {"type": kind, "text": part.text}
-                return restored(block, _outside(part.extra, self.place), self.place)
+                return merge_extra(block, _block_extra(part.extra, self.place), self.place)
             case Media():
                 if kind == "input_text" and (shown := self.media(part)) is not None:
-                    return restored(shown, part.extra, self.place)
-                self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+                    return merge_extra(shown, part.extra, self.place)
+                self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
                 return {"type": kind, "text": describe_media(part)}
-            case Native():
+            case ProviderBlock():
                 if self.is_ours(part):
                     return part.data
-                self.notes.append(Note("described", f"a block of {part.provider}"))
+                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                 return {"type": kind, "text": describe_native(part)}
-            case Reasoning() | ToolCall() | ToolResult() | Hint():
+            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
-    def is_ours(self, part: Native) -> bool:
+    def is_ours(self, part: ProviderBlock) -> bool:
         """Return True if a part came from this provider in this format, and not in Chat Completions."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
-        return bool(kept(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
+        return bool(own_extra(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         if is_foreign(part, self.provider) or not (part.data or part.id):
-            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
         named = (
             part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
@@ -244,47 +246,47 @@ class _Encoder:
         item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
         if part.data:
             item["encrypted_content"] = part.data
-        return restored(item, part.extra, self.place)
+        return merge_extra(item, part.extra, self.place)
 
     def result(self, part: ToolResult) -> JSONObject:
         if part.is_error:
-            self.notes.append(error_unsaid(part))
+            self.notes.append(error_flag_note(part))
         output: JSON = part.content
         if not isinstance(part.content, str):
             blocks = [block for each in part.content if (block := self.block(each)) is not None]
-            output = shortest(blocks, "input_text") if blocks else ""
+            output = simplify_content(blocks, "input_text") if blocks else ""
         item: JSONObject = {"type": "function_call_output", "call_id": part.call_id, "output": output}
-        return restored(item, part.extra, self.place)
+        return merge_extra(item, part.extra, self.place)
 
     def media(self, part: Media) -> JSONObject | None:
         """Encode an image or a document from any source of its bytes; return None if it cannot be sent."""
         held = {"file_id": part.file_id} if part.file_id is not None and part.provider == self.provider else None
-        url = data_url(part, self.blobs)
+        url = to_data_url(part, self.blobs)
         source: JSONObject | None
         if part.kind == "image":
             source = {"image_url": url or part.url} if url or part.url else held
             return {"type": "input_image", "detail": "auto", **source} if source else None
         if part.kind != "document":
             return None
-        name = part.name or "document" + ENDINGS.get(part.mime_type, "")
+        name = part.name or "document" + FILE_EXTENSIONS.get(part.mime_type, "")
         source = {"filename": name, "file_data": url} if url else {"file_url": part.url} if part.url else held
         return {"type": "input_file", **source} if source else None
 
 
-def _shortened(item: JSONObject) -> JSONObject:
+def _simplify_message(item: JSONObject) -> JSONObject:
     """Return a message that is not an output item as role and text."""
     if item.get("role") != "assistant" or "id" in item or not isinstance(item.get("content"), list):
         return item
-    return {**item, "content": shortest(cast(list[JSONObject], item["content"]), "output_text")}
+    return {**item, "content": simplify_content(cast(list[JSONObject], item["content"]), "output_text")}
 
 
-def _outside(extra: Extra | None, place: str) -> Extra | None:
+def _block_extra(extra: Extra | None, place: str) -> Extra | None:
     """Return the extra fields of a block, without those of its message item."""
-    rest = _without(kept(extra, place), ITEM, WITHIN)
+    rest = _without(own_extra(extra, place), ITEM, NESTED)
     return {place: rest} if rest else None
 
 
-def _unnamed(item: JSONObject) -> JSONObject:
+def _without_id(item: JSONObject) -> JSONObject:
     """Return a message or call without its id; other items require theirs."""
     return _without(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
@@ -294,11 +296,15 @@ def _without(value: JSONObject, *names: str) -> JSONObject:
 
 
 def _is_reference(part: AnyPart) -> bool:
-    if not isinstance(part, Native) or not isinstance(part.data, dict):
+    if not isinstance(part, ProviderBlock) or not isinstance(part.data, dict):
         return False
     data = cast(JSONObject, part.data)
     return data.get("type") == "item_reference" or ("id" in data and not data.get("type") and "role" not in data)
 
 
 def _kind(part: AnyPart) -> JSON:
-    return cast(JSONObject, part.data).get("type") if isinstance(part, Native) and isinstance(part.data, dict) else None
+    return (
+        cast(JSONObject, part.data).get("type")
+        if isinstance(part, ProviderBlock) and isinstance(part.data, dict)
+        else None
+    )

@@ -1,11 +1,11 @@
 """Error messages that OpenAI returns for a rejected request to the Responses API."""
 
-MISSHAPEN = "{what}"
+MALFORMED = "{what}"
 NO_INPUT = "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation_id' must be provided."
-WRONG_SIDE = "Invalid value: '{kind}'. Supported values are: {supported}."
+WRONG_BLOCK_TYPE = "Invalid value: '{kind}'. Supported values are: {supported}."
 UNANSWERED = "No tool output found for {kind} {id}."
 ORPHAN = "No tool call found for {kind} with call_id {id}."
-DOUBLED = "Duplicate tool output found for {kind} with call_id {id}."
+DUPLICATE_RESULT = "Duplicate tool output found for {kind} with call_id {id}."
 CALL_ID = "Invalid '{where}.call_id': string {problem}. Expected a string with {wanted}, but got {length} instead."
 LONE_REASONING = "Item '{id}' of type 'reasoning' was provided without its required following item."
 NOT_STORED = (
@@ -13,7 +13,7 @@ NOT_STORED = (
     "to true, or remove this item from your input."
 )
 ENCRYPTED = "The encrypted content {content} could not be verified. Reason: Encrypted content could not be decrypted."
-DUPLICATE = "Duplicate item found with id {id}. Remove duplicate items from your input and try again."
+DUPLICATE_ITEM = "Duplicate item found with id {id}. Remove duplicate items from your input and try again."
 ID_FORM = "Invalid '{where}.id': '{id}'. Expected an ID that begins with '{prefix}'."
 TOOL_NAME = (
     "Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
@@ -27,4 +27,4 @@ TWO_HISTORIES = (
 TOO_SHORT = "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {limit} instead."
 NO_SAMPLING = "Unsupported parameter: '{setting}' is not supported with this model."
 UNKNOWN_PARAMETER = "Unknown parameter: '{where}'."
-TRIGGER_PLACE = "Invalid '{where}': a 'compaction_trigger' item must be the last item of 'input'."
+TRIGGER_NOT_LAST = "Invalid '{where}': a 'compaction_trigger' item must be the last item of 'input'."

@@ -5,42 +5,42 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Piece, Sketch, Turn, without
-from contextc.formats.media import unpacked
+from contextc.formats.checking import ParsedRequest, RequestMessage, RequestPart, remove_fields
+from contextc.formats.media import decode_base64
 from contextc.formats.openai_responses import sketch
-from contextc.formats.openai_responses.encode import FERNET, is_tied
-from contextc.formats.signatures import SHORTEST
-from contextc.formats.spelling import Spelling
-from contextc.pairing import SAID
+from contextc.formats.openai_responses.encode import FERNET_PREFIX, requires_following_item
+from contextc.formats.signatures import MIN_LENGTH
+from contextc.formats.spelling import IdentifierCodec
+from contextc.pairing import SYNTHETIC_RESULTS
 
-IDS, NAMES = Spelling("a-zA-Z0-9_-", 64), Spelling("a-zA-Z0-9_-", 128)
-HELD = ("previous_response_id", "conversation")
+CALL_ID_CODEC, TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64), IdentifierCodec("a-zA-Z0-9_-", 128)
+STORED_HISTORY = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
-LEAST_LIMIT = 16
+MIN_OUTPUT_TOKENS = 16
 SAMPLING = ("temperature", "top_p")
-NOTHING_SAID = "(Nothing has been said yet.)"
-OWN_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
+EMPTY_CONVERSATION = "(Nothing has been said yet.)"
+OPENAI_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
 FERNET_HEAD, FERNET_BLOCK = 57, 16
-BEDROCK = "rsn_"
+BEDROCK_PREFIX = "rsn_"
 
 
-class Unpaired(NamedTuple):
-    unanswered: list[Piece]
-    orphans: list[Piece]
-    doubled: list[Piece]
+class UnpairedItems(NamedTuple):
+    unanswered: list[RequestPart]
+    orphans: list[RequestPart]
+    doubled: list[RequestPart]
 
 
-def unpaired(request: Sketch) -> Unpaired:
+def find_unpaired(request: ParsedRequest) -> UnpairedItems:
     """Return unmatched calls and results. A call may reuse an id once the earlier call is answered."""
-    found = Unpaired([], [], [])
-    waiting: dict[tuple[str, str], Piece] = {}
+    found = UnpairedItems([], [], [])
+    waiting: dict[tuple[str, str], RequestPart] = {}
     answered: set[tuple[str, str]] = set()
-    held = holds_more(request)
+    held = refers_to_stored_items(request)
     for piece in [piece for turn in request.turns for piece in turn.pieces]:
         kind = cast(str, piece.wire.get("type") or "")
         key = sketch.RESULTS.get(kind, kind), piece.id
         if piece.kind == "result" and key not in waiting:
-            others = [(other, piece.id) for other in sketch.ANSWERS_TOO.get(kind, ())]
+            others = [(other, piece.id) for other in sketch.ALSO_ANSWERS.get(kind, ())]
             key = next((other for other in others if other in waiting), key)
         if piece.kind == "call":
             waiting.setdefault(key, piece)
@@ -53,26 +53,28 @@ def unpaired(request: Sketch) -> Unpaired:
     return found
 
 
-def holds_more(request: Sketch) -> bool:
+def refers_to_stored_items(request: ParsedRequest) -> bool:
     """Return True if the provider stores items that are not in the request."""
-    return any(is_reference(turn.wire) for turn in request.turns) or any(request.body.get(name) for name in HELD)
+    return any(is_reference(turn.wire) for turn in request.turns) or any(
+        request.body.get(name) for name in STORED_HISTORY
+    )
 
 
 def is_reference(item: JSONObject) -> bool:
     return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
 
 
-def lone_reasoning(turns: Iterable[Turn]) -> Iterator[Turn]:
+def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
     """Return OpenAI's reasoning items that are not followed by the item they came with.
 
     OpenAI treats a message without its id as another message. Readable reasoning, and that of other vendors, may be
     alone.
     """
-    after: Turn | None = None
+    after: RequestMessage | None = None
     for turn in reversed(list(turns)):
         if not turn.of("reasoning"):
-            after = turn if turn.wire.get("type") not in sketch.SET else after
-        elif is_tied(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
+            after = turn if turn.wire.get("type") not in sketch.CONTROL_ITEMS else after
+        elif requires_following_item(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
             yield turn
 
 
@@ -85,21 +87,25 @@ def is_unstored(item: JSONObject) -> bool:
     return is_reference(item)
 
 
-def is_sound(item: JSONObject) -> bool:
+def is_intact(item: JSONObject) -> bool:
     """Return True if encrypted content may be intact. OpenAI's is a Fernet token, that of others is base64."""
     content: JSON = item.get("encrypted_content")
-    if not isinstance(content, str) or len(content) < SHORTEST:
+    if not isinstance(content, str) or len(content) < MIN_LENGTH:
         return True
-    if content.startswith(FERNET) or OWN_ID.fullmatch(str(item.get("id"))):
-        data = unpacked(content, urlsafe=True) if content.startswith(FERNET) and len(content) % 4 == 0 else None
+    if content.startswith(FERNET_PREFIX) or OPENAI_ID.fullmatch(str(item.get("id"))):
+        data = (
+            decode_base64(content, urlsafe=True)
+            if content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
+            else None
+        )
         return data is not None and len(data) > FERNET_HEAD and (len(data) - FERNET_HEAD) % FERNET_BLOCK == 0
-    if content.startswith(BEDROCK):
-        return unpacked(content.removeprefix(BEDROCK)) is not None
+    if content.startswith(BEDROCK_PREFIX):
+        return decode_base64(content.removeprefix(BEDROCK_PREFIX)) is not None
     letters = content.rstrip("=")
     return letters.isascii() and letters.translate({ord(letter): "x" for letter in "+/-_.:|~"}).isalnum()
 
 
-def repeated_items(turns: Iterable[Turn]) -> Iterator[Turn]:
+def find_repeated_items(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
     """Return the items whose id an earlier item has."""
     seen: set[str] = set()
     for turn in turns:
@@ -112,28 +118,28 @@ def repeated_items(turns: Iterable[Turn]) -> Iterator[Turn]:
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "input": [sketch.message(NOTHING_SAID)]}
+    return {**body, "input": [sketch.text_message(EMPTY_CONVERSATION)]}
 
 
-def with_blocks_on_their_side(body: JSONObject) -> JSONObject:
-    return _changed(body, _on_its_side)
+def with_correct_block_types(body: JSONObject) -> JSONObject:
+    return _changed(body, _with_correct_blocks)
 
 
-def with_pairs(body: JSONObject) -> JSONObject:
+def with_paired_items(body: JSONObject) -> JSONObject:
     """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
-    found = unpaired(sketch.read(body))
+    found = find_unpaired(sketch.parse_request(body))
     calls = {id(piece.wire) for piece in found.unanswered}
     strays = {id(piece.wire) for piece in (*found.orphans, *found.doubled)}
 
     def paired(item: JSONObject) -> list[JSONObject]:
         if id(item) in strays:
             words = item["output"] if isinstance(item.get("output"), str) else encode(item).decode()
-            return [sketch.message(f"[{item['type']}, whose call is not here:]\n{words}")]
+            return [sketch.text_message(f"[{item['type']}, whose call is not here:]\n{words}")]
         if id(item) not in calls:
             return [item]
         if item["type"] in ("function_call", "custom_tool_call"):
             kind = sketch.PAIRS[item["type"]]
-            return [item, {"type": kind, "call_id": item["call_id"], "output": SAID["interrupted"]}]
+            return [item, {"type": kind, "call_id": item["call_id"], "output": SYNTHETIC_RESULTS["interrupted"]}]
         words = f"[{item['type']}, whose result is not here:] {encode(item).decode()}"
         return [{"role": "assistant", "content": words}]
 
@@ -143,49 +149,53 @@ def with_pairs(body: JSONObject) -> JSONObject:
 def with_short_ids(body: JSONObject) -> JSONObject:
     def renamed(item: JSONObject) -> list[JSONObject]:
         name: JSON = item.get("call_id")
-        return [item if not isinstance(name, str) or 1 <= len(name) <= 64 else {**item, "call_id": IDS.spell(name)}]
+        return [
+            item
+            if not isinstance(name, str) or 1 <= len(name) <= 64
+            else {**item, "call_id": CALL_ID_CODEC.spell(name)}
+        ]
 
     return _changed(body, renamed)
 
 
 def without_lone_reasoning(body: JSONObject) -> JSONObject:
-    gone = {id(turn.wire) for turn in lone_reasoning(sketch.read(body).turns)}
+    gone = {id(turn.wire) for turn in find_lone_reasoning(sketch.parse_request(body).turns)}
     return _without(body, lambda item: id(item) in gone)
 
 
-def without_unstored(body: JSONObject) -> JSONObject:
+def without_unstored_items(body: JSONObject) -> JSONObject:
     return _without(body, is_unstored)
 
 
-def without_damaged(body: JSONObject) -> JSONObject:
-    return _without(body, lambda item: not is_sound(item))
+def without_damaged_items(body: JSONObject) -> JSONObject:
+    return _without(body, lambda item: not is_intact(item))
 
 
 def without_repeated_ids(body: JSONObject) -> JSONObject:
-    again = {id(turn.wire) for turn in repeated_items(sketch.read(body).turns)}
+    again = {id(turn.wire) for turn in find_repeated_items(sketch.parse_request(body).turns)}
 
     def once(item: JSONObject) -> list[JSONObject]:
         if id(item) not in again:
             return [item]
-        return [_nameless(item)] if _is_said(item) else []
+        return [_without_id(item)] if _is_valid_without_id(item) else []
 
     return _changed(body, once)
 
 
 def without_foreign_ids(body: JSONObject) -> JSONObject:
     def own(item: JSONObject) -> list[JSONObject]:
-        if not foreign_prefix(item):
+        if not expected_prefix(item):
             return [item]
-        return [_nameless(item)] if item.get("type") != "reasoning" else []  # only OpenAI can read it
+        return [_without_id(item)] if item.get("type") != "reasoning" else []  # only OpenAI can read it
 
     return _changed(body, own)
 
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
-    return without(body, sketch.unknown(sketch.read(body)))
+    return remove_fields(body, sketch.find_unknown_fields(sketch.parse_request(body)))
 
 
-def foreign_prefix(item: JSONObject) -> str | None:
+def expected_prefix(item: JSONObject) -> str | None:
     """Return the prefix that the id of this item should have; empty if it has it."""
     prefix, name = PREFIXES.get(item.get("type") or "message", ""), item.get("id")
     if not isinstance(name, str) or item.get("role", "assistant") != "assistant" or name.startswith(prefix):
@@ -195,11 +205,11 @@ def foreign_prefix(item: JSONObject) -> str | None:
     return prefix
 
 
-def with_spelled_names(body: JSONObject) -> JSONObject:
+def with_valid_tool_names(body: JSONObject) -> JSONObject:
     def spelled(item: JSONObject) -> JSONObject:
         kind, name = item.get("type"), item.get("name")
         named = kind in ("function", "custom", "function_call", "custom_tool_call") and isinstance(name, str)
-        return {**item, "name": NAMES.spell(cast(str, name))} if named else item
+        return {**item, "name": TOOL_NAME_CODEC.spell(cast(str, name))} if named else item
 
     body = _changed(body, lambda item: [spelled(item)])
     tools: JSON = body.get("tools")
@@ -208,13 +218,13 @@ def with_spelled_names(body: JSONObject) -> JSONObject:
 
 def with_known_choice(body: JSONObject) -> JSONObject:
     choice = cast(JSONObject, body["tool_choice"])
-    name = NAMES.spell(choice["name"])
-    if name in tool_names(sketch.read(body)):
+    name = TOOL_NAME_CODEC.spell(choice["name"])
+    if name in tool_names(sketch.parse_request(body)):
         return {**body, "tool_choice": {**choice, "name": name}}
-    return _set_aside(body, "tool_choice")
+    return _without_field(body, "tool_choice")
 
 
-def tool_names(request: Sketch) -> set[str]:
+def tool_names(request: ParsedRequest) -> set[str]:
     """Return the names of all tools in the request, wherever they are defined."""
     given: list[JSON] = [tool.wire for tool in request.tools]
     given += cast(list[JSON], request.body.get("tools") or [])
@@ -229,12 +239,12 @@ def tool_names(request: Sketch) -> set[str]:
     return names
 
 
-def with_one_history(body: JSONObject) -> JSONObject:
-    return _set_aside(body, "previous_response_id")
+def with_single_history(body: JSONObject) -> JSONObject:
+    return _without_field(body, "previous_response_id")
 
 
-def with_a_limit(body: JSONObject) -> JSONObject:
-    return {**body, "max_output_tokens": LEAST_LIMIT}
+def with_min_output_tokens(body: JSONObject) -> JSONObject:
+    return {**body, "max_output_tokens": MIN_OUTPUT_TOKENS}
 
 
 def without_sampling(body: JSONObject) -> JSONObject:
@@ -248,23 +258,23 @@ def with_trigger_last(body: JSONObject) -> JSONObject:
 
 
 def _is_shown(block: JSONObject) -> bool:
-    return block["type"] in sketch.INPUT and "text" not in block
+    return block["type"] in sketch.INPUT_BLOCKS and "text" not in block
 
 
-def _on_its_side(item: JSONObject) -> list[JSONObject]:
+def _with_correct_blocks(item: JSONObject) -> list[JSONObject]:
     content: JSON = item.get("content")
     if item.get("role") not in sketch.ROLES or not isinstance(content, list):
         return [item]
     blocks = cast(list[JSONObject], content)
     if item["role"] != "assistant":
-        return [{**item, "content": [_turned(block, "input_text", sketch.OUTPUT) for block in blocks]}]
+        return [{**item, "content": [_convert_block(block, "input_text", sketch.OUTPUT_BLOCKS) for block in blocks]}]
     shown = [block for block in blocks if _is_shown(block)]
-    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if not _is_shown(block)]
+    said = [_convert_block(block, "output_text", sketch.INPUT_BLOCKS) for block in blocks if not _is_shown(block)]
     own = [{**item, "content": said}] if said or not shown else []
     return [*own, *([{"role": "user", "content": shown}] if shown else [])]
 
 
-def _turned(block: JSONObject, kind: str, others: tuple[str, ...]) -> JSONObject:
+def _convert_block(block: JSONObject, kind: str, others: tuple[str, ...]) -> JSONObject:
     text = block.get("text", block.get("refusal"))
     return {"type": kind, "text": text} if block["type"] in others and isinstance(text, str) else block
 
@@ -289,12 +299,12 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
             loose = item.get("type") == "reasoning"
             return []
         loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in sketch.RESULTS
-        return [_nameless(item) if loose and _is_said(item) else item]
+        return [_without_id(item) if loose and _is_valid_without_id(item) else item]
 
     return _changed(body, left)
 
 
-def _is_said(item: JSONObject) -> bool:
+def _is_valid_without_id(item: JSONObject) -> bool:
     """Return True if an item has the same meaning without its id."""
     return item.get("role") in sketch.ROLES or item.get("type") in sketch.PAIRS or item.get("type") in sketch.RESULTS
 
@@ -303,9 +313,9 @@ def _is_new(item: JSONObject) -> bool:
     return item.get("role") == "assistant" and not item.get("id")
 
 
-def _nameless(item: JSONObject) -> JSONObject:
+def _without_id(item: JSONObject) -> JSONObject:
     return {name: value for name, value in item.items() if name != "id"}
 
 
-def _set_aside(body: JSONObject, name: str) -> JSONObject:
+def _without_field(body: JSONObject, name: str) -> JSONObject:
     return {each: value for each, value in body.items() if each != name}

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.openai_responses.decode import TEXTS, session_of
-from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.formats.openai_responses.decode import TEXTS, find_session
+from contextc.formats.reading import Delta, StreamDecoder, StreamReader
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
-LAST = ("response.completed", "response.incomplete", "response.failed")
-THOUGHTS = {
+FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+REASONING_DELTAS = {
     "response.reasoning_summary_text.delta": ("summary", "summary_index"),
     "response.reasoning_text.delta": ("content", "content_index"),
 }
-BETWEEN = "\n\n"
+SEPARATOR = "\n\n"
 
 
 class _Item:
@@ -33,8 +33,8 @@ class _Item:
         self.announced = False
 
 
-class ResponsesReader(Reader):
-    def __init__(self, formatter: Decodes) -> None:
+class ResponsesStreamReader(StreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._model: str | None = None
         self._items: dict[int, _Item] = {}
@@ -43,7 +43,7 @@ class ResponsesReader(Reader):
         response = event if self._is_whole(event) else event.get("response")
         if isinstance(response, dict):
             said = cast(JSONObject, response)
-            self.session = session_of(said, "conversation" if said.get("conversation") else "")
+            self.session = find_session(said, "conversation" if said.get("conversation") else "")
         return super().read(event)
 
     def _is_whole(self, event: JSONObject) -> bool:
@@ -62,7 +62,7 @@ class ResponsesReader(Reader):
 
     def _answered(self, kind: str, response: JSONObject) -> Iterable[Delta]:
         self._model = response.get("model") or self._model
-        if kind not in LAST:
+        if kind not in FINAL_EVENTS:
             return
         self.finished = True
         for index, item in enumerate(cast(list[JSONObject], response.get("output") or [])):
@@ -80,7 +80,7 @@ class ResponsesReader(Reader):
                     yield Text(rest)
             case "reasoning":
                 thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
-                text = BETWEEN.join(thought.get("text") or "" for thought in thoughts)
+                text = SEPARATOR.join(thought.get("text") or "" for thought in thoughts)
                 if rest := text[known.given :]:
                     yield self._thought(known, rest)
             case "function_call":
@@ -94,12 +94,12 @@ class ResponsesReader(Reader):
             yield Text(event["delta"])
         elif kind == "response.function_call_arguments.delta":
             yield from self._written(item, event["delta"])
-        elif kind in THOUGHTS:
-            place, name = THOUGHTS[kind]
+        elif kind in REASONING_DELTAS:
+            place, name = REASONING_DELTAS[kind]
             item.thinks = item.thinks or place
             if item.thinks == place:
                 number = cast(int, event.get(name, 0))
-                gap = BETWEEN * max(0, number - item.thought)
+                gap = SEPARATOR * max(0, number - item.thought)
                 item.thought = max(item.thought, number)
                 yield self._thought(item, gap + event["delta"])
 

@@ -8,30 +8,38 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, at, not_matching, reasons
+from contextc.formats.checking import (
+    ParsedRequest,
+    RequestPart,
+    RuleFinding,
+    RuleSet,
+    find_id_mismatches,
+    is_reasoning,
+    make_finding,
+)
 from contextc.formats.openai_responses import errors, mends, sketch
-from contextc.formats.openai_responses.sketch import named
+from contextc.formats.openai_responses.sketch import vendor_path
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-LONGEST_ID = 64
+MAX_ID_LENGTH = 64
 HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "OAR",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.block,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_block,
     key="input",
     house="openai",
-    unknown=sketch.unknown,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool must have the fields its type requires.
 
     A message must have a `role` and `content`. Every other item must have a known `type` and the fields of that type.
@@ -46,31 +54,35 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, errors.NO_INPUT, mend=mends.with_a_message)
-def has_input(request: Sketch) -> Iterable[Finding]:
+def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen and not any(request.body.get(name) for name in HISTORIES):
-        yield at(("input",) if request.body else (), "the request has no input.")
+        yield make_finding(("input",) if request.body else (), "the request has no input.")
 
 
-@rule(3, errors.WRONG_SIDE, mend=mends.with_blocks_on_their_side)
-def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
+@rule(3, errors.WRONG_BLOCK_TYPE, mend=mends.with_correct_block_types)
+def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
     Example: [{"role": "assistant", "content": [{"type": "input_text", "text": "Hello!"}]}, {"role": "user", "content":
         "hi"}]
     Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
-    for turn in request.turns if not sketch.is_others(request.body) else ():
-        own, others = (sketch.OUTPUT, sketch.INPUT) if turn.role == "assistant" else (sketch.INPUT[:3], sketch.OUTPUT)
+    for turn in request.turns if not sketch.is_other_vendor_model(request.body) else ():
+        own, others = (
+            (sketch.OUTPUT_BLOCKS, sketch.INPUT_BLOCKS)
+            if turn.role == "assistant"
+            else (sketch.INPUT_BLOCKS[:3], sketch.OUTPUT_BLOCKS)
+        )
         for piece in turn.pieces:
             kind = piece.wire.get("type")
             if kind in others:
                 supported = ", ".join(f"'{each}'" for each in own)
-                yield at(
+                yield make_finding(
                     piece.path,
                     f"a message of role {turn.role} cannot contain a `{kind}` block.",
                     kind=kind,
@@ -78,8 +90,8 @@ def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
                 )
 
 
-@rule(4, errors.UNANSWERED, mend=mends.with_pairs)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+@rule(4, errors.UNANSWERED, mend=mends.with_paired_items)
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
     A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
@@ -89,12 +101,14 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result stating that it is missing is inserted; if none can be made up for a type of call, the call becomes
         text.
     """
-    for call in mends.unpaired(request).unanswered:
-        yield at(call.path, f"tool call {call.id} has no result after it.", kind=_words(call), id=call.id)
+    for call in mends.find_unpaired(request).unanswered:
+        yield make_finding(
+            call.path, f"tool call {call.id} has no result after it.", kind=_type_as_words(call), id=call.id
+        )
 
 
-@rule(5, errors.ORPHAN, mend=mends.with_pairs)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.ORPHAN, mend=mends.with_paired_items)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
     If OpenAI stores earlier items (`previous_response_id`, `conversation`, an `item_reference`), the call may be among
@@ -103,12 +117,14 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
     Repair: a result without a call becomes text.
     """
-    for result in mends.unpaired(request).orphans:
-        yield at(result.path, f"tool call {result.id} is not before its result.", kind=_words(result), id=result.id)
+    for result in mends.find_unpaired(request).orphans:
+        yield make_finding(
+            result.path, f"tool call {result.id} is not before its result.", kind=_type_as_words(result), id=result.id
+        )
 
 
-@rule(6, errors.DOUBLED, mend=mends.with_pairs)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(6, errors.DUPLICATE_RESULT, mend=mends.with_paired_items)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
@@ -116,12 +132,14 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         "call_id": "a", "output": "1"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for result in mends.unpaired(request).doubled:
-        yield at(result.path, f"tool call {result.id} already has a result.", kind=_words(result), id=result.id)
+    for result in mends.find_unpaired(request).doubled:
+        yield make_finding(
+            result.path, f"tool call {result.id} already has a result.", kind=_type_as_words(result), id=result.id
+        )
 
 
 @rule(7, errors.CALL_ID, mend=mends.with_short_ids)
-def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
+def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "", "name": "look", "arguments":
@@ -129,13 +147,13 @@ def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
     Repair: the id is replaced by a valid one, on the call and on its result.
     """
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
-        if not call.id or (len(call.id) > LONGEST_ID and not sketch.is_others(request.body)):
+        if not call.id or (len(call.id) > MAX_ID_LENGTH and not sketch.is_other_vendor_model(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
-            yield at(
+            yield make_finding(
                 call.path,
                 message,
-                where=named(call.path),
+                where=vendor_path(call.path),
                 problem=problem,
                 wanted=wanted,
                 length=f"a string with length {len(call.id)}",
@@ -143,7 +161,7 @@ def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(8, errors.LONE_REASONING, mend=mends.without_lone_reasoning)
-def reasoning_is_followed(request: Sketch) -> Iterable[Finding]:
+def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
     A truncated history, an edited answer or a removed call leaves reasoning without that item. Other vendors accept
@@ -153,12 +171,14 @@ def reasoning_is_followed(request: Sketch) -> Iterable[Finding]:
         "content": "and?"}]
     Repair: the reasoning is removed.
     """
-    for turn in mends.lone_reasoning(request.turns) if not sketch.is_others(request.body) else ():
-        yield at(turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"])
+    for turn in mends.find_lone_reasoning(request.turns) if not sketch.is_other_vendor_model(request.body) else ():
+        yield make_finding(
+            turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
+        )
 
 
-@rule(9, errors.NOT_STORED, mend=mends.without_unstored)
-def unstored_items_are_whole(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.NOT_STORED, mend=mends.without_unstored_items)
+def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
     Example: {"store": false, "input": [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1",
@@ -166,15 +186,15 @@ def unstored_items_are_whole(request: Sketch) -> Iterable[Finding]:
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
     Repair: the item is removed.
     """
-    if request.body.get("store") is False and not sketch.is_others(request.body):
+    if request.body.get("store") is False and not sketch.is_other_vendor_model(request.body):
         for turn in request.turns:
             if mends.is_unstored(turn.wire):
                 name = turn.wire["id"]
-                yield at(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
+                yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, errors.ENCRYPTED, mend=mends.without_damaged)
-def encrypted_content_is_sound(request: Sketch) -> Iterable[Finding]:
+@rule(10, errors.ENCRYPTED, mend=mends.without_damaged_items)
+def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
     Without the key, only truncated, padded or overwritten content can be detected.
@@ -186,13 +206,13 @@ def encrypted_content_is_sound(request: Sketch) -> Iterable[Finding]:
     Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
     """
     for turn in request.turns:
-        if not mends.is_sound(turn.wire):
+        if not mends.is_intact(turn.wire):
             begins = f"{turn.wire['encrypted_content'][:4]}..."
-            yield at(turn.path, "the encrypted content of this item is damaged.", content=begins)
+            yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, errors.DUPLICATE, mend=mends.without_repeated_ids)
-def items_are_named_once(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.DUPLICATE_ITEM, mend=mends.without_repeated_ids)
+def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "message", "id": "msg_1", "role": "assistant", "status":
@@ -201,12 +221,12 @@ def items_are_named_once(request: Sketch) -> Iterable[Finding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; any other duplicate is removed.
     """
-    for turn in mends.repeated_items(request.turns) if not sketch.is_others(request.body) else ():
-        yield at(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
+    for turn in mends.find_repeated_items(request.turns) if not sketch.is_other_vendor_model(request.body) else ():
+        yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
 @rule(12, errors.ID_FORM, mend=mends.without_foreign_ids)
-def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
+def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
     The id of a call is its `call_id`. An item that OpenAI did not create has no `id`. Checked for OpenAI models.
@@ -216,32 +236,32 @@ def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
         "output": "1"}]}
     Repair: the id is removed.
     """
-    for turn in request.turns if sketch.is_openais(request.body) else ():
-        if prefix := mends.foreign_prefix(turn.wire):
+    for turn in request.turns if sketch.is_openai_model(request.body) else ():
+        if prefix := mends.expected_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
-            yield at(turn.path, message, where=named(turn.path), id=name, prefix=prefix)
+            yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, errors.TOOL_NAME, mend=mends.with_spelled_names)
-def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.TOOL_NAME, mend=mends.with_valid_tool_names)
+def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    if sketch.is_others(request.body):
+    if sketch.is_other_vendor_model(request.body):
         return
     message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
-    for tool, name in not_matching(TOOL_NAME, request.tools):
-        yield at(tool.path, message.format(name), where=named(tool.path))
+    for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
+        yield make_finding(tool.path, message.format(name), where=vendor_path(tool.path))
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
         if "name" in call.wire and not TOOL_NAME.fullmatch(call.name):
-            yield at(call.path, message.format(call.name), where=named(call.path))
+            yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
 @rule(14, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
-def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
     Example: {"tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}}], "tool_choice":
@@ -254,34 +274,36 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
     if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
         return
     if name not in mends.tool_names(request):
-        yield at(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
+        yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, errors.TWO_HISTORIES, mend=mends.with_one_history)
-def history_is_one(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.TWO_HISTORIES, mend=mends.with_single_history)
+def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
     Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
     Repair: the conversation is kept.
     """
-    if all(request.body.get(name) for name in mends.HELD):
-        yield at(("previous_response_id",), "the request continues both a response and a conversation.")
+    if all(request.body.get(name) for name in mends.STORED_HISTORY):
+        yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, errors.TOO_SHORT, mend=mends.with_a_limit)
-def answer_may_be_long_enough(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.TOO_SHORT, mend=mends.with_min_output_tokens)
+def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
     Example: {"model": "gpt-5.6", "max_output_tokens": 1, "input": "hi"}
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and sketch.is_openais(request.body):
-        yield at(("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit)
+    if isinstance(limit, int) and limit < mends.MIN_OUTPUT_TOKENS and sketch.is_openai_model(request.body):
+        yield make_finding(
+            ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
+        )
 
 
-@rule(17, errors.TRIGGER_PLACE, mend=mends.with_trigger_last)
-def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
+@rule(17, errors.TRIGGER_NOT_LAST, mend=mends.with_trigger_last)
+def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}, {"role": "user", "content": "and?"}]
@@ -289,11 +311,13 @@ def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns[:-1]:
         if turn.wire.get("type") == "compaction_trigger":
-            yield at(turn.path, "this `compaction_trigger` is not the last item.", where=named(turn.path))
+            yield make_finding(
+                turn.path, "this `compaction_trigger` is not the last item.", where=vendor_path(turn.path)
+            )
 
 
 @rule(18, errors.NO_SAMPLING, mend=mends.without_sampling)
-def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
+def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
     Checked if `model` names an OpenAI model that is certain to reason.
@@ -304,12 +328,12 @@ def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
     given: JSON = request.body.get("reasoning")
     effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
     for setting in mends.SAMPLING:
-        if request.body.get(setting) not in (None, 1) and reasons(request.facts, effort):
-            yield at((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
+        if request.body.get(setting) not in (None, 1) and is_reasoning(request.facts, effort):
+            yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
 @rule(19, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
-def fields_are_known(request: Sketch) -> Iterable[Finding]:
+def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 
     Not checked if `model` names another vendor's model, nor in items that OpenAI created itself.
@@ -317,11 +341,11 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "content": "hi", "name": "ada"}]
     Repair: the field is removed.
     """
-    if "model" not in request.body or sketch.is_openais(request.body):
-        for finding in sketch.unknown(request):
-            yield at(finding.path, finding.message, where=named(finding.path))
+    if "model" not in request.body or sketch.is_openai_model(request.body):
+        for finding in sketch.find_unknown_fields(request):
+            yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 
-def _words(piece: Piece) -> str:
+def _type_as_words(piece: RequestPart) -> str:
     """Return the type of a call or result as OpenAI's error messages write it."""
     return cast(str, piece.wire["type"]).replace("_", " ")

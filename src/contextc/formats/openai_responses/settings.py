@@ -1,25 +1,25 @@
 """Names of the settings of the Responses API."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import Output, Settings, SettingsTable, ToolChoice, inner
+from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none", "required")
-SHORTEST_LIMIT = 16
+MIN_OUTPUT_TOKENS = 16
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
     choice: JSON = rest.get("tool_choice")
     if isinstance(choice, str) and choice in MODES:
         found["tool_choice"] = ToolChoice(choice)
         del rest["tool_choice"]
-    elif inner(choice).get("type") == "function" and isinstance(inner(choice).get("name"), str):
-        found["tool_choice"] = ToolChoice("named", inner(choice)["name"])
+    elif object_or_empty(choice).get("type") == "function" and isinstance(object_or_empty(choice).get("name"), str):
+        found["tool_choice"] = ToolChoice("named", object_or_empty(choice)["name"])
         del rest["tool_choice"]
-    text = inner(rest.get("text"))
-    form = inner(text.get("format"))
+    text = object_or_empty(rest.get("text"))
+    form = object_or_empty(text.get("format"))
     if form.get("type") == "json_object" or isinstance(form.get("schema"), dict):
-        found["output"] = Output(
+        found["output"] = OutputFormat(
             schema=form.get("schema"), name=form.get("name") or "answer", strict=form.get("strict")
         )
         del text["format"]
@@ -28,11 +28,11 @@ def take(rest: JSONObject) -> dict[str, object]:
     return found
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     body: JSONObject = {}
     choice, output = settings.tool_choice, settings.output
     if settings.max_output_tokens is not None:
-        body["max_output_tokens"] = max(settings.max_output_tokens, SHORTEST_LIMIT)
+        body["max_output_tokens"] = max(settings.max_output_tokens, MIN_OUTPUT_TOKENS)
     if choice is not None:
         body["tool_choice"] = {"type": "function", "name": choice.name} if choice.mode == "named" else choice.mode
     if output is not None and output.schema is None:
@@ -59,8 +59,8 @@ SETTINGS = SettingsTable(
         "cache_key": "prompt_cache_key",
         "verbosity": "text.verbosity",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     also={"max_output_tokens": "max_output_tokens", "safety_identifier": "user"},
     shaped=("max_output_tokens", "tool_choice", "output"),
 )

@@ -10,23 +10,23 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import (
-    Fields,
-    Finding,
-    Kind,
-    Path,
-    Piece,
-    Sketch,
-    Turn,
-    at,
-    known,
-    misfit,
-    spelled,
-    strangers,
+    FieldTypes,
+    JSONPath,
+    ParsedRequest,
+    PartKind,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    field_names,
+    format_path,
+    make_finding,
+    schema_error,
+    unknown_field_findings,
 )
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
-ITEMS: dict[str, Fields] = {
+ITEMS: dict[str, FieldTypes] = {
     "reasoning": {"summary": list, "content?": list, "encrypted_content?": str},
     "compaction": {"encrypted_content": str},
     "compaction_trigger": {},
@@ -61,9 +61,11 @@ ITEMS: dict[str, Fields] = {
     "code_interpreter_call": {"code?": str, "container_id": str},
     "image_generation_call": {},
 }
-LENIENT: dict[str, Fields] = {"reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}}
+OTHER_VENDOR_ITEMS: dict[str, FieldTypes] = {
+    "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}
+}
 """Required fields of items where other vendors require fewer."""
-BLOCKS: dict[str, Fields] = {
+BLOCKS: dict[str, FieldTypes] = {
     "input_text": {"text": str},
     "input_image": {"image_url?": str, "file_id?": str},
     "input_file": {"file_data?": str, "file_id?": str, "file_url?": str, "filename?": str},
@@ -76,7 +78,7 @@ BLOCKS: dict[str, Fields] = {
     "computer_screenshot": {"image_url?": str, "file_id?": str},
     "encrypted_content": {"encrypted_content": str},
 }
-THOUGHTS = {kind: BLOCKS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
+REASONING_BLOCKS = {kind: BLOCKS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
 PAIRS = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
@@ -86,26 +88,26 @@ PAIRS = {
     "tool_search_call": "tool_search_output",
 }
 RESULTS = {result: call for call, result in PAIRS.items()}
-ANSWERS_TOO = {"function_call_output": ("tool_search_call",)}
+ALSO_ANSWERS = {"function_call_output": ("tool_search_call",)}
 """Further types of calls that a type of result may answer."""
-UNKNOWN_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
+UNKNOWN_TOOL_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
 """Type names of tool items. An unknown type of this form may be a new one, and is accepted."""
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
-GIVEN_BACK = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
-SET = ("configuration_update", "compaction_trigger")
-INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
-OUTPUT = ("output_text", "refusal")
-IN_RESULTS = {kind: BLOCKS[kind] for kind in INPUT}
+CLIENT_RESULTS = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
+CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
+INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
+OUTPUT_BLOCKS = ("output_text", "refusal")
+RESULT_BLOCKS = {kind: BLOCKS[kind] for kind in INPUT_BLOCKS}
 MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase"))
 ITEM_FIELDS = {
-    "function_call": known(ITEMS["function_call"], "type", "id", "status", "namespace", "caller", "async"),
-    "function_call_output": known(
+    "function_call": field_names(ITEMS["function_call"], "type", "id", "status", "namespace", "caller", "async"),
+    "function_call_output": field_names(
         ITEMS["function_call_output"], "type", "id", "status", "namespace", "caller", "async", "name"
     ),
-    "reasoning": known(ITEMS["reasoning"], "type", "id", "status"),
+    "reasoning": field_names(ITEMS["reasoning"], "type", "id", "status"),
 }
 BLOCK_FIELDS = {
-    kind: known(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
+    kind: field_names(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
     for kind, more in {
         "input_text": (),
         "input_image": ("detail",),
@@ -115,29 +117,38 @@ BLOCK_FIELDS = {
     }.items()
 }
 """Fields of items and blocks that a client writes. Those that OpenAI created are sent back unchanged."""
-KINDS: dict[str, Kind] = {"input_text": "text", "output_text": "text", "input_image": "media", "input_file": "media"}
+KINDS: dict[str, PartKind] = {
+    "input_text": "text",
+    "output_text": "text",
+    "input_image": "media",
+    "input_file": "media",
+}
 
 
-def is_openais(body: JSONObject) -> bool:
+def is_openai_model(body: JSONObject) -> bool:
     """Return True if OpenAI serves a model of exactly this name."""
     model: JSON = body.get("model")
     return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
 
 
-def is_others(body: JSONObject) -> bool:
+def is_other_vendor_model(body: JSONObject) -> bool:
     """Return True if a model is named that OpenAI does not serve under this name."""
-    return isinstance(body.get("model"), str) and not is_openais(body)
+    return isinstance(body.get("model"), str) and not is_openai_model(body)
 
 
-def read(body: JSON) -> Sketch:
+def parse_request(body: JSON) -> ParsedRequest:
     """Parse any JSON value as a request, or as the input of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    reader = _Reader(lenient=is_others(whole))
+    reader = _Reader(lenient=is_other_vendor_model(whole))
     given: JSON = whole.get("input") if isinstance(body, dict) else body
-    base: Path = ("input",) if isinstance(body, dict) else ()
-    turns: list[Turn] = []
+    base: JSONPath = ("input",) if isinstance(body, dict) else ()
+    turns: list[RequestMessage] = []
     if base and isinstance(given, str):
-        turns = [Turn(role="user", path=base, wire={}, pieces=(Piece(kind="text", path=base, wire={}, text=given),))]
+        turns = [
+            RequestMessage(
+                role="user", path=base, wire={}, pieces=(RequestPart(kind="text", path=base, wire={}, text=given),)
+            )
+        ]
     elif isinstance(given, list):
         items = enumerate(cast(list[JSON], given))
         turns = [turn for index, item in items for turn in reader.turn(item, (*base, index))]
@@ -147,45 +158,47 @@ def read(body: JSON) -> Sketch:
     if instructions is not None and not isinstance(instructions, str):
         reader.refuse(("instructions",), "", "the instructions must be a string.")
     tools = tuple(reader.tools(whole.get("tools")))
-    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
 
-def unknown(sketch: Sketch) -> Iterator[Finding]:
+def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages, calls and results that this API does not define."""
     for turn in sketch.turns:
         kind = str(turn.wire.get("type") or "message")
         fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
         if fields is not None:
-            yield from strangers(turn.wire, fields, turn.path)
+            yield from unknown_field_findings(turn.wire, fields, turn.path)
         for piece in turn.pieces if kind == "message" else ():
             if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
-                yield from strangers(piece.wire, fields, piece.path)
+                yield from unknown_field_findings(piece.wire, fields, piece.path)
 
 
-def named(path: Path) -> str:
+def vendor_path(path: JSONPath) -> str:
     """Return a path as OpenAI writes it: `input[1].content`."""
-    return spelled(path if path and isinstance(path[0], str) else ("input", *path))
+    return format_path(path if path and isinstance(path[0], str) else ("input", *path))
 
 
 class _Reader:
     def __init__(self, *, lenient: bool) -> None:
-        self.misshapen: list[Finding] = []
+        self.misshapen: list[RuleFinding] = []
         self.lenient = lenient
         """True if the request is for another vendor, which may accept more types of items and blocks and require fewer
         fields.
         """
 
-    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
-        if wrong := misfit(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
+    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+        if wrong := schema_error(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
             self.refuse(path, *wrong)
             return
         item = cast(JSONObject, wire)
         kind = item.get("type") or ("message" if "role" in item else "item_reference")
         if kind == "message":
             yield from self.message(item, path)
-        elif kind not in ITEMS and not self.lenient and not UNKNOWN_ITEM.fullmatch(kind):
+        elif kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
             self.refuse(path, "type", f"unknown item type {kind!r}.", kind)
-        elif wrong := misfit(item, LENIENT.get(kind, ITEMS.get(kind, {})) if self.lenient else ITEMS.get(kind, {})):
+        elif wrong := schema_error(
+            item, OTHER_VENDOR_ITEMS.get(kind, ITEMS.get(kind, {})) if self.lenient else ITEMS.get(kind, {})
+        ):
             self.refuse(path, *wrong)
             yield from self.half(item, kind, path)
         elif kind == "additional_tools" and item.get("role") != "developer":
@@ -193,8 +206,8 @@ class _Reader:
         else:
             yield from self.item(item, kind, path)
 
-    def message(self, item: JSONObject, path: Path) -> Iterator[Turn]:
-        if wrong := misfit(item, {"role": str, "content": (str, list)}):
+    def message(self, item: JSONObject, path: JSONPath) -> Iterator[RequestMessage]:
+        if wrong := schema_error(item, {"role": str, "content": (str, list)}):
             self.refuse(path, *wrong)
             return
         if item["role"] not in ROLES:
@@ -207,66 +220,68 @@ class _Reader:
                 return
         content: JSON = item["content"]
         here = (*path, "content")
-        pieces = [Piece(kind="text", path=here, wire={}, text=content)] if isinstance(content, str) else []
+        pieces = [RequestPart(kind="text", path=here, wire={}, text=content)] if isinstance(content, str) else []
         if isinstance(content, list):
             pieces = list(self.blocks(cast(list[JSON], content), here, BLOCKS))
-        yield Turn(role=item["role"], path=path, wire=item, pieces=tuple(pieces))
+        yield RequestMessage(role=item["role"], path=path, wire=item, pieces=tuple(pieces))
 
-    def item(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
-        if kind == "reasoning" and not self.lenient and (wrong := _unthought(item)):
+    def item(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
+        if kind == "reasoning" and not self.lenient and (wrong := _reasoning_error(item)):
             self.refuse(path, *wrong)
             return
         output: JSON = item.get("output")
         if isinstance(output, list) and kind in ("function_call_output", "custom_tool_call_output"):
-            list(self.blocks(cast(list[JSON], output), (*path, "output"), IN_RESULTS))
-        piece = Piece(
+            list(self.blocks(cast(list[JSON], output), (*path, "output"), RESULT_BLOCKS))
+        piece = RequestPart(
             kind=_kind(item, kind), path=path, wire=item, id=item.get("call_id") or "", name=item.get("name") or ""
         )
-        yield Turn(role=_role(item, kind, piece.kind), path=path, wire=item, pieces=(piece,))
+        yield RequestMessage(role=_role(item, kind, piece.kind), path=path, wire=item, pieces=(piece,))
 
-    def half(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
+    def half(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
         """Parse a malformed call or result, so that it still counts for pairing."""
         paired = _kind(item, kind)
         if paired in ("call", "result") and isinstance(item.get("call_id"), str):
-            piece = Piece(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
-            yield Turn(role=_role({}, kind, paired), path=path, wire=piece.wire, pieces=(piece,))
+            piece = RequestPart(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
+            yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, pieces=(piece,))
 
-    def blocks(self, blocks: list[JSON], path: Path, shapes: dict[str, Fields]) -> Iterator[Piece]:
+    def blocks(self, blocks: list[JSON], path: JSONPath, shapes: dict[str, FieldTypes]) -> Iterator[RequestPart]:
         for index, block in enumerate(blocks):
             here = (*path, index)
-            if wrong := misfit(block, {"type": str}) or self.unfit(cast(JSONObject, block), shapes):
+            if wrong := schema_error(block, {"type": str}) or self.unfit(cast(JSONObject, block), shapes):
                 given = cast(JSONObject, block).get("type") if wrong[0] == "type" and isinstance(block, dict) else None
                 self.refuse(here, *wrong, given)
                 continue
             wire = cast(JSONObject, block)
             kind = KINDS.get(wire["type"], "other")
-            yield Piece(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
+            yield RequestPart(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
 
-    def unfit(self, block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
-        return None if self.lenient and block["type"] not in BLOCKS else _unfit(block, shapes)
+    def unfit(self, block: JSONObject, shapes: dict[str, FieldTypes]) -> tuple[str, str] | None:
+        return None if self.lenient and block["type"] not in BLOCKS else _block_error(block, shapes)
 
-    def tools(self, tools: JSON) -> Iterator[Piece]:
+    def tools(self, tools: JSON) -> Iterator[RequestPart]:
         if tools is not None and not isinstance(tools, list):
             self.refuse(("tools",), "", "the tools must be a list.")
         for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
-            path: Path = ("tools", index)
+            path: JSONPath = ("tools", index)
             kind = cast(JSONObject, tool).get("type") if isinstance(tool, dict) else None
-            fields: Fields = {"type": str}
+            fields: FieldTypes = {"type": str}
             if kind in ("function", "custom"):
                 fields = {"name": str, "description?": str, "parameters?": dict}
-            if wrong := misfit(cast(object, tool), fields):
+            if wrong := schema_error(cast(object, tool), fields):
                 self.refuse(path, *wrong)
             elif kind in ("function", "custom"):
                 wire = cast(JSONObject, tool)
-                yield Piece(kind="other", path=path, wire=wire, id=wire["name"], name=wire["name"])
+                yield RequestPart(kind="other", path=path, wire=wire, id=wire["name"], name=wire["name"])
 
-    def refuse(self, path: Path, field: str, message: str, value: JSON = None) -> None:
-        where = named((*path, field) if field else path)
+    def refuse(self, path: JSONPath, field: str, message: str, value: JSON = None) -> None:
+        where = vendor_path((*path, field) if field else path)
         what = f"Missing required parameter: '{where}'." if message.endswith("missing.") else f"Invalid '{where}'."
-        self.misshapen.append(at(path, message, what=f"Invalid value: '{value}'." if value is not None else what))
+        self.misshapen.append(
+            make_finding(path, message, what=f"Invalid value: '{value}'." if value is not None else what)
+        )
 
 
-def _kind(item: JSONObject, kind: str) -> Kind:
+def _kind(item: JSONObject, kind: str) -> PartKind:
     """Return the kind of an item. Calls that the server ran itself, and items without a `call_id`, are not paired."""
     if kind == "reasoning":
         return "reasoning"
@@ -275,28 +290,30 @@ def _kind(item: JSONObject, kind: str) -> Kind:
     return "call" if kind in PAIRS else "result" if kind in RESULTS else "other"
 
 
-def _role(item: JSONObject, kind: str, piece: Kind) -> str:
-    if piece == "result" or kind in GIVEN_BACK:
+def _role(item: JSONObject, kind: str, piece: PartKind) -> str:
+    if piece == "result" or kind in CLIENT_RESULTS:
         return "tool"
-    return "developer" if kind in SET else cast(str, item.get("role") or "assistant")
+    return "developer" if kind in CONTROL_ITEMS else cast(str, item.get("role") or "assistant")
 
 
-def _unthought(item: JSONObject) -> tuple[str, str] | None:
+def _reasoning_error(item: JSONObject) -> tuple[str, str] | None:
     for name in ("summary", "content"):
         for thought in cast(list[JSON], item.get(name) or []):
-            if wrong := misfit(thought, {"type": str}) or _unfit(cast(JSONObject, thought), THOUGHTS):
+            if wrong := schema_error(thought, {"type": str}) or _block_error(
+                cast(JSONObject, thought), REASONING_BLOCKS
+            ):
                 return name, f"`{name}` has an invalid block: {wrong[1]}"
     return None
 
 
-def _unfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
+def _block_error(block: JSONObject, shapes: dict[str, FieldTypes]) -> tuple[str, str] | None:
     kind = block["type"]
     if kind not in shapes:
         return "type", f"unknown block type {kind!r}."
-    return misfit(block, shapes[kind])
+    return schema_error(block, shapes[kind])
 
 
-def reshape(value: JSON, path: Path) -> JSON:
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid item, block or tool: arguments as an object, shapes of Chat Completions."""
     if path == ("input",):
         return [value] if isinstance(value, dict) else _as_text(value)
@@ -304,7 +321,7 @@ def reshape(value: JSON, path: Path) -> JSON:
         blocks = cast(list[JSON], value) if isinstance(value, list) else [value]
         return "\n\n".join(_as_text(_text(block)) for block in blocks)
     if isinstance(value, str):
-        return block(value) if len(path) > 2 else message(value)
+        return text_block(value) if len(path) > 2 else text_message(value)
     if not isinstance(value, dict):
         return value
     wire = cast(JSONObject, value)
@@ -342,7 +359,7 @@ def _item(wire: JSONObject) -> JSONObject:
 
 def _block(wire: JSONObject) -> JSONObject:
     if isinstance(text := wire.get("text"), str):
-        return block(text)
+        return text_block(text)
     inner: JSON = wire.get(str(wire.get("type")))
     if wire.get("type") == "image_url":
         url: JSON = cast(JSONObject, inner).get("url") if isinstance(inner, dict) else inner
@@ -367,9 +384,9 @@ def _as_text(value: JSON) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def message(text: str) -> JSONObject:
+def text_message(text: str) -> JSONObject:
     return {"role": "user", "content": text}
 
 
-def block(text: str) -> JSONObject:
+def text_block(text: str) -> JSONObject:
     return {"type": "input_text", "text": text}

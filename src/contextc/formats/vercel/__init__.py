@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request
-from contextc.formats.checking import RuleBook
-from contextc.formats.reasoning import Policy
+from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.checking import RuleSet
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller
+from contextc.formats.spelling import NameCodec
 from contextc.formats.vercel import decode, ui
-from contextc.formats.vercel.approvals import with_decided_calls_sealed
-from contextc.formats.vercel.encode import CARRIED, SHAPE, encode_instructions, encode_segment
-from contextc.formats.vercel.rules import BOOK
+from contextc.formats.vercel.approvals import seal_decided_calls
+from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
+from contextc.formats.vercel.rules import RULES
 from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
@@ -23,28 +23,28 @@ class VercelFormatter(Formatter):
 
     name: ClassVar[str] = "vercel"
     keeps_layout: ClassVar[bool] = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("vercel")
+    spelling: ClassVar[NameCodec] = NameCodec("vercel")
     unique_ids: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
-    carries: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED
-    marks: ClassVar[tuple[str, ...]] = (SHAPE,)
+    carries: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED_FIELDS
+    marks: ClassVar[tuple[str, ...]] = (ORIGINAL_FORM,)
 
-    def __init__(self, *, provider: str = "vercel", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "vercel", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Return the messages; calls that a person has just approved are sent without a result, because the SDK runs
         them.
         """
-        return with_decided_calls_sealed(request.messages, provider=self.provider, blobs=blobs)
+        return seal_decided_calls(request.messages, provider=self.provider, blobs=blobs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
@@ -53,9 +53,10 @@ class VercelFormatter(Formatter):
         if any(message["role"] == "system" for message in messages):
             body.setdefault("allowSystemInMessages", True)
         if tools := self.encode_tools(request.tools):
-            own = ("name", SHAPE)
+            own = ("name", ORIGINAL_FORM)
             body["tools"] = {
-                tool["name"]: {name: value for name, value in tool.items() if name not in own} | tool.get(SHAPE, {})
+                tool["name"]: {name: value for name, value in tool.items() if name not in own}
+                | tool.get(ORIGINAL_FORM, {})
                 for tool in tools
             }
         return body

@@ -1,7 +1,7 @@
 """Decode the AI SDK's messages, `ModelMessage` and `UIMessage`.
 
 Each part of the SDK becomes one part. Fields that encoding would not reproduce, such as `providerOptions`, are kept in
-its `extra`. Parts without a corresponding type become `Native`: provider-executed calls, approval requests, `data-*`,
+its `extra`. Parts without a corresponding type become `ProviderBlock`: provider-executed calls, approval requests, `data-*`,
 `source-*`.
 """
 
@@ -11,26 +11,26 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, remember
-from contextc.formats.media import unpacked
+from contextc.formats.base import Request, extra_of
+from contextc.formats.media import decode_base64
 from contextc.formats.vercel import ui
-from contextc.formats.vercel.decode_ui import as_text, decode_ui, meta
+from contextc.formats.vercel.decode_ui import as_text, decode_ui_message, message_metadata
 from contextc.formats.vercel.encode import (
-    CARRIED,
+    CARRIED_FIELDS,
     DENIED,
     DENIED_BECAUSE,
-    SHAPE,
-    SIGNED,
+    ORIGINAL_FORM,
+    PROOF_FIELDS,
     encode_instructions,
     encode_segment,
-    is_answer,
+    is_approval_response,
 )
 from contextc.messages import (
     AnyPart,
     Extra,
     Media,
     Message,
-    Native,
+    ProviderBlock,
     Reasoning,
     Role,
     Text,
@@ -40,7 +40,7 @@ from contextc.messages import (
 from contextc.tools import NativeTool, Tool
 
 FINISH = {"tool-calls": "tool_calls", "content-filter": "content_filter"}
-OWN = ("messages", "instructions", "system", "tools")
+REQUEST_FIELDS = ("messages", "instructions", "system", "tools")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
@@ -52,7 +52,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         settings={
             name: value
             for name, value in body.items()
-            if name not in OWN or (name == "tools" and not value and value is not None)
+            if name not in REQUEST_FIELDS or (name == "tools" and not value and value is not None)
         },
     )
 
@@ -63,8 +63,12 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     User messages and approval responses sent meanwhile stay in place, for the SDK alone.
     """
     decoded = _Decoder(provider, in_one=True).messages([reply])
-    messages = [message for message in decoded if message.role == "assistant" or is_answer(message, provider)]
-    first = messages[0] if messages else Message(role="assistant", uid=reply.get("id") or "", meta=meta(reply))
+    messages = [
+        message for message in decoded if message.role == "assistant" or is_approval_response(message, provider)
+    ]
+    first = (
+        messages[0] if messages else Message(role="assistant", uid=reply.get("id") or "", meta=message_metadata(reply))
+    )
     reason = cast(str | None, reply.get("finishReason"))
     error = cast(str | None, reply.get("errorText"))
     return replace(
@@ -83,9 +87,9 @@ class _Decoder:
 
     def messages(self, wire: list[JSONObject]) -> Iterator[Message]:
         for each in wire:
-            message = ui.with_all_said(each) if "parts" in each else each
-            if ui.is_shown(message):
-                yield from decode_ui(message, self.part, self.provider, in_one=self.in_one)
+            message = ui.with_content_in_parts(each) if "parts" in each else each
+            if ui.is_ui_message(message):
+                yield from decode_ui_message(message, self.part, self.provider, in_one=self.in_one)
             else:
                 yield from self.message(message)
 
@@ -98,7 +102,7 @@ class _Decoder:
         texts = cast(list[JSON], said if isinstance(said, list) else [said])
         parts = [Text(cast(str, each if isinstance(each, str) else each["content"])) for each in texts]
         message = Message(role="system", parts=tuple(parts))
-        return replace(message, extra=remember(given, encode_instructions(message, self.provider), self.provider))
+        return replace(message, extra=extra_of(given, encode_instructions(message, self.provider), self.provider))
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         """Decode a `ModelMessage`. Tool results, and the parts before and after them, become separate messages."""
@@ -112,10 +116,10 @@ class _Decoder:
             blocks = cast(list[JSONObject], content or [])
             parts = [self.part(block, role) for block in blocks]
             if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["text"]:
-                rest[SHAPE] = {"list": True}
-        groups = _groups(parts)
-        if role == "tool" and len(groups) == 1 and all(isinstance(part, Native) for part in parts):
-            rest[SHAPE] = {"apart": True}
+                rest[ORIGINAL_FORM] = {"list": True}
+        groups = _split_at_results(parts)
+        if role == "tool" and len(groups) == 1 and all(isinstance(part, ProviderBlock) for part in parts):
+            rest[ORIGINAL_FORM] = {"apart": True}
         for group in groups or ([[]] if role != "tool" else []):
             yield self.made(role, group, rest)
             rest = {}
@@ -143,20 +147,20 @@ class _Decoder:
             case "image":
                 part = self.media(block, block["image"], {"image": True})
             case _:
-                part = Native(provider=self.provider, data=block)
-        if isinstance(part, Native):
-            return replace(part, extra={self.provider: {SHAPE: {"role": "tool"}}}) if role == "tool" else part
+                part = ProviderBlock(provider=self.provider, data=block)
+        if isinstance(part, ProviderBlock):
+            return replace(part, extra={self.provider: {ORIGINAL_FORM: {"role": "tool"}}}) if role == "tool" else part
         return self.with_rest(part, block)
 
     def with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
         """Return the part with the fields that encoding would not reproduce, and those for other providers."""
-        if not isinstance(part, Reasoning) and (said := _carried(block)):
+        if not isinstance(part, Reasoning) and (said := _other_provider_fields(block)):
             part = replace(part, extra=said)
         role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
-        alone = Message(role=role, parts=(part,), extra={self.provider: {SHAPE: {"list": True}}})
+        alone = Message(role=role, parts=(part,), extra={self.provider: {ORIGINAL_FORM: {"list": True}}})
         wire = encode_segment([alone], provider=self.provider, blobs={}).messages
         ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
-        return self.and_rest(part, remember(block, ours, self.provider))
+        return self.and_rest(part, extra_of(block, ours, self.provider))
 
     def and_rest(self, part: AnyPart, extra: Extra | None) -> AnyPart:
         if not extra:
@@ -166,12 +170,12 @@ class _Decoder:
 
     def reasoning(self, block: JSONObject) -> AnyPart:
         options = cast(JSONObject, block.get("providerOptions") or {})
-        signers = [name for name in options if name in SIGNED and isinstance(options[name], dict)]
+        signers = [name for name in options if name in PROOF_FIELDS and isinstance(options[name], dict)]
         made = Reasoning(text=block["text"], provider=self.provider)
         if len(signers) == 1:
             provider = signers[0]
             given = cast(JSONObject, options[provider])
-            proof: JSONObject = {ours: given.get(theirs) for ours, theirs in SIGNED[provider].items()}
+            proof: JSONObject = {ours: given.get(theirs) for ours, theirs in PROOF_FIELDS[provider].items()}
             if any(isinstance(value, str) for value in proof.values()):
                 known = {ours: value for ours, value in proof.items() if isinstance(value, str)}
                 made = replace(made, provider=provider, **known)
@@ -228,10 +232,10 @@ class _Decoder:
             inside = ToolResult(call_id="-", name="-", content=(part,))
             wire = encode_segment([Message(role="tool", parts=(inside,))], provider=self.provider, blobs={}).messages
             ours = cast(JSONObject, wire[0]["content"][0]["output"]["value"][0])
-            found.append(cast(Text | Media, self.and_rest(part, remember(block, ours, self.provider))))
+            found.append(cast(Text | Media, self.and_rest(part, extra_of(block, ours, self.provider))))
         return tuple(found) or None
 
-    def media(self, block: JSONObject, data: JSON, spelling: JSONObject | None = None) -> Media | Native:
+    def media(self, block: JSONObject, data: JSON, spelling: JSONObject | None = None) -> Media | ProviderBlock:
         """Decode a file: base64, a data URL, a URL, or a provider's file id; each may be tagged."""
         spelling = dict(spelling or {})
         image = "image" in cast(str, block["type"])
@@ -251,12 +255,12 @@ class _Decoder:
             found = {"file_id": file_id, "provider": whose} if isinstance(file_id, str) else {}
         elif isinstance(data, str) and data.startswith("data:"):
             head, _, text = data.partition(",")
-            found = {"data": unpacked(text)} if head.endswith(";base64") else {"url": data}
+            found = {"data": decode_base64(text)} if head.endswith(";base64") else {"url": data}
             spelling["data_url"] = True
         elif isinstance(data, str):
-            found = {"url": data} if "://" in data else {"data": unpacked(data)}
+            found = {"url": data} if "://" in data else {"data": decode_base64(data)}
         if not found or None in found.values():
-            return Native(provider=self.provider, data=block)
+            return ProviderBlock(provider=self.provider, data=block)
         return Media(mime_type=mime_type, name=name, extra=_with_shape(None, self.provider, spelling), **found)
 
     def tools(self, given: JSON) -> Iterator[Tool | NativeTool]:
@@ -280,7 +284,7 @@ class _Decoder:
             parameters=tool.get("inputSchema") or {},
             strict=tool.get("strict"),
         )
-        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
+        return replace(made, extra=extra_of(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
@@ -289,7 +293,7 @@ def encode_tool(tool: Tool) -> JSONObject:
     return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}, **strict}
 
 
-def _groups(parts: list[AnyPart]) -> list[list[AnyPart]]:
+def _split_at_results(parts: list[AnyPart]) -> list[list[AnyPart]]:
     """Split the parts where tool results begin and end."""
     groups: list[list[AnyPart]] = []
     for part in parts:
@@ -304,14 +308,14 @@ def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Ext
     if not spelling:
         return extra
     rest = (extra or {}).get(provider, {})
-    return {provider: {**rest, SHAPE: {**rest.get(SHAPE, {}), **spelling}}}
+    return {provider: {**rest, ORIGINAL_FORM: {**rest.get(ORIGINAL_FORM, {}), **spelling}}}
 
 
-def _carried(block: JSONObject) -> Extra:
+def _other_provider_fields(block: JSONObject) -> Extra:
     """Return the fields of a block that are for other providers, by provider name."""
     options = cast(JSONObject, block["providerOptions"] if isinstance(block.get("providerOptions"), dict) else {})
     found: Extra = {}
-    for provider, names in CARRIED.items():
+    for provider, names in CARRIED_FIELDS.items():
         given = cast(JSONObject, options[provider] if isinstance(options.get(provider), dict) else {})
         if said := {name: given[name] for name in names if isinstance(given.get(name), str)}:
             found[provider] = said

@@ -11,23 +11,23 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.vercel import ui
-from contextc.formats.vercel.encode import SHAPE
-from contextc.messages import AnyPart, Media, Message, Native, Role, ToolCall
+from contextc.formats.vercel.encode import ORIGINAL_FORM
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Role, ToolCall
 
-Decode: TypeAlias = Callable[[JSONObject, Role], AnyPart]
+PartDecoder: TypeAlias = Callable[[JSONObject, Role], AnyPart]
 """Decode a part of a `ModelMessage`, given the role of its message."""
-ADDRESS = ("https:", "http:", "data:")
+URL_SCHEMES = ("https:", "http:", "data:")
 
 
-def decode_ui(wire: JSONObject, decode: Decode, provider: str, *, in_one: bool) -> Iterator[Message]:
+def decode_ui_message(wire: JSONObject, decode: PartDecoder, provider: str, *, in_one: bool) -> Iterator[Message]:
     """Decode one `UIMessage`. Its id becomes the uid of the first message; steering messages have their own.
 
     With `in_one`, steering messages stay in the message that they steered.
     """
-    uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), meta(wire)
+    uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), message_metadata(wire)
     parts = _Parts(decode, provider)
-    for step in ui.steps(cast(list[JSONObject], wire["parts"])):
-        if step and ui.is_steering(step[0]) and not in_one:
+    for step in ui.split_steps(cast(list[JSONObject], wire["parts"])):
+        if step and ui.is_steering_message(step[0]) and not in_one:
             heard = tuple(parts.part(each, "user") for each in cast(list[JSONObject], step[0]["parts"]))
             yield Message(role="user", parts=heard, uid=cast(str, step[0].get("id") or ""))
             continue
@@ -35,7 +35,7 @@ def decode_ui(wire: JSONObject, decode: Decode, provider: str, *, in_one: bool) 
         results: list[AnyPart] = []
         answers: list[AnyPart] = []
         for part in step:
-            if ui.is_tool(part):
+            if ui.is_tool_part(part):
                 parts.tool(part, said, results, answers)
             else:
                 said.append(parts.part(part, role))
@@ -48,7 +48,7 @@ def decode_ui(wire: JSONObject, decode: Decode, provider: str, *, in_one: bool) 
             yield Message(role="tool", parts=tuple(results))
 
 
-def meta(wire: JSONObject) -> JSONObject | None:
+def message_metadata(wire: JSONObject) -> JSONObject | None:
     return cast(JSONObject, wire["metadata"]) if isinstance(wire.get("metadata"), dict) else None
 
 
@@ -59,16 +59,16 @@ def as_text(value: JSON) -> str:
 
 
 class _Parts(NamedTuple):
-    decode: Decode
+    decode: PartDecoder
     provider: str
 
     def part(self, part: JSONObject, role: Role) -> AnyPart:
-        block = ui.as_model(part)
+        block = ui.to_model_part(part)
         made = self.decode(block, role)
         if part.get("type") != "file" or part.get("providerReference") is None:
             return made
         shown = self.decode({**block, "data": part.get("url")}, role)  # other providers get the content of its URL
-        if not isinstance(shown, Media) or not str(part["url"]).startswith(ADDRESS):
+        if not isinstance(shown, Media) or not str(part["url"]).startswith(URL_SCHEMES):
             return made
         rest = (shown.extra or {}).get(self.provider, {})
         return replace(shown, extra={self.provider: {**rest, "data": block["data"]}})
@@ -78,7 +78,12 @@ class _Parts(NamedTuple):
         call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
         given = part.get("input") if part.get("input") is not None else part.get("rawInput")
         call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
-        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": ui.output(part)}
+        result: JSONObject = {
+            "type": "tool-result",
+            "toolCallId": call_id,
+            "toolName": name,
+            "output": ui.tool_output(part),
+        }
         if part.get("callProviderMetadata"):
             call["providerOptions"] = result["providerOptions"] = part["callProviderMetadata"]
         if part.get("resultProviderMetadata"):
@@ -88,9 +93,9 @@ class _Parts(NamedTuple):
             said.append(ToolCall(id=call_id, name=name, arguments={}, raw=as_text(given), malformed=True))
         else:
             said.append(self.decode({**call, "providerExecuted": True} if by_provider else call, "assistant"))
-        if (asked := ui.asked(part)) is not None:
+        if (asked := ui.approval_request(part)) is not None:
             said.append(self.decode(asked, "assistant"))
-        if (told := ui.told(part)) is not None:
+        if (told := ui.approval_response(part)) is not None:
             answers.append(self.decode(told, "tool"))
         if result["output"] is None:
             return
@@ -98,7 +103,9 @@ class _Parts(NamedTuple):
             results.append(self.decode(result, "tool"))
         elif part.get("state") == "approval-responded":  # beside the response, although its call is not open
             answers.append(
-                Native(provider=self.provider, data=result, extra={self.provider: {SHAPE: {"role": "tool"}}})
+                ProviderBlock(
+                    provider=self.provider, data=result, extra={self.provider: {ORIGINAL_FORM: {"role": "tool"}}}
+                )
             )
         else:
             said.append(self.decode(result, "assistant"))

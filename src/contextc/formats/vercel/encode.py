@@ -13,89 +13,99 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
-from contextc.formats.base import Encoded, Note, arguments_wrapped, describe_media, describe_native, kept, restored
-from contextc.formats.media import packed
+from contextc.formats.base import (
+    ConversionNote,
+    EncodedSegment,
+    describe_media,
+    describe_native,
+    merge_extra,
+    own_extra,
+    wrapped_arguments_note,
+)
+from contextc.formats.media import encode_base64
 from contextc.formats.vercel import ui
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import Hint
+from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import UserNotice
 
-SHAPE = "shape"
+ORIGINAL_FORM = "shape"
 """Key in `extra`: the original form of an object, where the SDK accepts several forms."""
 DENIED = "Tool execution denied."
 DENIED_BECAUSE = "Tool execution denied: "
-SIGNED: dict[str, dict[str, str]] = {
+PROOF_FIELDS: dict[str, dict[str, str]] = {
     "anthropic": {"signature": "signature", "data": "redactedData"},
     "bedrock": {"signature": "signature", "data": "redactedContent"},
     "openai": {"id": "itemId", "data": "reasoningEncryptedContent"},
     "google": {"signature": "thoughtSignature"},
 }
 """Fields that prove reasoning, by provider: the field of `Reasoning` and the SDK's."""
-CARRIED = {"google": ("thoughtSignature",)}
+CARRIED_FIELDS = {"google": ("thoughtSignature",)}
 """Further fields of a part that the SDK passes to its provider."""
 
 
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
-    for message in _unfolded(segment, provider):
+    for message in _separate_user_parts(segment, provider):
         if message.role == "tool":
             wire += encoder.tool(message)
-        elif is_answer(message, provider):
-            _add_answers(wire, message, provider)
+        elif is_approval_response(message, provider):
+            _add_approval_responses(wire, message, provider)
         elif (encoded := encoder.message(message)) is not None:
             wire.append(encoded)
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
 def encode_instructions(message: Message, provider: str) -> JSONObject:
     """Return the system prompt as the SDK's `instructions`; nothing if it is blank."""
     text = _Encoder(provider, {}).plain(message)
-    return restored({"instructions": text}, message.extra, provider) if text else {}
+    return merge_extra({"instructions": text}, message.extra, provider) if text else {}
 
 
-def shape(extra: Extra | None, provider: str) -> JSONObject:
-    return cast(JSONObject, kept(extra, provider).get(SHAPE) or {})
+def original_form(extra: Extra | None, provider: str) -> JSONObject:
+    return cast(JSONObject, own_extra(extra, provider).get(ORIGINAL_FORM) or {})
 
 
-def signed(reasoning: Reasoning) -> JSONObject:
+def proof_options(reasoning: Reasoning) -> JSONObject:
     """Return the proof of reasoning as `providerOptions`; empty if there is none."""
-    fields = SIGNED.get(reasoning.provider or "", {})
+    fields = PROOF_FIELDS.get(reasoning.provider or "", {})
     proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(reasoning, ours)) is not None}
     return {reasoning.provider or "": proof} if proof else {}
 
 
-def carried(part: AnyPart) -> JSONObject:
+def carried_options(part: AnyPart) -> JSONObject:
     """Return the fields for other providers that the SDK passes on, as `providerOptions`."""
     found: JSONObject = {}
-    for provider, names in CARRIED.items():
-        said = {name: value for name, value in kept(part.extra, provider).items() if name in names}
+    for provider, names in CARRIED_FIELDS.items():
+        said = {name: value for name, value in own_extra(part.extra, provider).items() if name in names}
         if said and not isinstance(part, Reasoning):
             found[provider] = said
     return found
 
 
-def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """Return `restored` without the key that records the original form."""
-    return {name: value for name, value in restored(ours, extra, provider).items() if name != SHAPE}
+def restore_original(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
+    """Return `merge_extra` without the key that records the original form."""
+    return {name: value for name, value in merge_extra(ours, extra, provider).items() if name != ORIGINAL_FORM}
 
 
 class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
-        self.notes: list[Note] = []
+        self.notes: list[ConversionNote] = []
 
     def message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.role == "system":
             content: JSON = self.plain(message)
-            self.notes.append(Note("made up", "allowSystemInMessages, because a system message stands among others"))
+            self.notes.append(
+                ConversionNote("made up", "allowSystemInMessages, because a system message stands among others")
+            )
         else:
             blocks = self.blocks(message.parts)
-            listed = bool(shape(message.extra, self.provider).get("list"))
-            content = blocks if listed else _shortest(blocks)
-        if not content and "content" not in kept(message.extra, self.provider):
+            listed = bool(original_form(message.extra, self.provider).get("list"))
+            content = blocks if listed else _simplify_content(blocks)
+        if not content and "content" not in own_extra(message.extra, self.provider):
             return None
-        return written({"role": message.role, "content": content}, message.extra, self.provider)
+        return restore_original({"role": message.role, "content": content}, message.extra, self.provider)
 
     def tool(self, message: Message) -> list[JSONObject]:
         """Encode a tool message, and a user message for the parts that a tool message cannot hold."""
@@ -104,11 +114,11 @@ class _Encoder:
         if results:
             rest: JSONObject = {}
             for result in results:
-                rest |= cast(JSONObject, shape(result.extra, self.provider).get("message") or {})
+                rest |= cast(JSONObject, original_form(result.extra, self.provider).get("message") or {})
             wire.append({"role": "tool", "content": self.blocks(results), **rest})
         if others := self.blocks([part for part in message.parts if not isinstance(part, ToolResult)]):
-            self.notes.append(Note("moved", "what is no result, from a tool message into a user message"))
-            wire.append({"role": "user", "content": _shortest(others)})
+            self.notes.append(ConversionNote("moved", "what is no result, from a tool message into a user message"))
+            wire.append({"role": "user", "content": _simplify_content(others)})
         return wire
 
     def plain(self, message: Message) -> str:
@@ -119,12 +129,12 @@ class _Encoder:
                 case Text():
                     texts.append(part.text)
                 case Media():
-                    self.notes.append(Note("described", f"{part.kind} in a system message"))
+                    self.notes.append(ConversionNote("described", f"{part.kind} in a system message"))
                     texts.append(describe_media(part))
-                case Native():
-                    self.notes.append(Note("described", f"a block of {part.provider}"))
+                case ProviderBlock():
+                    self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
                     texts.append(describe_native(part))
-                case Reasoning() | ToolCall() | ToolResult() | Hint():
+                case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                     pass
                 case _:
                     assert_never(part)
@@ -134,12 +144,12 @@ class _Encoder:
         found: list[JSONObject] = []
         for part in parts:
             if _is_steering(part, self.provider):
-                found += ui.steered(cast(JSONObject, cast(Native, part).data))
+                found += ui.steering_content(cast(JSONObject, cast(ProviderBlock, part).data))
                 continue
             block = self.block(part)
-            if block is not None and not isinstance(part, Native):
-                options = {"providerOptions": also} if part.extra and block and (also := carried(part)) else {}
-                block = written({**block, **options}, part.extra, self.provider)
+            if block is not None and not isinstance(part, ProviderBlock):
+                options = {"providerOptions": also} if part.extra and block and (also := carried_options(part)) else {}
+                block = restore_original({**block, **options}, part.extra, self.provider)
             if block:
                 found.append(block)
         return found
@@ -153,40 +163,40 @@ class _Encoder:
             case ToolCall():
                 given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
                 if part.malformed:
-                    self.notes.append(arguments_wrapped(part))
+                    self.notes.append(wrapped_arguments_note(part))
                 return {"type": "tool-call", "toolCallId": part.id, "toolName": part.name, "input": given}
             case ToolResult():
                 output = self.output(part)
                 return {"type": "tool-result", "toolCallId": part.call_id, "toolName": part.name, "output": output}
             case Media():
                 return self.media(part)
-            case Native():
+            case ProviderBlock():
                 return self.native(part)
-            case Hint():
+            case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        options = signed(part)
+        options = proof_options(part)
         if not options and part.provider != self.provider:
-            self.notes.append(Note("left out", f"unsigned reasoning of {part.provider or 'nobody known'}"))
+            self.notes.append(ConversionNote("left out", f"unsigned reasoning of {part.provider or 'nobody known'}"))
             return None
         said: JSONObject = {"type": "reasoning", "text": part.text}
         return {**said, "providerOptions": options} if options else said
 
-    def native(self, part: Native) -> JSONObject | None:
+    def native(self, part: ProviderBlock) -> JSONObject | None:
         if part.provider != self.provider:
-            self.notes.append(Note("described", f"a block of {part.provider}"))
+            self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
             return {"type": "text", "text": describe_native(part)}
         data = cast(JSONObject, part.data)
         if str(data.get("type")).startswith(("data-", "source-")):
-            self.notes.append(Note("left out", f"{data['type']}, which only a user interface is shown"))
+            self.notes.append(ConversionNote("left out", f"{data['type']}, which only a user interface is shown"))
             return None
         return data
 
     def output(self, part: ToolResult) -> JSONObject:
-        match shape(part.extra, self.provider).get("output"):
+        match original_form(part.extra, self.provider).get("output"):
             case "json" | "error-json" as kind if isinstance(part.content, str):
                 return {"type": kind, "value": decode(part.content)}
             case "execution-denied" if isinstance(part.content, str):
@@ -199,31 +209,35 @@ class _Encoder:
         if part.is_error and all(isinstance(each, Text) for each in part.content):
             return {"type": "error-text", "value": part.text}
         if part.is_error:
-            self.notes.append(Note("left out", f"that the result of {part.name}, which holds media, is an error"))
+            self.notes.append(
+                ConversionNote("left out", f"that the result of {part.name}, which holds media, is an error")
+            )
         return {"type": "content", "value": [self.returned(each) for each in part.content]}
 
     def returned(self, part: Text | Media) -> JSONObject:
         """Encode text or media inside a result."""
         if isinstance(part, Text):
-            return written({"type": "text", "text": part.text}, part.extra, self.provider)
+            return restore_original({"type": "text", "text": part.text}, part.extra, self.provider)
         name = {"filename": part.name} if part.name else {}
-        if shape(part.extra, self.provider).get("tag"):
+        if original_form(part.extra, self.provider).get("tag"):
             block = self.media(part)
-        elif (text := packed(part, self.blobs)) is not None:
+        elif (text := encode_base64(part, self.blobs)) is not None:
             block = {"type": "file-data", "data": text, "mediaType": part.mime_type, **name}
         elif part.url is not None:
             block = {"type": "file-url", "url": part.url, "mediaType": part.mime_type}
         else:
             block = self.described(part)
-        return written(block, part.extra, self.provider)
+        return restore_original(block, part.extra, self.provider)
 
     def media(self, part: Media) -> JSONObject:
-        spelling = shape(part.extra, self.provider)
-        text = packed(part, self.blobs)
+        spelling = original_form(part.extra, self.provider)
+        text = encode_base64(part, self.blobs)
         data: JSON = part.url
         if text is not None:
             data = f"data:{part.mime_type};base64,{text}" if spelling.get("data_url") else text
-        elif part.file_id is not None and (part.provider == self.provider or "data" in kept(part.extra, self.provider)):
+        elif part.file_id is not None and (
+            part.provider == self.provider or "data" in own_extra(part.extra, self.provider)
+        ):
             data = {part.provider or self.provider: part.file_id}
         if data is None:
             return self.described(part)
@@ -235,20 +249,24 @@ class _Encoder:
         return {"type": "file", "mediaType": part.mime_type, "data": data, **name}
 
     def described(self, part: Media) -> JSONObject:
-        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return {"type": "text", "text": describe_media(part)}
 
 
-def is_answer(message: Message, provider: str) -> bool:
+def is_approval_response(message: Message, provider: str) -> bool:
     """Return True if a message holds only approval responses, which belong in the tool message."""
-    return bool(message.parts) and all(_is_answer(part, provider) for part in message.parts)
+    return bool(message.parts) and all(_is_approval_part(part, provider) for part in message.parts)
 
 
-def _is_answer(part: AnyPart, provider: str) -> bool:
-    return type(part) is Native and part.provider == provider and shape(part.extra, provider).get("role") == "tool"
+def _is_approval_part(part: AnyPart, provider: str) -> bool:
+    return (
+        type(part) is ProviderBlock
+        and part.provider == provider
+        and original_form(part.extra, provider).get("role") == "tool"
+    )
 
 
-def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
+def _separate_user_parts(segment: Sequence[Message], provider: str) -> Iterator[Message]:
     """Yield the segment. Approval responses and steering messages inside a reply follow its results."""
     later: list[Message] = []
     for message in segment:
@@ -256,7 +274,7 @@ def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
             yield from later
             later = []
         if message.role == "assistant":
-            aside = [_is_answer(part, provider) or _is_steering(part, provider) for part in message.parts]
+            aside = [_is_approval_part(part, provider) or _is_steering(part, provider) for part in message.parts]
             if any(aside):
                 parts = list(zip(message.parts, aside, strict=True))
                 later = [Message(role="user", parts=(part,)) for part, is_aside in parts if is_aside]
@@ -267,17 +285,17 @@ def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
 
 def _is_steering(part: AnyPart, provider: str) -> bool:
     return (
-        type(part) is Native
+        type(part) is ProviderBlock
         and part.provider == provider
         and isinstance(part.data, dict)
-        and ui.is_steering(cast(JSONObject, part.data))
+        and ui.is_steering_message(cast(JSONObject, part.data))
     )
 
 
-def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> None:
+def _add_approval_responses(wire: list[JSONObject], message: Message, provider: str) -> None:
     """Add approval responses to the preceding tool message, or as a separate one if they came so and still may."""
-    answers = [cast(JSONObject, part.data) for part in message.parts if isinstance(part, Native)]
-    alone = written({"role": "tool", "content": answers}, message.extra, provider)
+    answers = [cast(JSONObject, part.data) for part in message.parts if isinstance(part, ProviderBlock)]
+    alone = restore_original({"role": "tool", "content": answers}, message.extra, provider)
     if not wire or wire[-1]["role"] != "tool":
         wire.append(alone)
         return
@@ -289,7 +307,7 @@ def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> Non
         if block.get("type") == "tool-approval-request"
     }
     content = list(cast(list[JSONObject], wire[-1]["content"]))
-    if shape(message.extra, provider).get("apart"):
+    if original_form(message.extra, provider).get("apart"):
         here = {block.get("toolCallId") for block in content if block.get("type") == "tool-result"}
         mine = {asked.get(answer.get("approvalId")) for answer in answers}
         if not here & mine or here <= mine:
@@ -304,7 +322,7 @@ def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> Non
     wire[-1] = {**wire[-1], "content": [*content, *last]}
 
 
-def _shortest(content: list[JSONObject]) -> JSON:
+def _simplify_content(content: list[JSONObject]) -> JSON:
     """Return a single plain text as a string."""
     if len(content) == 1 and content[0].keys() == {"type", "text"} and content[0]["type"] == "text":
         return content[0]["text"]

@@ -4,7 +4,7 @@ Version 7 does not validate messages against its own schema, and later failures 
 malformed messages these are the errors of `modelMessageSchema` and `validateUIMessages`.
 """
 
-MISSHAPEN = "{where}: {what}"
+MALFORMED = "{where}: {what}"
 BAD_ROLE = (
     "AI_InvalidMessageRoleError: Invalid message role: '{role}'. Must be one of: "
     '"system", "user", "assistant", "tool".'
@@ -20,7 +20,7 @@ SYSTEM_AMONG_MESSAGES = (
 TWO_PROMPTS = "AI_InvalidPromptError: Invalid prompt: prompt and messages cannot be defined at the same time"
 UNANSWERED = "AI_MissingToolResultsError: Tool result is missing for tool call {id}."
 ORPHAN = "No tool call found for function call output with call_id {id}."
-DOUBLED = "each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}"
+DUPLICATE_RESULT = "each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}"
 WRONG_ROLE = "{where}: Invalid input"
 UNKNOWN_APPROVAL = (
     'AI_InvalidToolApprovalError: Tool approval response references unknown approvalId: "{id}". '

@@ -4,25 +4,28 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Path, Piece, Turn
-from contextc.formats.media import unpacked
-from contextc.formats.settings import inner
-from contextc.formats.signatures import SHORTEST, is_message
+from contextc.formats.checking import JSONPath, RequestMessage, RequestPart
+from contextc.formats.media import decode_base64
+from contextc.formats.settings import object_or_empty
+from contextc.formats.signatures import MIN_LENGTH, is_protobuf_message
 from contextc.formats.vercel import sketch
-from contextc.formats.vercel.reshape import block, message, objects, words
-from contextc.formats.vercel.shapes import HOMES
+from contextc.formats.vercel.reshape import list_objects, text_block, text_message, text_of_value
+from contextc.formats.vercel.shapes import PART_ROLES
 
-NOTHING_SAID = "(Nothing has been said yet.)"
-WHO_SPEAKS = ("user", "assistant")
+EMPTY_CONVERSATION = "(Nothing has been said yet.)"
+NON_EMPTY_ROLES = ("user", "assistant")
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [message(NOTHING_SAID)]}
+    return {**body, "messages": [text_message(EMPTY_CONVERSATION)]}
 
 
 def without_empty(body: JSONObject) -> JSONObject:
     messages = cast(list[JSONObject], body["messages"])
-    return {**body, "messages": [each for each in messages if each["role"] not in WHO_SPEAKS or not is_empty(each)]}
+    return {
+        **body,
+        "messages": [each for each in messages if each["role"] not in NON_EMPTY_ROLES or not is_empty(each)],
+    }
 
 
 def with_system_allowed(body: JSONObject) -> JSONObject:
@@ -43,31 +46,33 @@ def with_one_system_prompt(body: JSONObject) -> JSONObject:
 
 def with_prompt_among_messages(body: JSONObject) -> JSONObject:
     given: JSON = body["prompt"]
-    asked = cast(list[JSON], given) if isinstance(given, list) else [message(words(given))]
+    asked = cast(list[JSON], given) if isinstance(given, list) else [text_message(text_of_value(given))]
     rest = {name: value for name, value in body.items() if name != "prompt"}
     return {**rest, "messages": [*cast(list[JSON], body["messages"]), *asked]}
 
 
 def with_orphans_as_text(body: JSONObject) -> JSONObject:
-    return _with_text(body, [piece for _, piece in sketch.pairs(sketch.read(body).turns).orphans])
+    return _with_text(body, [piece for _, piece in sketch.match_pairs(sketch.parse_request(body).turns).orphans])
 
 
-def with_strangers_as_text(body: JSONObject) -> JSONObject:
-    turns = sketch.read(body).turns
-    ran = sketch.ran_by_provider(turns)
-    return _with_text(body, [piece for turn in turns for piece in strangers(turn, ran)])
+def with_misplaced_as_text(body: JSONObject) -> JSONObject:
+    turns = sketch.parse_request(body).turns
+    ran = sketch.provider_executed_calls(turns)
+    return _with_text(body, [piece for turn in turns for piece in misplaced_parts(turn, ran)])
 
 
-def without_unasked_answers(body: JSONObject) -> JSONObject:
-    unasked = [piece for piece, call_id in sketch.approvals(sketch.read(body).turns) if call_id is None]
+def without_unknown_approvals(body: JSONObject) -> JSONObject:
+    unasked = [
+        piece for piece, call_id in sketch.find_approval_responses(sketch.parse_request(body).turns) if call_id is None
+    ]
     return _with_text(body, unasked)
 
 
-def without_broken_proof(body: JSONObject) -> JSONObject:
+def without_invalid_signatures(body: JSONObject) -> JSONObject:
     """Remove the invalid proof of reasoning, and the reasoning itself if it has no other content."""
     copy = deepcopy(body)
     for given in cast(list[JSONObject], copy["messages"]):
-        broken = [part for part in objects(given["content"]) if not is_sound(part)]
+        broken = [part for part in list_objects(given["content"]) if not has_valid_signature(part)]
         for part in broken:
             del part["providerOptions"]["anthropic"]
         if broken:
@@ -76,7 +81,7 @@ def without_broken_proof(body: JSONObject) -> JSONObject:
     return copy
 
 
-def without_choice(body: JSONObject) -> JSONObject:
+def without_tool_choice(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "toolChoice"}
 
 
@@ -85,27 +90,31 @@ def is_empty(wire: JSONObject) -> bool:
     content: JSON = wire["content"]
     if isinstance(content, str):
         return not content
-    return all(inner(part).get("text") == "" and not _stays(part, wire) for part in cast(list[JSON], content))
+    return all(object_or_empty(part).get("text") == "" and not _stays(part, wire) for part in cast(list[JSON], content))
 
 
-def strangers(turn: Turn, ran: set[str]) -> list[Piece]:
+def misplaced_parts(turn: RequestMessage, ran: set[str]) -> list[RequestPart]:
     """Return the parts of a message that its role cannot have. `ran`: ids of provider-executed calls."""
-    found: list[Piece] = []
+    found: list[RequestPart] = []
     for piece in turn.pieces:
         kind = cast(str, piece.wire.get("type"))
-        home = turn.role in HOMES.get(kind, (turn.role,))
+        home = turn.role in PART_ROLES.get(kind, (turn.role,))
         if not home or (turn.role == "assistant" and piece.kind == "result" and piece.id not in ran):
             found.append(piece)
     return found
 
 
-def is_sound(part: JSONObject) -> bool:
+def has_valid_signature(part: JSONObject) -> bool:
     """Return True if reasoning signed by Anthropic may still have its original signature."""
     options: JSON = part.get("providerOptions")
-    given = inner(inner(options).get("anthropic"))
+    given = object_or_empty(object_or_empty(options).get("anthropic"))
     for name in ("signature", "redactedData") if part.get("type") == "reasoning" else ():
         proof: JSON = given.get(name)
-        if isinstance(proof, str) and len(proof) >= SHORTEST and not is_message(unpacked(proof) or b"\0"):
+        if (
+            isinstance(proof, str)
+            and len(proof) >= MIN_LENGTH
+            and not is_protobuf_message(decode_base64(proof) or b"\0")
+        ):
             return False
     return True
 
@@ -114,29 +123,29 @@ def _stays(part: JSONObject, wire: JSONObject) -> bool:
     return part.get("type") != "text" or (wire["role"] == "assistant" and part.get("providerOptions") is not None)
 
 
-def _with_text(body: JSONObject, strays: list[Piece]) -> JSONObject:
+def _with_text(body: JSONObject, strays: list[RequestPart]) -> JSONObject:
     """Return the request with text in place of misplaced parts. Text cannot be in a tool message, so it follows it."""
     places = {piece.path for piece in strays}
     holders = {path[:3] for path in places}
     messages: list[JSONObject] = []
     for number, wire in enumerate(cast(list[JSONObject], body["messages"])):
-        own: Path = ("messages", number, "content")
+        own: JSONPath = ("messages", number, "content")
         if own not in holders:
             messages.append(wire)
             continue
         parts = list(enumerate(cast(list[JSONObject], wire["content"])))
-        said = [told for place, part in parts if (*own, place) in places for told in _told(part)]
+        said = [told for place, part in parts if (*own, place) in places for told in _as_text(part)]
         if wire["role"] == "tool":
             left = [part for place, part in parts if (*own, place) not in places]
             messages += [{**wire, "content": left}] if left else []
             messages += [{"role": "user", "content": said}] if said else []
             continue
-        kept = [each for place, part in parts for each in (_told(part) if (*own, place) in places else [part])]
+        kept = [each for place, part in parts for each in (_as_text(part) if (*own, place) in places else [part])]
         messages += [{**wire, "content": kept}] if kept else []
     return {**body, "messages": messages}
 
 
-def _told(part: JSONObject) -> list[JSONObject]:
+def _as_text(part: JSONObject) -> list[JSONObject]:
     match part.get("type"):
         case "text" | "file":
             return [part]
@@ -145,12 +154,12 @@ def _told(part: JSONObject) -> list[JSONObject]:
             return [{"mediaType": "image", **rest, "type": "file", "data": part["image"]}]
         case "tool-result":
             output = cast(JSONObject, part["output"])
-            value = words(output.get("value", output.get("reason") or ""))
+            value = text_of_value(output.get("value", output.get("reason") or ""))
             return [
-                block(f"[a result of {part['toolName']}, whose call is not here:]"),
-                *([block(value)] if value else []),
+                text_block(f"[a result of {part['toolName']}, whose call is not here:]"),
+                *([text_block(value)] if value else []),
             ]
         case "tool-approval-response":
-            return [block(part["reason"])] if part.get("reason") else []
+            return [text_block(part["reason"])] if part.get("reason") else []
         case _:
-            return [block(words(part))]
+            return [text_block(text_of_value(part))]

@@ -3,9 +3,9 @@
 from typing import TypeGuard, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Path
-from contextc.formats.vercel.shapes import CONTENT, OUTCOMES, STRIPPED
-from contextc.formats.vercel.ui import is_shown
+from contextc.formats.checking import JSONPath
+from contextc.formats.vercel.shapes import CONTENT, REMOVED_FIELDS, STATE_FIELDS
+from contextc.formats.vercel.ui import is_ui_message
 from contextc.messages import tool_call
 
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
@@ -14,15 +14,15 @@ UNKNOWN_TOOL = "unknown"
 UNKNOWN_TYPE = "application/octet-stream"
 
 
-def message(text: str) -> JSONObject:
+def text_message(text: str) -> JSONObject:
     return {"role": "user", "content": text}
 
 
-def block(text: str) -> JSONObject:
+def text_block(text: str) -> JSONObject:
     return {"type": "text", "text": text}
 
 
-def reshape(value: JSON, path: Path) -> JSON:
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return the value in a valid form of the same meaning; unchanged if there is none."""
     if path[0] in ("instructions", "system"):
         return _prompt(value, listed=len(path) > 1)
@@ -35,7 +35,7 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 def _prompt(value: JSON, *, listed: bool) -> JSON:
     content: JSON = cast(JSONObject, value).get("content") if isinstance(value, dict) else value
-    text = words(content if content is not None else value)
+    text = text_of_value(content if content is not None else value)
     return {"role": "system", "content": text} if listed else text
 
 
@@ -53,45 +53,51 @@ def _tool(value: JSON) -> JSON:
 
 def _message(value: JSON) -> JSON:
     if not isinstance(value, dict):
-        return message(words(value))
+        return text_message(text_of_value(value))
     wire = {
         name: each for name, each in cast(JSONObject, value).items() if name != "providerOptions" or is_object(each)
     }
     role = str(wire.get("role")).lower()
     role = role if role in CONTENT else ALIASES.get(role, "user")
     content: JSON = wire.get("content")
-    if is_shown(wire):
+    if is_ui_message(wire):
         named = {"id": wire["id"]} if isinstance(wire.get("id"), str) else {}
         rest = {name: each for name, each in wire.items() if name != "id"}
         return {**rest, **named, "role": "assistant" if role == "tool" else role}
-    if calls := _old_calls(wire):
-        said = cast(list[JSON], content) if isinstance(content, list) else [block(words(content))] if content else []
+    if calls := _legacy_calls(wire):
+        said = (
+            cast(list[JSON], content)
+            if isinstance(content, list)
+            else [text_block(text_of_value(content))]
+            if content
+            else []
+        )
         return {"role": "assistant", "content": [*said, *calls]}
     if "content" not in wire and wire.keys() - {"role"}:
         return cast(JSONObject, value)
     if role == "tool" and not isinstance(content, list):
-        return _old_result(wire) or message(words(content))
+        return _legacy_result(wire) or text_message(text_of_value(content))
     if role == "system":
         parts = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
-        content = "\n\n".join(words(_text(part)) for part in parts)
+        content = "\n\n".join(text_of_value(_text(part)) for part in parts)
     elif not isinstance(content, str | list):
-        part: JSON = content if is_object(content) else block(words(content))
+        part: JSON = content if is_object(content) else text_block(text_of_value(content))
         content = [] if content is None else [part]
-    rest = {name: each for name, each in wire.items() if name not in STRIPPED}
+    rest = {name: each for name, each in wire.items() if name not in REMOVED_FIELDS}
     return {**rest, "role": role, "content": cast(JSON, content)}
 
 
-def _old_calls(wire: JSONObject) -> list[JSONObject]:
+def _legacy_calls(wire: JSONObject) -> list[JSONObject]:
     """Return the calls and results that older versions kept in fields beside the content."""
     found: list[JSONObject] = []
     if is_object(function := wire.get("function_call")):
         name = str(function.get("name") or UNKNOWN_TOOL)
         found.append(_call(str(wire.get("tool_call_id") or f"call_{name}"), name, function.get("arguments")))
-    for call in objects(wire.get("tool_calls")):
+    for call in list_objects(wire.get("tool_calls")):
         function = cast(JSONObject, call["function"] if is_object(call.get("function")) else call)
         name = str(function.get("name") or UNKNOWN_TOOL)
         found.append(_call(str(call.get("id") or f"call_{name}"), name, function.get("arguments")))
-    for each in objects(wire.get("toolInvocations")):
+    for each in list_objects(wire.get("toolInvocations")):
         name = str(each.get("toolName") or UNKNOWN_TOOL)
         names = {"toolCallId": str(each.get("toolCallId") or f"call_{name}"), "toolName": name}
         found.append({"type": "tool-call", **names, "input": each.get("args", {})})
@@ -100,27 +106,27 @@ def _old_calls(wire: JSONObject) -> list[JSONObject]:
     return found
 
 
-def _old_result(wire: JSONObject) -> JSONObject | None:
+def _legacy_result(wire: JSONObject) -> JSONObject | None:
     name = str(wire.get("name") or UNKNOWN_TOOL)
     call_id = wire.get("tool_call_id") or (f"call_{name}" if wire.get("name") else None)
     if call_id is None:
         return None
     names = {"toolCallId": str(call_id), "toolName": name}
-    output = {"type": "text", "value": words(wire.get("content") or "")}
+    output = {"type": "text", "value": text_of_value(wire.get("content") or "")}
     return {"role": "tool", "content": [{"type": "tool-result", **names, "output": output}]}
 
 
 def _call(call_id: str, name: str, arguments: JSON) -> JSONObject:
     given = arguments
     if not is_object(arguments):
-        read = tool_call("-", "-", words(arguments or ""))
+        read = tool_call("-", "-", text_of_value(arguments or ""))
         given = {"malformed_arguments": read.raw} if read.malformed else read.arguments
     return {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
 
 
 def _part(value: JSON) -> JSON:
     if isinstance(value, str):
-        return block(value)
+        return text_block(value)
     if not isinstance(value, dict):
         return value
     part = cast(JSONObject, value)
@@ -143,7 +149,7 @@ def _part(value: JSON) -> JSON:
         return {"toolName": UNKNOWN_TOOL, **rest, "output": _output(given)}
     if kind == "tool-call" or "state" in part:
         rest = {name: each for name, each in part.items() if name != "args"}
-        known = [state for name, state in OUTCOMES.items() if "state" in part and part.get(name) is not None]
+        known = [state for name, state in STATE_FIELDS.items() if "state" in part and part.get(name) is not None]
         return {**rest, **({"state": known[0]} if known else {}), "input": part.get("input", part.get("args", {}))}
     return _file(part) if kind in ("file", "image", "reasoning-file") else part
 
@@ -168,11 +174,11 @@ def _output(value: JSON) -> JSONObject:
     return {"type": "json", "value": value}
 
 
-def words(value: JSON) -> str:
+def text_of_value(value: JSON) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def objects(value: JSON) -> list[JSONObject]:
+def list_objects(value: JSON) -> list[JSONObject]:
     """Return the objects in a list; none if the value is not a list."""
     return [each for each in cast(list[JSON], value) if is_object(each)] if isinstance(value, list) else []
 

@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, RuleBook, Sketch, at
-from contextc.formats.settings import inner
+from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, make_finding
+from contextc.formats.settings import object_or_empty
 from contextc.formats.vercel import errors, mends, reshape, sketch
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "VER",
-    sketch.read,
-    reshape=reshape.reshape,
-    message=reshape.message,
-    block=reshape.block,
-    unknown=sketch.unknown,
+    sketch.parse_request,
+    reshape=reshape.coerce_value,
+    message=reshape.text_message,
+    block=reshape.text_block,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-def _misshapen(request: Sketch, rule: str) -> Iterable[Finding]:
+def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
     return [finding for finding in request.misshapen if finding.facts["rule"] == rule]
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part and tool must have the fields its type requires.
 
     A message must have a `role` and `content` or, as a `UIMessage`, `parts`. A part must have a known `type` and the
@@ -41,7 +41,7 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, errors.BAD_ROLE)
-def roles_are_known(request: Sketch) -> Iterable[Finding]:
+def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a message must be `system`, `user`, `assistant` or `tool`.
 
     Role `function` was removed with version 4.
@@ -53,7 +53,7 @@ def roles_are_known(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(3)
-def calls_stand_in_content(request: Sketch) -> Iterable[Finding]:
+def check_calls_in_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls must be parts of `content`, not fields beside it.
 
     The SDK silently removes `function_call`, `tool_calls` and `toolInvocations` of older versions. The model then sees
@@ -67,7 +67,7 @@ def calls_stand_in_content(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(4, errors.NO_INPUT)
-def calls_have_an_input(request: Sketch) -> Iterable[Finding]:
+def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have its arguments in `input`, even if it has none.
 
     Older versions used `args`. A call without arguments can lose the field in JSON, and the provider then rejects it.
@@ -80,7 +80,7 @@ def calls_have_an_input(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(5, errors.BAD_DATA)
-def files_have_data_or_an_address(request: Sketch) -> Iterable[Finding]:
+def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A file must be base64, a complete data URL, or a URL.
 
     Example: [{"role": "user", "content": [{"type": "file", "mediaType": "image/png", "data": {"type": "data", "data":
@@ -91,7 +91,7 @@ def files_have_data_or_an_address(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(6, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
@@ -99,11 +99,11 @@ def has_messages(request: Sketch) -> Iterable[Finding]:
     """
     prompted = request.body.get("prompt") is not None and request.body.get("messages") is None
     if not request.turns and not request.misshapen and not prompted:
-        yield at(("messages",) if request.body else (), "the request has no messages.")
+        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
 @rule(7, errors.EMPTY, mend=mends.without_empty)
-def says_something(request: Sketch) -> Iterable[Finding]:
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No user or assistant message may be empty.
 
     The SDK removes empty texts but sends the remaining empty message, which most providers reject.
@@ -112,12 +112,12 @@ def says_something(request: Sketch) -> Iterable[Finding]:
     Repair: the message is removed.
     """
     for turn in request.turns:
-        if turn.role in mends.WHO_SPEAKS and mends.is_empty(turn.wire):
-            yield at(turn.path, "this message is empty.")
+        if turn.role in mends.NON_EMPTY_ROLES and mends.is_empty(turn.wire):
+            yield make_finding(turn.path, "this message is empty.")
 
 
 @rule(8, errors.SYSTEM_AMONG_MESSAGES, mend=mends.with_system_allowed)
-def system_messages_are_allowed(request: Sketch) -> Iterable[Finding]:
+def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
     The setting confirms that they come from the application. This can be checked only in a whole request.
@@ -130,12 +130,14 @@ def system_messages_are_allowed(request: Sketch) -> Iterable[Finding]:
         return
     for turn in request.turns:
         if turn.role == "system":
-            yield at(turn.path, "a system message is among the messages, but `allowSystemInMessages` is not set.")
+            yield make_finding(
+                turn.path, "a system message is among the messages, but `allowSystemInMessages` is not set."
+            )
             return
 
 
 @rule(9, mend=mends.with_one_system_prompt)
-def one_system_prompt(request: Sketch) -> Iterable[Finding]:
+def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The system prompt must be in `instructions` or in `system`, its older name, not in both.
 
     With both, the SDK uses `instructions` and silently ignores the other.
@@ -144,11 +146,11 @@ def one_system_prompt(request: Sketch) -> Iterable[Finding]:
     Repair: both are joined.
     """
     if request.body.get("instructions") and request.body.get("system"):
-        yield at(("system",), "`instructions` is set too, so `system` would not be sent.")
+        yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
 @rule(10, errors.TWO_PROMPTS, mend=mends.with_prompt_among_messages)
-def prompt_or_messages(request: Sketch) -> Iterable[Finding]:
+def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have `messages` or a `prompt`, not both.
 
     With both, the SDK uses `prompt` and silently ignores the history.
@@ -157,11 +159,11 @@ def prompt_or_messages(request: Sketch) -> Iterable[Finding]:
     Repair: the prompt becomes the last message.
     """
     if request.body.get("prompt") is not None and request.body.get("messages"):
-        yield at(("prompt",), "`messages` is set too, and would not be sent.")
+        yield make_finding(("prompt",), "`messages` is set too, and would not be sent.")
 
 
 @rule(11, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered in the tool messages after it, before the next user or system message.
 
     A call that waits for approval needs a result too, unless the last message approves or denies it. So does a call of
@@ -172,12 +174,14 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in sketch.pairs(request.turns).unanswered:
-        yield at(call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id)
+    for _, call in sketch.match_pairs(request.turns).unanswered:
+        yield make_finding(
+            call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id
+        )
 
 
 @rule(12, errors.ORPHAN, mend=mends.with_orphans_as_text)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result must answer a call before it.
 
     The SDK accepts such a result, but the provider behind it rejects it.
@@ -186,12 +190,12 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in sketch.pairs(request.turns).orphans:
-        yield at(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
+    for _, result in sketch.match_pairs(request.turns).orphans:
+        yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
 
 
-@rule(13, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(13, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
     The SDK accepts another result, but the provider behind it rejects it.
@@ -202,12 +206,12 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in sketch.pairs(request.turns).doubled:
-        yield at(result.path, f"tool call {result.id} already has a result.", id=result.id)
+    for _, result in sketch.match_pairs(request.turns).doubled:
+        yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(14, errors.WRONG_ROLE, mend=mends.with_strangers_as_text)
-def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+@rule(14, errors.WRONG_ROLE, mend=mends.with_misplaced_as_text)
+def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
 
     Only a provider-executed call has its result beside it. In a `UIMessage` of the user such parts are lost.
@@ -218,30 +222,34 @@ def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     Repair: calls and reasoning move to the assistant, results to a tool message; a part without a valid place becomes
         text.
     """
-    orphans = {piece.path for _, piece in sketch.pairs(request.turns).orphans}
-    ran = sketch.ran_by_provider(request.turns)
+    orphans = {piece.path for _, piece in sketch.match_pairs(request.turns).orphans}
+    ran = sketch.provider_executed_calls(request.turns)
     for turn in request.turns:
-        for piece in mends.strangers(turn, ran):
+        for piece in mends.misplaced_parts(turn, ran):
             if piece.path not in orphans:
-                yield at(piece.path, f"a message of role {turn.role} cannot contain a `{piece.wire['type']}` part.")
+                yield make_finding(
+                    piece.path, f"a message of role {turn.role} cannot contain a `{piece.wire['type']}` part."
+                )
 
 
-@rule(15, errors.UNKNOWN_APPROVAL, mend=mends.without_unasked_answers)
-def approvals_were_asked_for(request: Sketch) -> Iterable[Finding]:
+@rule(15, errors.UNKNOWN_APPROVAL, mend=mends.without_unknown_approvals)
+def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An approval response in the last message must name a request that was made for a call.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "content": [{"type": "tool-approval-response",
         "approvalId": "ok1", "approved": true}]}]
     Repair: the response is removed; its reason becomes text.
     """
-    for piece, call_id in sketch.approvals(request.turns):
+    for piece, call_id in sketch.find_approval_responses(request.turns):
         if call_id is None:
             asked = piece.wire["approvalId"]
-            yield at(piece.path, f"no approval request {asked} was found, or its tool call is missing.", id=asked)
+            yield make_finding(
+                piece.path, f"no approval request {asked} was found, or its tool call is missing.", id=asked
+            )
 
 
-@rule(16, errors.SIGNATURE, mend=mends.without_broken_proof)
-def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
+@rule(16, errors.SIGNATURE, mend=mends.without_invalid_signatures)
+def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning signed by Anthropic must have its original signature.
 
     The SDK passes it on unchanged, and Anthropic rejects an invalid one.
@@ -254,27 +262,27 @@ def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for piece in turn.of("reasoning"):
-            if not mends.is_sound(piece.wire):
-                yield at(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
+            if not mends.has_valid_signature(piece.wire):
+                yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
-def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+@rule(17, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 
     Example: {"tools": {"look": {"inputSchema": {"type": "object"}}}, "toolChoice": {"type": "tool", "toolName":
         "find"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the choice is removed.
     """
-    name: JSON = inner(request.body.get("toolChoice")).get("toolName")
+    name: JSON = object_or_empty(request.body.get("toolChoice")).get("toolName")
     tools = request.body.get("tools")
     known = cast(JSONObject, tools) if isinstance(tools, dict) else [tool.id for tool in request.tools]
     if isinstance(name, str) and tools and name not in known:
-        yield at(("toolChoice",), f"tool {name!r} is not among the tools.", name=name)
+        yield make_finding(("toolChoice",), f"tool {name!r} is not among the tools.", name=name)
 
 
 @rule(18)
-def messages_are_of_one_kind(request: Sketch) -> Iterable[Finding]:
+def check_message_kind(request: ParsedRequest) -> Iterable[RuleFinding]:
     """All messages must be `ModelMessage`s, or all `UIMessage`s.
 
     `convertToModelMessages` fails on the first message without `parts`, and all other functions reject one with
@@ -287,4 +295,6 @@ def messages_are_of_one_kind(request: Sketch) -> Iterable[Finding]:
     shown = [isinstance(turn.wire.get("parts"), list) for turn in request.turns]
     if any(shown) and not all(shown):
         odd = request.turns[shown.index(not shown[0])]
-        yield at(odd.path, "`ModelMessage` and `UIMessage` are mixed: this message differs from the previous one.")
+        yield make_finding(
+            odd.path, "`ModelMessage` and `UIMessage` are mixed: this message differs from the previous one."
+        )

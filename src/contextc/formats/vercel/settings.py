@@ -1,24 +1,24 @@
 """Names of the AI SDK's settings: the options of `generateText` and `streamText`."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
+from contextc.formats.settings import RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none", "required")
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     rest.pop("allowSystemInMessages", None)  # it only concerns the position of the system prompt
     choice: JSON = rest.get("toolChoice")
     if isinstance(choice, str) and choice in MODES:
         del rest["toolChoice"]
         return {"tool_choice": ToolChoice(choice)}
-    if isinstance(name := inner(choice).get("toolName"), str):
+    if isinstance(name := object_or_empty(choice).get("toolName"), str):
         del rest["toolChoice"]
         return {"tool_choice": ToolChoice("named", name)}
     return {}
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     choice = settings.tool_choice
     if choice is None:
         return {}
@@ -38,7 +38,7 @@ SETTINGS = SettingsTable(
         "presence_penalty": "presencePenalty",
         "effort": "reasoning",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     shaped=("tool_choice",),
 )

@@ -3,10 +3,10 @@
 JSON has neither `URL` nor bytes. Where the schemas require those, text is accepted, as the SDK itself does.
 """
 
-from contextc.formats.checking import Fields, Kind
+from contextc.formats.checking import FieldTypes, PartKind
 
 ANY = (str, dict, list, bool, int, float, type(None))
-OPTIONS: Fields = {"providerOptions?": dict}
+OPTIONS: FieldTypes = {"providerOptions?": dict}
 CONTENT: dict[str, tuple[type, ...]] = {
     "system": (str,),
     "user": (str, list),
@@ -14,7 +14,7 @@ CONTENT: dict[str, tuple[type, ...]] = {
     "tool": (list,),
 }
 """Roles, and the types of their content."""
-SHAPES: dict[str, Fields] = {
+PART_FIELDS: dict[str, FieldTypes] = {
     "text": {"text": str, **OPTIONS},
     "image": {"image": (str, dict), "mediaType?": str, **OPTIONS},
     "file": {"data": (str, dict), "mediaType": str, "filename?": str, **OPTIONS},
@@ -26,7 +26,7 @@ SHAPES: dict[str, Fields] = {
     "tool-approval-request": {"approvalId": str, "toolCallId": str, "reason?": str},
     "tool-approval-response": {"approvalId": str, "approved": bool, "reason?": str},
 }
-HOMES: dict[str, tuple[str, ...]] = {
+PART_ROLES: dict[str, tuple[str, ...]] = {
     "text": ("system", "user", "assistant"),
     "image": ("user",),
     "file": ("user", "assistant"),
@@ -39,7 +39,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tool-approval-response": ("tool",),
 }
 """Roles whose messages may hold a part, by part type."""
-OUTPUTS: dict[str, Fields] = {
+OUTPUTS: dict[str, FieldTypes] = {
     "text": {"value": str},
     "json": {"value": ANY},
     "execution-denied": {"reason?": str},
@@ -47,7 +47,7 @@ OUTPUTS: dict[str, Fields] = {
     "error-json": {"value": ANY},
     "content": {"value": list},
 }
-RETURNED: dict[str, Fields] = {
+OUTPUT_PARTS: dict[str, FieldTypes] = {
     "text": {"text": str, **OPTIONS},
     "file": {"data": (str, dict), "mediaType": str, "filename?": str, **OPTIONS},
     "media": {"data": str, "mediaType": str},
@@ -61,8 +61,8 @@ RETURNED: dict[str, Fields] = {
     "image-file-reference": {"providerReference": dict, **OPTIONS},
     "custom": OPTIONS,
 }
-METADATA: Fields = {"providerMetadata?": dict}
-SHOWN: dict[str, Fields] = {
+METADATA: FieldTypes = {"providerMetadata?": dict}
+UI_PARTS: dict[str, FieldTypes] = {
     "text": {"text": str, **METADATA},
     "reasoning": {"text": str, **METADATA},
     "custom": {"kind": str, **METADATA},
@@ -74,7 +74,7 @@ SHOWN: dict[str, Fields] = {
     "step-start": {},
 }
 """Parts of a `UIMessage`, except calls and `data-*`."""
-CALL: Fields = {
+CALL: FieldTypes = {
     "toolCallId": str,
     "state": str,
     "providerExecuted?": bool,
@@ -91,12 +91,12 @@ STATES = (
     "output-error",
     "output-denied",
 )
-OUTCOMES = {"output": "output-available", "errorText": "output-error"}
+STATE_FIELDS = {"output": "output-available", "errorText": "output-error"}
 """Fields that only a call in this state has."""
 TOOL_TYPES = (None, "function", "dynamic", "provider")
-STRIPPED = ("function_call", "tool_calls", "toolInvocations")
+REMOVED_FIELDS = ("function_call", "tool_calls", "toolInvocations")
 """Fields beside `content` in older versions, which version 7 silently removes."""
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, PartKind] = {
     "text": "text",
     "reasoning": "reasoning",
     "tool-call": "call",

@@ -8,7 +8,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 
-ASKED = {
+APPROVAL_FIELDS = {
     "requestReason": "reason",
     "isAutomatic": "isAutomatic",
     "inputSchemaInput": "inputSchemaInput",
@@ -17,14 +17,14 @@ ASKED = {
 """Fields of an approval request beside its ids: the name in a `UIMessage`, and the name elsewhere."""
 
 
-def is_shown(message: JSONObject) -> bool:
+def is_ui_message(message: JSONObject) -> bool:
     """Return True if this is a `UIMessage`. A list as `content` excludes it: no version of the SDK writes that."""
     parts, content = message.get("parts"), message.get("content")
     said = bool(content) and (isinstance(content, list) or (isinstance(content, str) and not parts))
     return isinstance(parts, list) and not said
 
 
-def with_all_said(message: JSONObject) -> JSONObject:
+def with_content_in_parts(message: JSONObject) -> JSONObject:
     """Return a message that has `content` and `parts`, with text that the SDK would ignore added to the parts.
 
     Version 4 wrote the same text to both, so text that is in the other already is not repeated.
@@ -33,19 +33,19 @@ def with_all_said(message: JSONObject) -> JSONObject:
     if not isinstance(parts, list) or not content:
         return message
     shown = cast(list[JSONObject], parts)
-    if is_shown(message):
-        left = unsaid(content, _texts(shown)) if isinstance(content, str) else ""
-        step = [{"type": "step-start"}] if any(map(is_tool, shown)) else []
+    if is_ui_message(message):
+        left = missing_text(content, _texts(shown)) if isinstance(content, str) else ""
+        step = [{"type": "step-start"}] if any(map(is_tool_part, shown)) else []
         return {**message, "parts": [*shown, *step, {"type": "text", "text": left}]} if left else message
     given = cast(list[JSONObject], content) if isinstance(content, list) else []
-    more = [text for text in _texts(shown) if unsaid(text, _texts(given))]
+    more = [text for text in _texts(shown) if missing_text(text, _texts(given))]
     if not more or not given:
         return message
     added = [{"type": "text", "text": text} for text in more]
     return {**{name: value for name, value in message.items() if name != "parts"}, "content": [*given, *added]}
 
 
-def unsaid(words: str, texts: list[str]) -> str:
+def missing_text(words: str, texts: list[str]) -> str:
     """Return the text that is not in `texts` already, regardless of line breaks."""
     if "".join(words.split()) in "".join("".join(texts).split()):
         return ""
@@ -59,35 +59,35 @@ def _texts(parts: list[JSONObject]) -> list[str]:
     return [text for text in found if isinstance(text, str)]
 
 
-def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
+def split_steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
     """Split the parts where a step begins. A steering message is separate."""
     step: list[JSONObject] = []
     for part in parts:
-        if part.get("type") == "step-start" or is_steering(part):
+        if part.get("type") == "step-start" or is_steering_message(part):
             yield step
             step = []
-        if is_steering(part):
+        if is_steering_message(part):
             yield [part]
         elif part.get("type") != "step-start":
             step.append(part)
     yield step
 
 
-def is_steering(part: JSONObject) -> bool:
+def is_steering_message(part: JSONObject) -> bool:
     """Return True if this is a user message sent during the turn."""
     return part.get("type") == "steering-message" and isinstance(part.get("parts"), list)
 
 
-def steered(part: JSONObject) -> list[JSONObject]:
+def steering_content(part: JSONObject) -> list[JSONObject]:
     """Return the content of the steering message."""
-    return [as_model(each) for each in cast(list[JSONObject], part["parts"])]
+    return [to_model_part(each) for each in cast(list[JSONObject], part["parts"])]
 
 
-def is_tool(part: JSONObject) -> bool:
+def is_tool_part(part: JSONObject) -> bool:
     return "toolCallId" in part and (part["type"] == "dynamic-tool" or part["type"].startswith("tool-"))
 
 
-def as_model(part: JSONObject) -> JSONObject:
+def to_model_part(part: JSONObject) -> JSONObject:
     """Convert a part of a `UIMessage` to that of a `ModelMessage`; parts for the interface alone stay unchanged."""
     options = {"providerOptions": part["providerMetadata"]} if part.get("providerMetadata") else {}
     match part.get("type"):
@@ -105,7 +105,7 @@ def as_model(part: JSONObject) -> JSONObject:
             return part
 
 
-def output(part: JSONObject) -> JSONObject | None:
+def tool_output(part: JSONObject) -> JSONObject | None:
     """Return the result inside a tool part; None if there is none yet."""
     match part.get("state"):
         case "output-available":
@@ -123,16 +123,16 @@ def output(part: JSONObject) -> JSONObject | None:
             return None
 
 
-def asked(part: JSONObject) -> JSONObject | None:
+def approval_request(part: JSONObject) -> JSONObject | None:
     """Return the approval request inside a tool part."""
     approval = _approval(part)
     if not approval.get("id"):
         return None
-    said = {theirs: approval[ours] for ours, theirs in ASKED.items() if approval.get(ours) is not None}
+    said = {theirs: approval[ours] for ours, theirs in APPROVAL_FIELDS.items() if approval.get(ours) is not None}
     return {"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": part["toolCallId"], **said}
 
 
-def told(part: JSONObject) -> JSONObject | None:
+def approval_response(part: JSONObject) -> JSONObject | None:
     """Return the approval response inside a tool part; None if there is none."""
     approval = _approval(part)
     if not approval.get("id") or approval.get("approved") is None:
@@ -160,7 +160,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
         kind = cast(str, event.get("type") or "")
         family, _, phase = kind.rpartition("-")
         if family in ("text", "reasoning") and phase in ("start", "delta", "end"):
-            _gather_words(message["parts"], streaming, family, phase, event)
+            _gather_text(message["parts"], streaming, family, phase, event)
         elif kind.startswith("tool-"):
             _gather_call(message["parts"], calls, kind, event)
         elif kind == "start-step":
@@ -192,7 +192,7 @@ def _gather_part(parts: list[JSONObject], event: JSONObject) -> None:
     parts.append(event)
 
 
-def _gather_words(
+def _gather_text(
     parts: list[JSONObject], streaming: dict[tuple[str, str], JSONObject], family: str, phase: str, event: JSONObject
 ) -> None:
     place = (family, cast(str, event.get("id") or ""))
@@ -232,7 +232,7 @@ def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: st
         case "tool-input-error":
             part |= {"state": "output-error", "input": event.get("input"), "errorText": event.get("errorText")}
         case "tool-approval-request":
-            more = {ours: event[theirs] for ours, theirs in ASKED.items() if event.get(theirs) is not None}
+            more = {ours: event[theirs] for ours, theirs in APPROVAL_FIELDS.items() if event.get(theirs) is not None}
             part |= {"state": "approval-requested", "approval": {"id": event["approvalId"], **more}}
         case "tool-output-available":
             part |= {"state": "output-available", "output": event.get("output")}

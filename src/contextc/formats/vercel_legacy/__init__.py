@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request
-from contextc.formats.checking import RuleBook
-from contextc.formats.reasoning import Policy
+from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.checking import RuleSet
+from contextc.formats.reasoning import ReasoningPolicy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller
+from contextc.formats.spelling import NameCodec
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
-from contextc.formats.vercel_legacy.rules import BOOK
+from contextc.formats.vercel_legacy.rules import RULES
 from contextc.formats.vercel_legacy.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
@@ -21,21 +21,21 @@ class VercelLegacyFormatter(Formatter):
     """Format of old code and old logs. Later versions of the SDK silently remove `function_call`."""
 
     name: ClassVar[str] = "vercel_legacy"
-    rules: ClassVar[RuleBook] = BOOK
+    rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("vercel_legacy")
+    spelling: ClassVar[NameCodec] = NameCodec("vercel_legacy")
     unique_ids: ClassVar[bool] = True
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     strict_tools: ClassVar[bool] = False
 
-    def __init__(self, *, provider: str = "vercel_legacy", reasoning: Policy = "native") -> None:
+    def __init__(self, *, provider: str = "vercel_legacy", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
-    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:

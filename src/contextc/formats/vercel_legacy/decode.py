@@ -11,18 +11,29 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.base import Request, remember
-from contextc.formats.grouping import together
-from contextc.formats.media import unpacked
+from contextc.formats.base import Request, extra_of
+from contextc.formats.grouping import merge_messages
+from contextc.formats.media import decode_base64
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.vercel_legacy.encode import ATTACHMENTS, MADE_UP, encode_segment
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, tool_call
+from contextc.formats.vercel_legacy.encode import ATTACHMENTS, GENERATED_ID, encode_segment
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    ProviderBlock,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_call,
+)
 from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-MOST_ELSEWHERE = 100
+MAX_UNORDERED_PARTS = 100
 """Maximum number of parts to search for in the whole content, if they are out of order."""
-READ = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
+DECODED_FIELDS = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
 UNKNOWN_TOOL = "unknown"
 
 
@@ -73,7 +84,7 @@ class _Decoder:
             group = message.get("id") if message.get("function_call") else None
             place = len(found)
             found += decoded
-        return _results_together(found)
+        return _merge_results(found)
 
     def joined(self, reply: Message, further: Message) -> Message:
         """Return a reply with one more call. An `id` that only linked the two messages is dropped."""
@@ -88,13 +99,13 @@ class _Decoder:
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role = ROLES.get(cast(str, wire["role"]))
         if role is None:  # `data`, which the SDK does not send to the model
-            yield Message(role="user", parts=(Native(provider=self.provider, data=wire),))
+            yield Message(role="user", parts=(ProviderBlock(provider=self.provider, data=wire),))
             return
         steps = self.steps(wire)
         said = steps[-1].said
-        if words := _unsaid(_text(wire, "content"), Text, steps):
+        if words := _missing_text(_text(wire, "content"), Text, steps):
             said.append(Text(words))
-        if thought := _unsaid(_text(wire, "reasoning"), Reasoning, steps):
+        if thought := _missing_text(_text(wire, "reasoning"), Reasoning, steps):
             said.insert(0, Reasoning(text=thought, provider=self.provider))
         said += [self.attachment(each) for each in cast(list[JSONObject], wire.get(ATTACHMENTS) or [])]
         said += self.calls(wire)
@@ -115,7 +126,7 @@ class _Decoder:
         for part in _parts(wire):
             kind = part.get("type")
             if kind == "tool-invocation":
-                number = _add(found, cast(JSONObject, part["toolInvocation"]), number)
+                number = _add_invocation(found, cast(JSONObject, part["toolInvocation"]), number)
             elif kind != "step-start":
                 if kind == "text" and found[-1].invocations:
                     found.append(_Step([], []))
@@ -127,7 +138,7 @@ class _Decoder:
         )
         for each in sorted(others, key=lambda each: each.get("step") or 0):
             if str(each["toolCallId"]) not in known:
-                number = _add(found, each, number)
+                number = _add_invocation(found, each, number)
         return found
 
     def part(self, part: JSONObject) -> AnyPart:
@@ -140,9 +151,9 @@ class _Decoder:
             case "file":
                 mime_type = part.get("mimeType") or ""
                 made = self.attachment({"contentType": mime_type, "url": f"data:{mime_type};base64,{part.get('data')}"})
-                return made if isinstance(made, Media) else Native(provider=self.provider, data=part)
+                return made if isinstance(made, Media) else ProviderBlock(provider=self.provider, data=part)
             case _:
-                return Native(provider=self.provider, data=part)
+                return ProviderBlock(provider=self.provider, data=part)
 
     def step(self, said: list[AnyPart], invocations: list[JSONObject]) -> Iterator[Message]:
         """Return the text, the calls and their results as messages."""
@@ -178,7 +189,7 @@ class _Decoder:
     def call(self, given: JSON, call_id: str | None) -> ToolCall:
         """Decode a `function_call`: an object, or text that was still incomplete."""
         function = written_function(given) if isinstance(given, str) else cast(JSONObject, given)
-        rest: JSONObject = {MADE_UP: True} if call_id is None else {}
+        rest: JSONObject = {GENERATED_ID: True} if call_id is None else {}
         call_id = self.new_id() if call_id is None else call_id
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
         written = function.get("arguments")
@@ -208,7 +219,7 @@ class _Decoder:
         made = ToolResult(call_id=call_id, name=name or UNKNOWN_TOOL, content=_as_text(content))
         ours: JSONObject = {"name": made.name, "content": made.content}
         known = {key: value for key, value in wire.items() if key not in ("role", "tool_call_id")}
-        extra = remember({**known, "name": made.name, "content": made.content}, ours, self.provider)
+        extra = extra_of({**known, "name": made.name, "content": made.content}, ours, self.provider)
         return replace(made, extra=extra) if extra else made
 
     def attachment(self, wire: JSONObject) -> AnyPart:
@@ -218,14 +229,14 @@ class _Decoder:
         found: JSONObject = {"url": url}
         if comma and head.startswith("data:") and head.endswith(";base64"):
             mime_type = mime_type or head.removeprefix("data:").removesuffix(";base64")
-            if not (data := unpacked(text)):
-                return Native(provider=self.provider, data=wire)
+            if not (data := decode_base64(text)):
+                return ProviderBlock(provider=self.provider, data=wire)
             found = {"data": data}
         if not url or (mime_type and "/" not in mime_type):
-            return Native(provider=self.provider, data=wire)
+            return ProviderBlock(provider=self.provider, data=wire)
         made = Media(mime_type=mime_type or "application/octet-stream", name=name, **found)
         alone = encode_segment([Message(role="user", parts=(made,))], provider=self.provider, blobs={}).messages
-        extra = remember(wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
+        extra = extra_of(wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
         return replace(made, extra=extra) if extra else made
 
     def with_rest(self, message: Message, wire: JSONObject, spread: tuple[str, ...] = ()) -> Message:
@@ -233,7 +244,7 @@ class _Decoder:
         already.
         """
         encoded = encode_segment([message], provider=self.provider, blobs={}).messages
-        read = (*READ, *spread)
+        read = (*DECODED_FIELDS, *spread)
         ours = {name: value for name, value in encoded[0].items() if name not in read} if encoded else {}
         if message.tool_calls:  # several calls share a generated id
             ours.pop("id", None)
@@ -242,7 +253,7 @@ class _Decoder:
             for name, value in wire.items()
             if name not in read or (name == "tool_calls" and isinstance(value, str))
         }
-        extra = remember(theirs, ours, self.provider)
+        extra = extra_of(theirs, ours, self.provider)
         return replace(message, extra=extra) if extra else message
 
 
@@ -253,7 +264,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("parameters") or {})
-    return replace(made, extra=remember(tool, encode_tool(made), provider))
+    return replace(made, extra=extra_of(tool, encode_tool(made), provider))
 
 
 def _parts(wire: JSONObject) -> list[JSONObject]:
@@ -261,7 +272,7 @@ def _parts(wire: JSONObject) -> list[JSONObject]:
     return [cast(JSONObject, part) for part in parts if isinstance(part, dict)]
 
 
-def _add(steps: list[_Step], invocation: JSONObject, number: int) -> int:
+def _add_invocation(steps: list[_Step], invocation: JSONObject, number: int) -> int:
     """Add a call to the last step, or to a new one if its step number differs."""
     step = cast(int | None, invocation.get("step"))
     if step is not None and step != number and (steps[-1].said or steps[-1].invocations):
@@ -270,7 +281,7 @@ def _add(steps: list[_Step], invocation: JSONObject, number: int) -> int:
     return number if step is None else step
 
 
-def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step]) -> str:
+def _missing_text(words: str | None, kind: type[Text | Reasoning], steps: list[_Step]) -> str:
     """Return the text that is not in the parts already, regardless of line breaks."""
     texts = [part.text for step in steps for part in step.said if isinstance(part, kind)]
     if words is None or (texts and "".join(words.split()) in "".join("".join(texts).split())):
@@ -282,7 +293,7 @@ def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step])
         if (found := words.find(text, place)) >= 0:
             rest.append(words[place:found])
             place = found + len(text)
-        elif len(elsewhere) < MOST_ELSEWHERE:
+        elif len(elsewhere) < MAX_UNORDERED_PARTS:
             elsewhere.append(text)
         else:  # the text differs
             break
@@ -298,7 +309,7 @@ def _text(wire: JSONObject, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _results_together(messages: list[Message]) -> list[Message]:
+def _merge_results(messages: list[Message]) -> list[Message]:
     """Merge the results of one reply into one tool message, as in all other formats."""
     groups: list[list[Message]] = []
     for message in messages:
@@ -306,7 +317,7 @@ def _results_together(messages: list[Message]) -> list[Message]:
             groups[-1].append(message)
         else:
             groups.append([message])
-    return [together(group) for group in groups]
+    return [merge_messages(group) for group in groups]
 
 
 def _arguments(given: JSON) -> JSONObject | str:

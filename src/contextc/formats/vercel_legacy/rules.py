@@ -7,23 +7,23 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.checking import Finding, RuleBook, Sketch, at
-from contextc.formats.settings import inner
+from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, make_finding
+from contextc.formats.settings import object_or_empty
 from contextc.formats.vercel_legacy import errors, mends, sketch
 
-BOOK = RuleBook(
+RULES = RuleSet(
     "VEL",
-    sketch.read,
-    reshape=sketch.reshape,
-    message=sketch.message,
-    block=sketch.message,
-    unknown=sketch.unknown,
+    sketch.parse_request,
+    reshape=sketch.coerce_value,
+    message=sketch.text_message,
+    block=sketch.text_message,
+    unknown=sketch.find_unknown_fields,
 )
-rule = BOOK.rule
+rule = RULES.rule
 
 
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
+@rule(1, errors.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message and function must have the fields its type requires.
 
     A message must have a `role` and `content`, which is a string, or null beside a call.
@@ -35,18 +35,18 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 
 
 @rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "the request has no messages.")
+        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
 @rule(3, errors.EMPTY, mend=mends.without_empty)
-def says_something(request: Sketch) -> Iterable[Finding]:
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message except a result may be empty.
 
     Example: [{"role": "user", "content": ""}]
@@ -54,11 +54,11 @@ def says_something(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if mends.is_empty(turn.wire):
-            yield at(turn.path, "this message is empty.")
+            yield make_finding(turn.path, "this message is empty.")
 
 
 @rule(4, errors.ARGUMENTS)
-def arguments_are_text(request: Sketch) -> Iterable[Finding]:
+def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The arguments of a call must be a string: the JSON that the model wrote.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
@@ -70,11 +70,11 @@ def arguments_are_text(request: Sketch) -> Iterable[Finding]:
             given: JSON = call.wire.get("arguments")
             if call.wire and not isinstance(given, str):
                 kind = type(given).__name__
-                yield at(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
+                yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, errors.WRONG_ROLE, mend=mends.with_calls_of_the_assistant)
-def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
+@rule(5, errors.WRONG_ROLE, mend=mends.with_assistant_calls)
+def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may make calls.
 
     Example: [{"role": "user", "content": "hi", "function_call": {"name": "look", "arguments": "{}"}}, {"role":
@@ -82,12 +82,14 @@ def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
     Repair: the role of the message becomes `assistant`.
     """
     for turn in request.turns:
-        if turn.role != "assistant" and (turn.of("call") or (turn.role != "data" and sketch.invocations(turn.wire))):
-            yield at(turn.path, f"a message of role {turn.role} cannot contain a call.")
+        if turn.role != "assistant" and (
+            turn.of("call") or (turn.role != "data" and sketch.tool_invocations(turn.wire))
+        ):
+            yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
 
 
 @rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call must be answered by a message of role `function` before any other message.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
@@ -95,13 +97,13 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in sketch.pairs(request.turns).unanswered:
+    for _, call in sketch.match_pairs(request.turns).unanswered:
         name = call.name or call.id
-        yield at(call.path, f"the call of {name} has no result before the next message.", name=name)
+        yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
 
 
 @rule(7, errors.INVOCATION)
-def invocations_have_a_result(request: Sketch) -> Iterable[Finding]:
+def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call in `toolInvocations` must include its result.
 
     A stopped answer leaves a call in the state `call` or `partial-call`. The conversation cannot continue then.
@@ -111,26 +113,26 @@ def invocations_have_a_result(request: Sketch) -> Iterable[Finding]:
     Repair: it becomes a `function_call`, followed by a result stating that it is missing.
     """
     for turn in request.turns:
-        for each in sketch.invocations(turn.wire) if turn.role != "data" else ():
+        for each in sketch.tool_invocations(turn.wire) if turn.role != "data" else ():
             if each["state"] != "result":
                 text = encode(each).decode()
-                yield at(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
+                yield make_finding(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
 
 
 @rule(8, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer an open call: by `tool_call_id` if both have one, else by name.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "function", "name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in sketch.pairs(request.turns).orphans:
+    for _, result in sketch.match_pairs(request.turns).orphans:
         name = result.name or result.id
-        yield at(result.path, f"there is no open call of {name} for this result.", name=name)
+        yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
 
 
-@rule(9, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+@rule(9, errors.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
@@ -138,13 +140,13 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         "look", "content": "1"}]
     Repair: the first result is kept; any other becomes text.
     """
-    for _, result in sketch.pairs(request.turns).doubled:
+    for _, result in sketch.match_pairs(request.turns).doubled:
         name = result.name or result.id
-        yield at(result.path, f"the call of {name} already has a result.", name=name)
+        yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
 
 
 @rule(10, errors.NO_NAME)
-def results_are_named(request: Sketch) -> Iterable[Finding]:
+def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message of role `function` must have the name of the function.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
@@ -153,17 +155,17 @@ def results_are_named(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role == "function" and not turn.wire.get("name"):
-            yield at(turn.path, "this result does not name its function.")
+            yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
-def chosen_function_is_there(request: Sketch) -> Iterable[Finding]:
+@rule(11, errors.UNKNOWN_CHOICE, mend=mends.without_function_choice)
+def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 
     Example: {"functions": [{"name": "look", "parameters": {"type": "object"}}], "function_call": {"name": "find"},
         "messages": [{"role": "user", "content": "hi"}]}
     Repair: the choice is removed.
     """
-    name: JSON = inner(request.body.get("function_call")).get("name")
+    name: JSON = object_or_empty(request.body.get("function_call")).get("name")
     if isinstance(name, str) and request.tools and name not in [tool.id for tool in request.tools]:
-        yield at(("function_call",), f"function {name!r} is not among the functions.", name=name)
+        yield make_finding(("function_call",), f"function {name!r} is not among the functions.", name=name)

@@ -1,23 +1,23 @@
 """Names of the AI SDK's settings in versions with `function_call`."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
+from contextc.formats.settings import RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none")
 
 
-def take(rest: JSONObject) -> dict[str, object]:
+def read_structured(rest: JSONObject) -> dict[str, object]:
     choice: JSON = rest.get("function_call")
     if isinstance(choice, str) and choice in MODES:
         del rest["function_call"]
         return {"tool_choice": ToolChoice(choice)}
-    if isinstance(name := inner(choice).get("name"), str):
+    if isinstance(name := object_or_empty(choice).get("name"), str):
         del rest["function_call"]
         return {"tool_choice": ToolChoice("named", name)}
     return {}
 
 
-def put(settings: Settings) -> JSONObject:
+def write_structured(settings: RequestSettings) -> JSONObject:
     choice = settings.tool_choice
     if choice is None or choice.mode == "required":  # not supported by these versions
         return {}
@@ -37,7 +37,7 @@ SETTINGS = SettingsTable(
         "presence_penalty": "presence_penalty",
         "user": "user",
     },
-    take=take,
-    put=put,
+    take=read_structured,
+    put=write_structured,
     shaped=("tool_choice",),
 )

@@ -6,8 +6,17 @@ reminder or the result of a delegation, is a message.
 
 from contextc.prompts.builtin import agents, delegations, identity, project, response, todos, tools
 
-BUILT_IN = {
-    room.FRAGMENT.id: room.FRAGMENT for room in (identity, project, tools, todos, response, delegations, agents)
+BUILTIN_FRAGMENTS = {
+    each.id: each
+    for each in (
+        identity.IDENTITY,
+        project.PROJECT,
+        tools.TOOLS,
+        todos.TODOS,
+        response.RESPONSE,
+        delegations.DELEGATIONS,
+        agents.AGENTS,
+    )
 }
-ON_REQUEST = {"tools"}
+ADDED_BY_NAME = {"tools"}
 """Built-in fragments that are added only by name."""

@@ -1,4 +1,4 @@
-"""The `behaviour` fragment: the configured system prompt, with which every request starts.
+"""The `behaviour_fragment` fragment: the configured system prompt, with which every request starts.
 
 It comes first, so that agents of one project share a prompt prefix, and with it the provider's cache.
 """
@@ -15,5 +15,5 @@ def default_system_prompt(*, environment: Mapping[str, str] = os.environ, folder
     return read_settings(environment=environment, folder=folder).system_prompt.value
 
 
-def behaviour(text: str) -> PromptFragment:
+def behaviour_fragment(text: str) -> PromptFragment:
     return PromptFragment("behaviour", text, priority=0)

@@ -1,18 +1,20 @@
 """The `delegations` fragment: tasks of other agents whose results are pending. A result itself is a message."""
 
-from contextc.prompts.escape import one_line
-from contextc.prompts.fragment import Delegation, PromptFragment, Surroundings
+from contextc.prompts.escape import escaped_line
+from contextc.prompts.fragment import Delegation, PromptContext, PromptFragment
 
 
-def render(surroundings: Surroundings) -> str | None:
+def render_delegations(surroundings: PromptContext) -> str | None:
     if not surroundings.delegations:
         return None
-    return "\n".join(["You wait for the results of these delegations:", *map(_line, surroundings.delegations)])
+    return "\n".join(
+        ["You wait for the results of these delegations:", *map(_delegation_line, surroundings.delegations)]
+    )
 
 
-def _line(delegation: Delegation) -> str:
-    task = one_line(delegation.task)
-    return f"- @{one_line(delegation.to).removeprefix('@')}{': ' if task else ''}{task}"
+def _delegation_line(delegation: Delegation) -> str:
+    task = escaped_line(delegation.task)
+    return f"- @{escaped_line(delegation.to).removeprefix('@')}{': ' if task else ''}{task}"
 
 
-FRAGMENT = PromptFragment("delegations", render, "dynamic", priority=30)
+DELEGATIONS = PromptFragment("delegations", render_delegations, "dynamic", priority=30)

@@ -1,9 +1,9 @@
 """The `identity` fragment: the agent's name and description, if it has a card or is not the default agent."""
 
-from contextc.prompts.fragment import DEFAULT_AGENT, PromptFragment, Surroundings
+from contextc.prompts.fragment import DEFAULT_AGENT, PromptContext, PromptFragment
 
 
-def render(surroundings: Surroundings) -> str | None:
+def render_identity(surroundings: PromptContext) -> str | None:
     own = next((card for card in surroundings.agents if card.name == surroundings.agent), None)
     if own is None and surroundings.agent == DEFAULT_AGENT:
         return None
@@ -11,4 +11,4 @@ def render(surroundings: Surroundings) -> str | None:
     return f"You are @{surroundings.agent}.{described}"
 
 
-FRAGMENT = PromptFragment("identity", render, priority=10)
+IDENTITY = PromptFragment("identity", render_identity, priority=10)

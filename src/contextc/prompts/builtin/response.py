@@ -1,12 +1,12 @@
 """The `response` fragment: the recipient of the answer."""
 
-from contextc.prompts.escape import one_line
-from contextc.prompts.fragment import PromptFragment, Surroundings
+from contextc.prompts.escape import escaped_line
+from contextc.prompts.fragment import PromptContext, PromptFragment
 
 
-def render(surroundings: Surroundings) -> str | None:
-    name = one_line(surroundings.responding_to or "").removeprefix("@")
+def render_response(surroundings: PromptContext) -> str | None:
+    name = escaped_line(surroundings.responding_to or "").removeprefix("@")
     return f"Your response will be sent to @{name}." if name else None
 
 
-FRAGMENT = PromptFragment("response", render, "dynamic", priority=20)
+RESPONSE = PromptFragment("response", render_response, "dynamic", priority=20)

@@ -1,12 +1,12 @@
 """The `todos` fragment: the agent's current list. A finished list is rendered too, to replace an older version."""
 
-from contextc.prompts.escape import escape
-from contextc.prompts.fragment import PromptFragment, Surroundings
-from contextc.todos import list_todos
+from contextc.prompts.escape import escape_markers
+from contextc.prompts.fragment import PromptContext, PromptFragment
+from contextc.todos import format_todos
 
 
-def render(surroundings: Surroundings) -> str:
-    return escape(list_todos(surroundings.todos))
+def render_todos(surroundings: PromptContext) -> str:
+    return escape_markers(format_todos(surroundings.todos))
 
 
-FRAGMENT = PromptFragment("todos", render, "dynamic", priority=10)
+TODOS = PromptFragment("todos", render_todos, "dynamic", priority=10)

@@ -17,20 +17,20 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers.bedrock.frames import EventFrames
-from contextc.providers.bedrock.line import Line, watched
-from contextc.providers.bedrock.sdk import botocore
-from contextc.providers.endpoint import Call
-from contextc.providers.failures import Table
+from contextc.providers.bedrock.frames import EventStreamParser
+from contextc.providers.bedrock.line import ThreadedResponse, watched_pool
+from contextc.providers.bedrock.sdk import import_botocore
+from contextc.providers.endpoint import ProviderCall
+from contextc.providers.failures import ErrorTable
 from contextc.providers.named import Provider
-from contextc.providers.posting import Answer, Frames, Posting, missing
-from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.posting import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
+from contextc.providers.sse import MalformedEvent, parse_json_object
 from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 SERVICE = "bedrock-runtime"
-MOST_AT_ONCE = 64
+MAX_CONNECTIONS = 64
 FALLBACK_REGION = "us-east-1"
-AMAZONS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 REGION = re.compile(r"\b[a-z]{2}(?:-[a-z]+)+-\d\b")
 TOKEN = "AWS_BEARER_TOKEN_BEDROCK"
 SECRETS = (TOKEN, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -39,7 +39,7 @@ NO_CREDENTIALS = (
     "and set AWS_PROFILE."
 )
 NO_REGION = "Set AWS_REGION, such as us-east-1, or write a region into ~/.aws/config."
-TABLE = Table(
+TABLE = ErrorTable(
     codes={
         "ServiceQuotaExceededException": "quota",
         "ModelTimeoutException": "transient",
@@ -73,9 +73,9 @@ TABLE = Table(
         "ResourceNotFoundException": "invalid",
     },
 )
-TALKATIVE = ("botocore.endpoint", "botocore.auth", "botocore.regions")
+LOGGERS_WITH_TOKENS = ("botocore.endpoint", "botocore.auth", "botocore.regions")
 """Loggers of botocore that log request headers with tokens. They are silenced for our requests."""
-UNSENT = local()
+PENDING = local()
 """Per thread: the call in preparation, and the request that botocore builds for it."""
 
 
@@ -83,21 +83,21 @@ def open(provider: Provider, **options: object) -> "BedrockEndpoint":
     return BedrockEndpoint(provider, **options)
 
 
-class BedrockEndpoint(Posting):
+class BedrockEndpoint(HTTPEndpoint):
     """Client for Bedrock. `http_client` is a boto3 client for `bedrock-runtime`, for a custom session or role."""
 
-    table: ClassVar[Table] = TABLE
-    frames: ClassVar[type[Frames]] = EventFrames
+    table: ClassVar[ErrorTable] = TABLE
+    frames: ClassVar[type[StreamParser]] = EventStreamParser
     _client: Any = None  # botocore generates its clients at run time, without types
 
     def __init__(self, provider: Provider, **options: Any) -> None:
         super().__init__(provider, **options)
-        self._lines: WeakSet[Line] = WeakSet()
+        self._lines: WeakSet[ThreadedResponse] = WeakSet()
         """Responses of calls that may be running."""
 
-    async def _post(self, call: Call) -> Answer:
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
         client = self._opened()
-        line = Line(lambda: self._sent_by(client, call))
+        line = ThreadedResponse(lambda: self._sent_by(client, call))
         self._lines.add(line)
         await line.opened()
         if line.status_code < 300:
@@ -107,14 +107,14 @@ class BedrockEndpoint(Posting):
         finally:
             await line.aclose()
 
-    def _sent_by(self, client: Any, call: Call) -> Any:
+    def _sent_by(self, client: Any, call: ProviderCall) -> Any:
         """Sign and send the request. Runs on the thread of the call, because both may block on the network."""
-        UNSENT.call, UNSENT.request, UNSENT.seconds = call, None, call.timeout or self.timeout
+        PENDING.call, PENDING.request, PENDING.seconds = call, None, call.timeout or self.timeout
         try:
             (client.converse_stream if call.stream else client.converse)(modelId=call.provider.asks_for)
-            request: Any = UNSENT.request
+            request: Any = PENDING.request
         finally:
-            UNSENT.call = None
+            PENDING.call = None
         if key := self._bearer():
             request.headers["Authorization"] = f"Bearer {key}"  # set late, because botocore logs earlier headers
         request.stream_output = True
@@ -124,9 +124,9 @@ class BedrockEndpoint(Posting):
         if self._client is not None:
             return self._client
         try:
-            session = botocore("session").get_session()
+            session = import_botocore("session").get_session()
         except ImportError:
-            raise missing("boto3", "bedrock") from None
+            raise missing_package("boto3", "bedrock") from None
         self._bearer()  # reports an unset variable before other problems
         client: Any = self.http_client or self._made(session)
         if not hasattr(client, "converse_stream"):
@@ -134,26 +134,26 @@ class BedrockEndpoint(Posting):
                 "http_client: must be a boto3 client for Bedrock", fix='Pass boto3.client("bedrock-runtime").'
             )
         events = client.meta.events
-        events.register(f"before-call.{SERVICE}", _with_our_bytes, unique_id="contextc-body")
-        events.register(f"before-send.{SERVICE}", _held_back, unique_id="contextc-request")
-        for name in TALKATIVE:
-            logging.getLogger(name).addFilter(_is_not_ours)  # adding it again has no effect
+        events.register(f"before-call.{SERVICE}", _set_body, unique_id="contextc-body")
+        events.register(f"before-send.{SERVICE}", _intercept_request, unique_id="contextc-request")
+        for name in LOGGERS_WITH_TOKENS:
+            logging.getLogger(name).addFilter(_is_foreign_record)  # adding it again has no effect
         pools: dict[str, Any] = client._endpoint.http_session._pool_classes_by_scheme
-        pools |= {scheme: watched(pool) for scheme, pool in pools.items() if not hasattr(pool, "watched")}
+        pools |= {scheme: watched_pool(pool) for scheme, pool in pools.items() if not hasattr(pool, "watched")}
         self._client = client
         return client
 
     def _made(self, session: Any) -> Any:
         given = cast(float | None, self.timeout)
-        config = botocore("config").Config(
+        config = import_botocore("config").Config(
             connect_timeout=given or CONNECT_SECONDS,
             read_timeout=given or READ_SECONDS,
-            max_pool_connections=MOST_AT_ONCE,
+            max_pool_connections=MAX_CONNECTIONS,
             retries={"total_max_attempts": 1},
             **({"signature_version": self._signature(session)} if self._is_elsewhere() else {}),
         )
         if not self._is_elsewhere() and not os.environ.get(TOKEN) and session.get_credentials() is None:
-            raise botocore("exceptions").NoCredentialsError()
+            raise import_botocore("exceptions").NoCredentialsError()
         url = self.provider.url or None
         return session.create_client(SERVICE, region_name=self._region(session), endpoint_url=url, config=config)
 
@@ -162,13 +162,15 @@ class BedrockEndpoint(Posting):
         told = session.get_config_variable("region") or os.environ.get("AWS_REGION")
         host = urlsplit(self.provider.url).hostname or ""
         model = self.provider.asks_for
-        named = REGION.search(host if host.endswith(AMAZONS) else "") or REGION.search(model if "arn:" in model else "")
+        named = REGION.search(host if host.endswith(AWS_DOMAINS) else "") or REGION.search(
+            model if "arn:" in model else ""
+        )
         return (named[0] if named else told) or (FALLBACK_REGION if self.provider.url else None)
 
     def _is_elsewhere(self) -> bool:
         """Return True if the provider names its own key, or a URL outside AWS."""
         host = urlsplit(self.provider.url).hostname or ""
-        return bool(self.provider.key) or (bool(host) and not host.endswith(AMAZONS))
+        return bool(self.provider.key) or (bool(host) and not host.endswith(AWS_DOMAINS))
 
     def _signature(self, session: Any) -> object:
         unsigned: object = import_module("botocore").UNSIGNED
@@ -177,9 +179,9 @@ class BedrockEndpoint(Posting):
     def _bearer(self) -> str:
         return (self._key() or "") if self.provider.key else ""
 
-    def _said_no(self, line: Line, content: bytes) -> ProviderFailed:
+    def _said_no(self, line: ThreadedResponse, content: bytes) -> ProviderFailed:
         try:
-            body = parsed(content)
+            body = parse_json_object(content)
         except MalformedEvent:
             return self._refused(content.decode("utf-8", "replace"), line.status_code, line.headers)
         code = line.headers.get("x-amzn-errortype") or str(body.get("__type") or body.get("code") or "")
@@ -195,7 +197,7 @@ class BedrockEndpoint(Posting):
         return self._refused({"error": error}, line.status_code, line.headers)
 
     def _failure(self, error: Exception) -> ProviderFailed | None:
-        exceptions, name = botocore("exceptions"), self.provider.name
+        exceptions, name = import_botocore("exceptions"), self.provider.name
         if isinstance(error, exceptions.NoRegionError):
             return ProviderFailed(name, "invalid", "no region is set", way_out=NO_REGION)
         if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
@@ -225,30 +227,30 @@ class BedrockEndpoint(Posting):
         return close
 
 
-def _with_our_bytes(params: Any, **_: Any) -> None:
+def _set_body(params: Any, **_: Any) -> None:
     """Set our body in a request that is about to be signed. Requests of other code are unchanged."""
-    call: Call | None = getattr(UNSENT, "call", None)
+    call: ProviderCall | None = getattr(PENDING, "call", None)
     if call is None:
         return
     params["body"] = call.body
     params["headers"] |= {"Content-Type": "application/json", **call.headers}
-    if UNSENT.seconds:
-        params["context"]["read_timeout"] = UNSENT.seconds
+    if PENDING.seconds:
+        params["context"]["read_timeout"] = PENDING.seconds
 
 
-def _is_not_ours(_: logging.LogRecord) -> bool:
-    return getattr(UNSENT, "call", None) is None
+def _is_foreign_record(_: logging.LogRecord) -> bool:
+    return getattr(PENDING, "call", None) is None
 
 
-def _held_back(request: Any, **_: Any) -> Any:
+def _intercept_request(request: Any, **_: Any) -> Any:
     """Store the signed request, and return an empty response in place of sending it."""
-    if getattr(UNSENT, "call", None) is None:
+    if getattr(PENDING, "call", None) is None:
         return None
-    UNSENT.request = request
-    return botocore("awsrequest").AWSResponse(request.url, 200, {}, _Nothing())
+    PENDING.request = request
+    return import_botocore("awsrequest").AWSResponse(request.url, 200, {}, _EmptyBody())
 
 
-class _Nothing:
+class _EmptyBody:
     """Empty response body."""
 
     def stream(self, *_: Any, **__: Any) -> list[bytes]:

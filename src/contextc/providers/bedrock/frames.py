@@ -5,18 +5,18 @@ exception becomes an error. `p` is padding that hides the length of an event, an
 """
 
 from contextc._json import JSONObject
-from contextc.providers.bedrock.sdk import botocore
-from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.bedrock.sdk import import_botocore
+from contextc.providers.sse import MalformedEvent, parse_json_object
 
 PADDING = "p"
 
 
-class EventFrames:
+class EventStreamParser:
     """Incremental parser that returns each event as soon as it is complete."""
 
     def __init__(self) -> None:
         self.done = False
-        self._buffer = botocore("eventstream").EventStreamBuffer()
+        self._buffer = import_botocore("eventstream").EventStreamBuffer()
         self._held = 0
 
     def feed(self, chunk: bytes) -> list[JSONObject]:
@@ -27,8 +27,8 @@ class EventFrames:
         try:
             for message in self._buffer:
                 self._held -= message.prelude.total_length
-                found.append(event_of(message.headers, message.payload))
-        except botocore("eventstream").ParserError as error:
+                found.append(decode_event(message.headers, message.payload))
+        except import_botocore("eventstream").ParserError as error:
             raise MalformedEvent(f"malformed event frame: {error}") from error
         return found
 
@@ -39,8 +39,8 @@ class EventFrames:
         return []
 
 
-def event_of(headers: dict[str, str], payload: bytes) -> JSONObject:
-    said = parsed(payload, halves=True) if payload else {}
+def decode_event(headers: dict[str, str], payload: bytes) -> JSONObject:
+    said = parse_json_object(payload, halves=True) if payload else {}
     match headers.get(":message-type"):
         case "exception":
             name = headers.get(":exception-type", "")

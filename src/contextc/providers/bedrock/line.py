@@ -12,35 +12,35 @@ from threading import Lock, Thread, local
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-HERE = local()
+CURRENT = local()
 """Per thread: the call that it runs."""
-OWNERS: "WeakKeyDictionary[socket.socket, Line]" = WeakKeyDictionary()
+SOCKET_OWNERS: "WeakKeyDictionary[socket.socket, ThreadedResponse]" = WeakKeyDictionary()
 """The call that uses a socket: the last one that took it, because connections are reused."""
-LOCK = Lock()
+SOCKET_LOCK = Lock()
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """Status and headers of a response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
-class End(NamedTuple):
+class ResponseEnd(NamedTuple):
     """End of a response, with the error if it failed."""
 
     error: Exception | None = None
 
 
-class Line:
+class ThreadedResponse:
     """A response that is being received. `send` runs on the thread and returns a botocore response (untyped)."""
 
     def __init__(self, send: Callable[[], Any]) -> None:
         self._send, self._loop = send, asyncio.get_running_loop()
-        self._told: asyncio.Queue[Head | bytes | End] = asyncio.Queue()
+        self._told: asyncio.Queue[ResponseHead | bytes | ResponseEnd] = asyncio.Queue()
         self._socket: socket.socket | None = None
         self._left = self._over = False
-        self.head = Head(0, {})
+        self.head = ResponseHead(0, {})
         Thread(target=self._work, name="contextc-bedrock", daemon=True).start()
 
     @property
@@ -62,11 +62,11 @@ class Line:
         except asyncio.CancelledError:
             self.leave()
             raise
-        if isinstance(told, Head):
+        if isinstance(told, ResponseHead):
             self.head = told
             return
         self._over = True
-        raise (told.error if isinstance(told, End) else None) or ConnectionError("no response")
+        raise (told.error if isinstance(told, ResponseEnd) else None) or ConnectionError("no response")
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
         while not self._over:
@@ -75,7 +75,7 @@ class Line:
                 yield told
                 continue
             self._over = True
-            if isinstance(told, End) and told.error is not None:
+            if isinstance(told, ResponseEnd) and told.error is not None:
                 raise told.error
 
     async def aread(self) -> bytes:
@@ -86,67 +86,69 @@ class Line:
 
     def leave(self) -> None:
         """Abort the call: shut down its socket."""
-        with LOCK:
+        with SOCKET_LOCK:
             if not self._over:
                 self._left = True
-                if self._socket is not None and OWNERS.get(self._socket) is self:
+                if self._socket is not None and SOCKET_OWNERS.get(self._socket) is self:
                     _shut(self._socket)
 
     def serves(self, connection: socket.socket | None) -> None:
         """Record the socket of this call. Raise ConnectionAbortedError if the call was aborted."""
-        with LOCK:
+        with SOCKET_LOCK:
             self._socket = connection
             if connection is not None:
-                OWNERS[connection] = self
+                SOCKET_OWNERS[connection] = self
                 if self._left:
                     _shut(connection)
             if self._left:
                 raise ConnectionAbortedError("the call was aborted")
 
     def _work(self) -> None:
-        HERE.line = self
-        end = End()
+        CURRENT.line = self
+        end = ResponseEnd()
         try:
             response = self._send()
-            self._tell(Head(response.status_code, {name.lower(): each for name, each in response.headers.items()}))
+            self._tell(
+                ResponseHead(response.status_code, {name.lower(): each for name, each in response.headers.items()})
+            )
             for piece in response.raw.stream():
                 self._tell(piece)
             if self._left:
                 response.raw.close()  # a truncated connection cannot be reused
         except Exception as error:
-            end = End(error)
+            end = ResponseEnd(error)
         finally:
             self._tell(end)
 
-    def _tell(self, what: Head | bytes | End) -> None:
+    def _tell(self, what: ResponseHead | bytes | ResponseEnd) -> None:
         with suppress(RuntimeError):  # the loop has ended, and the caller with it
             self._loop.call_soon_threadsafe(self._told.put_nowait, what)
 
 
-def watched(pool: Any) -> Any:
+def watched_pool(pool: Any) -> Any:
     """Return a subclass of a connection pool whose connections record the call that uses them."""
 
     plain: Any = pool.ConnectionCls
 
     def connect(self: Any) -> None:
         plain.connect(self)
-        _line().serves(self.sock)
+        _current_response().serves(self.sock)
 
     def request(self: Any, *arguments: Any, **options: Any) -> Any:
-        _line().serves(self.sock)
+        _current_response().serves(self.sock)
         return plain.request(self, *arguments, **options)
 
     watching = type("Connection", (plain,), {"connect": connect, "request": request})
     return type("Pool", (pool,), {"ConnectionCls": watching, "watched": True})
 
 
-class _Nobody:
+class _NoResponse:
     def serves(self, connection: socket.socket | None) -> None:
         """Ignore a connection that other code uses."""
 
 
-def _line() -> Line | _Nobody:
-    return getattr(HERE, "line", None) or _Nobody()
+def _current_response() -> ThreadedResponse | _NoResponse:
+    return getattr(CURRENT, "line", None) or _NoResponse()
 
 
 def _shut(connection: socket.socket) -> None:

@@ -4,5 +4,5 @@ from importlib import import_module
 from typing import Any
 
 
-def botocore(module: str) -> Any:
+def import_botocore(module: str) -> Any:
     return import_module(f"botocore.{module}")

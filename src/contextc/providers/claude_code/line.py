@@ -13,25 +13,25 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from contextc._json import JSONObject
-from contextc._threads import in_thread
+from contextc._threads import run_in_thread
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.reading import note
-from contextc.providers.claude_code.failing import refusal
-from contextc.providers.claude_code.live import Live
-from contextc.providers.claude_code.local import Mirror
-from contextc.providers.claude_code.preparing import Start, prepared
-from contextc.providers.claude_code.wish import Wish, wish
-from contextc.providers.endpoint import Call, Endpoint, checked_env
+from contextc.formats.reading import note_event
+from contextc.providers.claude_code.failing import result_failure
+from contextc.providers.claude_code.live import ClaudeProcess
+from contextc.providers.claude_code.local import WriteOnlySessionStore
+from contextc.providers.claude_code.preparing import SessionStart, prepare_session
+from contextc.providers.claude_code.wish import ClaudeCallOptions, parse_call_options
+from contextc.providers.endpoint import Endpoint, ProviderCall, check_env
 from contextc.providers.named import Provider
-from contextc.providers.posting import missing
-from contextc.providers.programs import with_login
+from contextc.providers.posting import missing_package
+from contextc.providers.programs import with_login_fix
 from contextc.store import Store
 
 if TYPE_CHECKING:
     from claude_agent_sdk import SessionStore
 
 IDLE_SECONDS = 300.0
-PROGRAMS = 4
+MAX_PROGRAMS = 4
 RETRIES = 2
 """API retries of the CLI, whose own default takes minutes. They are needed, because the caller can only repeat a whole
 turn, and a transient error may occur after many steps."""
@@ -54,24 +54,24 @@ class ClaudeCodeEndpoint(Endpoint):
         timeout: object = None,
         prompt: object = "append",
         retries: object = RETRIES,
-        programs: object = PROGRAMS,
+        programs: object = MAX_PROGRAMS,
         idle: object = IDLE_SECONDS,
         cli_path: object = None,
     ) -> None:
         self.provider, self.store, self.prompt, self.cli_path = provider, cast(Store | None, store), prompt, cli_path
-        self.env = checked_env(env)
+        self.env = check_env(env)
         self.timeout = None if timeout is None else _number("timeout", timeout)
         self.idle, self.retries = _number("idle", idle), int(_number("retries", retries))
         self.programs = int(_number("programs", programs))
         self._in_memory: SessionStore | None = None
         self._begin(None)
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._begin(loop)  # programs end with the loop that started them
         if self._in_memory is None:
-            self._in_memory = await in_thread(_loaded)
-        asked = wish(call, prompt=cast(str, self.prompt), retries=self.retries, env=self.env)
+            self._in_memory = await run_in_thread(_load_sdk)
+        asked = parse_call_options(call, prompt=cast(str, self.prompt), retries=self.retries, env=self.env)
         session = call.session or str(uuid4())
         lock = self._locks.setdefault(session, asyncio.Lock())
         async with lock, aclosing(self._answer(call, asked, session)) as lines:
@@ -83,15 +83,17 @@ class ClaudeCodeEndpoint(Endpoint):
             await asyncio.gather(*(live.end() for live in list(self.running)))
         self._begin(None)
 
-    async def _answer(self, call: Call, asked: Wish, session: str) -> AsyncGenerator[JSONObject, None]:
+    async def _answer(
+        self, call: ProviderCall, asked: ClaudeCallOptions, session: str
+    ) -> AsyncGenerator[JSONObject, None]:
         live = self._live.pop(session, None)
         if live is not None and not _serves(live, call, asked):
             await live.end()
             live = None
         if live is None:
-            start = await prepared(call, asked, session, self._sessions(call))
+            start = await prepare_session(call, asked, session, self._sessions(call))
             for text in start.notes:
-                yield note(text)
+                yield note_event(text)
             for line in start.lines:
                 yield line
             if start.lines:
@@ -101,16 +103,18 @@ class ClaudeCodeEndpoint(Endpoint):
             async for line in lines:
                 yield line
 
-    async def _asked(self, live: Live, call: Call, asked: Wish) -> AsyncGenerator[JSONObject, None]:
+    async def _asked(
+        self, live: ClaudeProcess, call: ProviderCall, asked: ClaudeCallOptions
+    ) -> AsyncGenerator[JSONObject, None]:
         """Run one turn. If it fails, the program is ended, because its session may contain the failed prompt."""
         is_whole, live.serving.host = False, call.host
         timeout = self.timeout if call.timeout is None else call.timeout
         try:
             async with aclosing(live.turn(asked.prompt, timeout)) as lines:
                 async for line in lines:
-                    yield _told(line)
+                    yield _line_or_note(line)
                     if line.get("type") == "result" and line.get("is_error"):
-                        raise with_login(refusal(call.provider.name, line, live.secrets), call.provider)
+                        raise with_login_fix(result_failure(call.provider.name, line, live.secrets), call.provider)
             is_whole = True
         except TimeoutError:
             raise ProviderFailed(call.provider.name, "transient", f"no data received for {timeout:g} s") from None
@@ -121,26 +125,26 @@ class ClaudeCodeEndpoint(Endpoint):
             else:
                 await live.end()
 
-    async def _started(self, call: Call, asked: Wish, start: Start) -> Live:
-        live = Live(call.provider.name, start.session, asked, self.running)
-        store = Mirror(self._sessions(call)) if start.is_local else self._sessions(call)
+    async def _started(self, call: ProviderCall, asked: ClaudeCallOptions, start: SessionStart) -> ClaudeProcess:
+        live = ClaudeProcess(call.provider.name, start.session, asked, self.running)
+        store = WriteOnlySessionStore(self._sessions(call)) if start.is_local else self._sessions(call)
         await live.start(**start.options, session_store=store, cli_path=self.cli_path)
         return live
 
     def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
-        self._live: dict[str, Live] = {}
-        self.running: set[Live] = set()
+        self._live: dict[str, ClaudeProcess] = {}
+        self.running: set[ClaudeProcess] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def _keep(self, live: Live) -> None:
+    def _keep(self, live: ClaudeProcess) -> None:
         """Keep a program for the next call, and end the longest idle ones if there are too many."""
         self._live[live.session] = live
         live.rest(self.idle)
         for session in list(self._live)[: max(len(self._live) - self.programs, 0)]:
             self._live.pop(session).rest(0)
 
-    def _sessions(self, call: Call) -> "SessionStore":
+    def _sessions(self, call: ProviderCall) -> "SessionStore":
         """Return the store of transcripts. Those without a conversation stay in memory, so that none are left over."""
         if self.store is not None and call.conversation:
             from contextc.providers.claude_code.sessions import ClaudeSessions
@@ -150,30 +154,30 @@ class ClaudeCodeEndpoint(Endpoint):
         return self._in_memory
 
 
-def _serves(live: Live, call: Call, asked: Wish) -> bool:
+def _serves(live: ClaudeProcess, call: ProviderCall, asked: ClaudeCallOptions) -> bool:
     stands = not call.cursor or call.cursor in live.stands
     return stands and not call.revert and not asked.history and not live.is_over and live.wish.key == asked.key
 
 
-def _told(line: JSONObject) -> JSONObject:
+def _line_or_note(line: JSONObject) -> JSONObject:
     """Return the CLI's line, or a note for the manifest in place of a line about retries or transcripts."""
     match line.get("subtype") if line.get("type") == "system" else "":
         case "api_retry":
             known = [line.get(name) for name in ("error_status", "error")]
             why = " ".join(str(each) for each in known if each and each != "unknown")
-            return note(f"Claude Code retried its API request ({why or 'connection lost'}).")
+            return note_event(f"Claude Code retried its API request ({why or 'connection lost'}).")
         case "mirror_error":
-            return note(f"The transcript of the session could not be written: {line.get('error')}")
+            return note_event(f"The transcript of the session could not be written: {line.get('error')}")
         case _:
             return line
 
 
-def _loaded() -> "SessionStore":
+def _load_sdk() -> "SessionStore":
     """Import the SDK, which is slow, and return an in-memory store of sessions."""
     try:
         from claude_agent_sdk import InMemorySessionStore
     except ImportError:
-        raise missing("claude-agent-sdk", "claude-code") from None
+        raise missing_package("claude-agent-sdk", "claude-code") from None
     return InMemorySessionStore()
 
 

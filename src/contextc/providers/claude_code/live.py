@@ -15,35 +15,35 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import ProviderFailed
-from contextc.providers.claude_code.failing import failed
-from contextc.providers.claude_code.serving import Serving
-from contextc.providers.claude_code.wish import Wish
+from contextc.providers.claude_code.failing import exception_failure
+from contextc.providers.claude_code.serving import ClaudeCallbacks
+from contextc.providers.claude_code.wish import ClaudeCallOptions
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient
 
 GRACE_SECONDS = 1.5
-HEARD_LINES = 8
-SILENT = logging.NullHandler()
+STDERR_LINES = 8
+NULL_HANDLER = logging.NullHandler()
 """Handler that keeps the SDK's log messages off the terminal. Handlers of the application still get them."""
-Outbox: TypeAlias = asyncio.Queue[JSONObject | Exception]
+LineQueue: TypeAlias = asyncio.Queue[JSONObject | Exception]
 
 
-class Live:
+class ClaudeProcess:
     """A process that serves a session. It is in `running` while it runs.
 
     `stands` are the UUIDs of the last turn's lines. Each of them is accepted as the cursor of the next call.
     """
 
-    def __init__(self, provider: str, session: str, wish: Wish, running: "set[Live]") -> None:
+    def __init__(self, provider: str, session: str, wish: ClaudeCallOptions, running: "set[ClaudeProcess]") -> None:
         self.provider, self.session, self.wish, self.running = provider, session, wish, running
         self.secrets = tuple(filter(None, [wish.env.get("ANTHROPIC_API_KEY")]))
-        self.serving = Serving()
+        self.serving = ClaudeCallbacks()
         self.stands: set[str] = set()
         self.is_over = self._is_busy = False
         self.pid = self._turns = 0
-        self._heard: deque[str] = deque(maxlen=HEARD_LINES)
-        self._prompts: asyncio.Queue[tuple[JSONObject, Outbox]] = asyncio.Queue()
+        self._heard: deque[str] = deque(maxlen=STDERR_LINES)
+        self._prompts: asyncio.Queue[tuple[JSONObject, LineQueue]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
 
@@ -60,7 +60,7 @@ class Live:
 
     async def turn(self, prompt: JSONObject, timeout: float | None) -> AsyncGenerator[JSONObject, None]:
         """Yield the lines of one turn. The last is its result. `timeout` applies while no tool runs."""
-        outbox: Outbox = asyncio.Queue()
+        outbox: LineQueue = asyncio.Queue()
         self._stay()
         self._prompts.put_nowait((prompt, outbox))
         self.stands, at_work = set(), set[str]()
@@ -107,8 +107,8 @@ class Live:
         warnings.filterwarnings(
             "ignore", category=CanUseToolShadowedWarning
         )  # our allowed tools need no approval, on purpose
-        logging.getLogger("claude_agent_sdk").addHandler(SILENT)
-        outbox: Outbox | None = None
+        logging.getLogger("claude_agent_sdk").addHandler(NULL_HANDLER)
+        outbox: LineQueue | None = None
         client = ClaudeSDKClient(self.wish.settled(self.serving, stderr=self._heard.append, **options))
         try:
             await client.connect()
@@ -122,7 +122,7 @@ class Live:
         except asyncio.CancelledError:
             _tell(started, outbox, ProviderFailed(self.provider, "abort", "the program was ended"))
         except Exception as error:
-            _tell(started, outbox, failed(self.provider, error, self._heard, self.secrets))
+            _tell(started, outbox, exception_failure(self.provider, error, self._heard, self.secrets))
         finally:
             self.is_over = True  # from here on this task is not cancelled again
             try:
@@ -130,7 +130,7 @@ class Live:
             finally:
                 self.running.discard(self)
 
-    async def _ask(self, client: "ClaudeSDKClient", prompt: JSONObject, outbox: Outbox) -> None:
+    async def _ask(self, client: "ClaudeSDKClient", prompt: JSONObject, outbox: LineQueue) -> None:
         async def one() -> AsyncGenerator[dict[str, Any], None]:
             yield {"type": "user", "message": prompt, "parent_tool_use_id": None}
 
@@ -178,7 +178,7 @@ def _follow(line: JSONObject, at_work: set[str]) -> None:
             at_work.discard(block["tool_use_id"])
 
 
-def _tell(started: asyncio.Future[None], outbox: Outbox | None, error: Exception) -> None:
+def _tell(started: asyncio.Future[None], outbox: LineQueue | None, error: Exception) -> None:
     if not started.done():
         started.set_exception(error)
     elif outbox is not None:

@@ -15,10 +15,10 @@ from contextc._json import JSONObject, parse_object
 if TYPE_CHECKING:
     from claude_agent_sdk import SessionKey, SessionStore, SessionStoreEntry
 
-FOLDER = "CLAUDE_CONFIG_DIR"
+CONFIG_VARIABLE = "CLAUDE_CONFIG_DIR"
 
 
-class Mirror:
+class WriteOnlySessionStore:
     """Session store that is written but reads as empty, so that the CLI resumes from its own file."""
 
     def __init__(self, store: "SessionStore") -> None:
@@ -31,7 +31,7 @@ class Mirror:
         return None
 
 
-def holds(key: "SessionKey", entries: list[JSONObject], env: Mapping[str, str]) -> bool:
+def file_matches(key: "SessionKey", entries: list[JSONObject], env: Mapping[str, str]) -> bool:
     """Return True if the CLI's own file of this session has exactly these entries."""
     try:
         written = _file(key, env).read_bytes().decode()
@@ -43,7 +43,7 @@ def holds(key: "SessionKey", entries: list[JSONObject], env: Mapping[str, str]) 
 
 
 def _file(key: "SessionKey", env: Mapping[str, str]) -> Path:
-    folder = env.get(FOLDER) or os.environ.get(FOLDER) or Path.home() / ".claude"
+    folder = env.get(CONFIG_VARIABLE) or os.environ.get(CONFIG_VARIABLE) or Path.home() / ".claude"
     return Path(folder) / "projects" / key["project_key"] / f"{key['session_id']}.jsonl"
 
 

@@ -7,13 +7,13 @@ tool that ended the turn. The next prompt, a queued prompt or the next output of
 
 from typing import NamedTuple, cast
 
-from contextc._json import JSON, JSONObject, canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 
-SPOKEN = ("user", "assistant")
-ENDED = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+MESSAGE_TYPES = ("user", "assistant")
+FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 
 
-class Standing(NamedTuple):
+class SplitTranscript(NamedTuple):
     """A transcript that is split at a cursor."""
 
     kept: list[JSONObject]
@@ -22,7 +22,7 @@ class Standing(NamedTuple):
     @property
     def is_clean(self) -> bool:
         """True if there is no message and no queued prompt after the cursor."""
-        return not any(_is_spoken(entry) or _is_queued(entry) for entry in self.behind)
+        return not any(_is_message(entry) or _is_queued(entry) for entry in self.behind)
 
     @property
     def leaf(self) -> str:
@@ -30,41 +30,41 @@ class Standing(NamedTuple):
         return next((entry["uuid"] for entry in reversed(self.kept) if _is_linked(entry)), "")
 
 
-def standing(entries: list[JSONObject], cursor: str) -> Standing | None:
+def split_transcript(entries: list[JSONObject], cursor: str) -> SplitTranscript | None:
     """Split the transcript at the cursor. An empty cursor means its end.
 
     Return None if the cursor is missing, or if entries before it are.
     """
     if not cursor:
-        return Standing(entries, [])
+        return SplitTranscript(entries, [])
     place = next((place for place, entry in enumerate(entries) if entry.get("uuid") == cursor), None)
     if place is None or not _is_whole(entries[: place + 1]):
         return None
     end = place + 1
-    while end < len(entries) and not _begins(entries[end]):
+    while end < len(entries) and not _starts_turn(entries[end]):
         end += 1
-    return Standing(entries[:end], entries[end:])
+    return SplitTranscript(entries[:end], entries[end:])
 
 
-def answered(behind: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
+def find_answer(behind: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
     """Return the lines of a complete answer to exactly this prompt, in the CLI's form. Empty if there is none."""
-    spoken = [entry for entry in behind if _is_spoken(entry)]
+    spoken = [entry for entry in behind if _is_message(entry)]
     asked = [place for place, entry in enumerate(spoken) if "promptId" in entry and not _is_result(entry)]
-    if len(asked) != 1 or _said(spoken[: asked[0] + 1]) != _said([*history, {"message": prompt}]):
+    if len(asked) != 1 or _role_and_blocks(spoken[: asked[0] + 1]) != _role_and_blocks([*history, {"message": prompt}]):
         return []
     answer = spoken[asked[0] + 1 :]
     last = answer[-1] if answer else {}
-    if last.get("type") != "assistant" or last["message"].get("stop_reason") not in ENDED:
+    if last.get("type") != "assistant" or last["message"].get("stop_reason") not in FINAL_STOP_REASONS:
         return []
     return [] if any(_is_synthetic(entry) for entry in answer) else [_line(entry) for entry in answer]
 
 
-def renamed(entries: list[JSONObject], session: str) -> list[JSONObject]:
+def with_session_id(entries: list[JSONObject], session: str) -> list[JSONObject]:
     """Return the entries with another session id."""
     return [{**entry, "sessionId": session} if "sessionId" in entry else entry for entry in entries]
 
 
-def ending(lines: list[JSONObject]) -> JSONObject:
+def result_line(lines: list[JSONObject]) -> JSONObject:
     """Return a `result` line for a turn whose own was never received."""
     last = lines[-1]
     texts = [block["text"] for block in _blocks(last["message"]) if block.get("type") == "text"]
@@ -97,9 +97,9 @@ def _is_whole(entries: list[JSONObject]) -> bool:
     return True
 
 
-def _begins(entry: JSONObject) -> bool:
+def _starts_turn(entry: JSONObject) -> bool:
     """Return True if this entry does not belong to the turn before it."""
-    return _is_queued(entry) or (_is_spoken(entry) and not _is_result(entry))
+    return _is_queued(entry) or (_is_message(entry) and not _is_result(entry))
 
 
 def _is_queued(entry: JSONObject) -> bool:
@@ -110,8 +110,8 @@ def _is_linked(entry: JSONObject) -> bool:
     return bool(entry.get("uuid")) and "parentUuid" in entry and not entry.get("isSidechain")
 
 
-def _is_spoken(entry: JSONObject) -> bool:
-    return entry.get("type") in SPOKEN and not entry.get("isSidechain") and not entry.get("isMeta")
+def _is_message(entry: JSONObject) -> bool:
+    return entry.get("type") in MESSAGE_TYPES and not entry.get("isSidechain") and not entry.get("isMeta")
 
 
 def _is_result(entry: JSONObject) -> bool:
@@ -125,9 +125,9 @@ def _is_synthetic(entry: JSONObject) -> bool:
     return bool(entry.get("isApiErrorMessage")) or entry["message"].get("model") == "<synthetic>"
 
 
-def _said(lines: list[JSONObject]) -> list[bytes]:
+def _role_and_blocks(lines: list[JSONObject]) -> list[bytes]:
     """Return role and content of each block. The split into lines does not matter."""
-    return [canonical([line["message"]["role"], block]) for line in lines for block in _blocks(line["message"])]
+    return [encode_canonical([line["message"]["role"], block]) for line in lines for block in _blocks(line["message"])]
 
 
 def _blocks(message: JSONObject) -> list[JSONObject]:

@@ -8,22 +8,22 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 from contextc._json import JSONObject
-from contextc.formats.claude_code.decode import PREFIX
+from contextc.formats.claude_code.decode import TOOL_PREFIX
 from contextc.messages import Media, ToolCall, ToolResult, tool_call
 from contextc.providers.endpoint import Host
 
 if TYPE_CHECKING:
     from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
 
-SERVER = PREFIX.removeprefix("mcp__").removesuffix("__")
+SERVER_NAME = TOOL_PREFIX.removeprefix("mcp__").removesuffix("__")
 """Name of our MCP server, which is part of the CLI's tool names."""
-CALL_ID = "claudecode/toolUseId"
+CALL_ID_KEY = "claudecode/toolUseId"
 """Metadata key for the id of the tool call in a request to the MCP server."""
-INLINE = {"anthropic/maxResultSizeChars": 500_000}
+RESULT_LIMIT = {"anthropic/maxResultSizeChars": 500_000}
 """Maximum length of a result that the CLI passes to the model. It writes longer ones to a file."""
 
 
-class Serving:
+class ClaudeCallbacks:
     """Callbacks of one process, for the host of its current call."""
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ class Serving:
         from mcp.server import Server
         from mcp.types import CallToolResult, ListToolsResult, Tool
 
-        offered = ListToolsResult(tools=[Tool.model_validate({**tool, "_meta": INLINE}) for tool in tools])
+        offered = ListToolsResult(tools=[Tool.model_validate({**tool, "_meta": RESULT_LIMIT}) for tool in tools])
 
         async def listed(context: object, params: object) -> ListToolsResult:
             return offered
 
         async def called(context: object, params: Any) -> CallToolResult:  # its class name differs between versions
-            call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID, ""))
+            call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID_KEY, ""))
             result = await self._run(tool_call(call_id, params.name, params.arguments or {}))
             return CallToolResult.model_validate({"content": _content(result), "isError": result.is_error})
 
-        made = Server(SERVER, on_list_tools=listed, on_call_tool=called)
-        return {"type": "sdk", "name": SERVER, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
+        made = Server(SERVER_NAME, on_list_tools=listed, on_call_tool=called)
+        return {"type": "sdk", "name": SERVER_NAME, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
 
     async def permit(
         self, name: str, input: JSONObject, context: "ToolPermissionContext"
@@ -83,6 +83,6 @@ def _media(part: Media) -> JSONObject:
     return {"type": "text", "text": f"[{part.kind}: {part.name or part.url or part.mime_type}]"}
 
 
-def names(tools: list[JSONObject]) -> list[str]:
+def tool_names(tools: list[JSONObject]) -> list[str]:
     """Return the CLI's names of these tools."""
-    return [PREFIX + cast(str, tool["name"]) for tool in tools]
+    return [TOOL_PREFIX + cast(str, tool["name"]) for tool in tools]

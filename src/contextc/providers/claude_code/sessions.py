@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from contextc._json import JSONObject
 from contextc.store import Store, transcripts
 from contextc.store.places import check_name
-from contextc.store.transcripts import Batch, TranscriptKey
+from contextc.store.transcripts import EntryBatch, TranscriptKey
 
 if TYPE_CHECKING:
     from claude_agent_sdk import (
@@ -39,18 +39,18 @@ class ClaudeSessions:
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
         """Append entries to a transcript. An entry whose `uuid` already exists is skipped."""
         where = _where(key)
-        batch = Batch(cast(list[JSONObject], entries))
+        batch = EntryBatch(cast(list[JSONObject], entries))
         fold = None if where.subpath else _folding(key)
         await _on_thread(
             lambda: self.store.write(
-                lambda tx: transcripts.append(tx, where, batch, self.conversation, fold), repeatable=True
+                lambda tx: transcripts.append_entries(tx, where, batch, self.conversation, fold), repeatable=True
             )
         )
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """Return all entries of a transcript, or None if it does not exist."""
         where = _where(key)
-        found = await _on_thread(lambda: self.store.read(lambda tx: transcripts.load(tx, where)))
+        found = await _on_thread(lambda: self.store.read(lambda tx: transcripts.load_entries(tx, where)))
         return cast("list[SessionStoreEntry] | None", found)
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
@@ -73,17 +73,17 @@ class ClaudeSessions:
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a session: the transcripts of its subagents."""
         project, session = key["project_key"], key["session_id"]
-        return await _on_thread(lambda: self.store.read(lambda tx: transcripts.subpaths(tx, project, session)))
+        return await _on_thread(lambda: self.store.read(lambda tx: transcripts.list_subpaths(tx, project, session)))
 
     async def _sessions(self, project: str) -> list[tuple[str, int, JSONObject | None]]:
-        return await _on_thread(lambda: self.store.read(lambda tx: transcripts.sessions(tx, project)))
+        return await _on_thread(lambda: self.store.read(lambda tx: transcripts.list_sessions(tx, project)))
 
 
 def _where(key: "SessionKey") -> TranscriptKey:
     return TranscriptKey(key["project_key"], key["session_id"], key.get("subpath") or "")
 
 
-def _folding(key: "SessionKey") -> transcripts.Fold:
+def _folding(key: "SessionKey") -> transcripts.UpdateSummary:
     """Return a function that updates the SDK's summary of a session."""
     from claude_agent_sdk import fold_session_summary
 

@@ -13,37 +13,37 @@ from typing import Any
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject, canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.claude_code import split
+from contextc.formats.claude_code import split_prompt
 from contextc.prompts import SYSTEM_CONTEXT
-from contextc.providers.claude_code.serving import SERVER, Serving, names
-from contextc.providers.endpoint import Call, check_settings
-from contextc.providers.named import OWN_CHOICE, Provider
+from contextc.providers.claude_code.serving import SERVER_NAME, ClaudeCallbacks, tool_names
+from contextc.providers.endpoint import ProviderCall, check_settings
+from contextc.providers.named import DEFAULT_MODEL, Provider
 
-OURS = {
+RESERVED_OPTIONS = {
     *("tools", "cwd", "env", "stderr", "debug_stderr", "can_use_tool", "hooks", "permission_prompt_tool_name", "user"),
     *("resume", "session_id", "fork_session", "resume_session_at", "resume_drops_turn", "continue_conversation"),
     *("session_store", "session_store_flush", "load_timeout_ms", "cli_path"),
 }
-APART = ("messages", "tools", "resume", "model", "system_prompt", "prompt", "builtin_tools")
+SEPARATE_KEYS = ("messages", "tools", "resume", "model", "system_prompt", "prompt", "builtin_tools")
 PROMPTS = ("append", "replace")
-GO_ON = f"{SYSTEM_CONTEXT}Go on where you were."
+CONTINUE_PROMPT = f"{SYSTEM_CONTEXT}Go on where you were."
 """Prompt for a request without one: an interrupted turn may end with tool results."""
-LONGEST_LINE = 64 << 20
+MAX_LINE_BYTES = 64 << 20
 """Maximum length of a line in bytes. An image is one line."""
-ONE_TURN = {
+ONE_TURN_ENV = {
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_CRON": "1",
 }
 """Variables that end a turn with its answer: no repeated request without streaming, and no later background work."""
 
-OUTPUT, OWN_OUTPUT = "CLAUDE_CODE_MAX_OUTPUT_TOKENS", 32_000
+OUTPUT_VARIABLE, DEFAULT_OUTPUT = "CLAUDE_CODE_MAX_OUTPUT_TOKENS", 32_000
 """Variable for the maximum length of a reply, and the CLI's smallest default in tokens."""
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class ClaudeCallOptions(Struct, frozen=True, kw_only=True):
     """Parsed options of a call. `history` are lines to add to the session, `prompt` is the message to answer."""
 
     options: JSONObject
@@ -57,14 +57,14 @@ class Wish(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> bytes:
         """Key of the options that a running process must have to serve this call."""
-        return canonical([self.options, self.tools, self.env, self.directory, self.is_asked])
+        return encode_canonical([self.options, self.tools, self.env, self.directory, self.is_asked])
 
-    def settled(self, serving: Serving, **more: object) -> Any:  # the SDK, and so its class, is imported late
+    def settled(self, serving: ClaudeCallbacks, **more: object) -> Any:  # the SDK, and so its class, is imported late
         """Return the options as an object of the SDK."""
         from claude_agent_sdk import ClaudeAgentOptions
 
         options: JSONObject = {
-            "max_buffer_size": LONGEST_LINE,
+            "max_buffer_size": MAX_LINE_BYTES,
             **self.options,
             "cwd": self.directory or None,
             "env": self.env,
@@ -74,24 +74,24 @@ class Wish(Struct, frozen=True, kw_only=True):
             options["agents"] = _agents(agents)
         if self.tools:
             servers: JSONObject = options.get("mcp_servers") or {}
-            options["mcp_servers"] = {**servers, SERVER: serving.server(self.tools)}
-            options["allowed_tools"] = [*options.get("allowed_tools", ()), *names(self.tools)]
+            options["mcp_servers"] = {**servers, SERVER_NAME: serving.server(self.tools)}
+            options["allowed_tools"] = [*options.get("allowed_tools", ()), *tool_names(self.tools)]
         if self.is_asked:
             options["can_use_tool"] = serving.permit
         return ClaudeAgentOptions(**options)
 
 
-def wish(call: Call, *, prompt: str, retries: int, env: Mapping[str, str]) -> Wish:
+def parse_call_options(call: ProviderCall, *, prompt: str, retries: int, env: Mapping[str, str]) -> ClaudeCallOptions:
     body = call.request()
-    history, asked = split(body["messages"])
-    return Wish(
+    history, asked = split_prompt(body["messages"])
+    return ClaudeCallOptions(
         options=_options(body, body.get("prompt", prompt)),
         tools=body.get("tools") or [],
-        env={**ONE_TURN, "CLAUDE_CODE_MAX_RETRIES": str(retries), **_place(call, env), **env},
+        env={**ONE_TURN_ENV, "CLAUDE_CODE_MAX_RETRIES": str(retries), **_api_env(call, env), **env},
         directory=os.path.abspath(call.directory) if call.directory else "",
         is_asked=call.host is not None,
         history=history,
-        prompt={"role": "user", "content": asked or [{"type": "text", "text": GO_ON}]},
+        prompt={"role": "user", "content": asked or [{"type": "text", "text": CONTINUE_PROMPT}]},
     )
 
 
@@ -99,9 +99,9 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
     if prompt not in PROMPTS:
         raise InvalidSetting('prompt: must be "append" or "replace"', got=prompt)
     options: JSONObject = {"verbatim_prompts": True}  # else the CLI would read files named in a prompt
-    options |= {name: value for name, value in body.items() if name not in APART}
+    options |= {name: value for name, value in body.items() if name not in SEPARATE_KEYS}
     check_settings(options, _known(), "Claude Code")
-    if (model := body.get("model")) and model != OWN_CHOICE:
+    if (model := body.get("model")) and model != DEFAULT_MODEL:
         options["model"] = model
     if "builtin_tools" in body:
         options["tools"] = body["builtin_tools"]
@@ -114,7 +114,7 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
 def _known() -> set[str]:
     from claude_agent_sdk import ClaudeAgentOptions
 
-    return {field.name for field in fields(ClaudeAgentOptions)} - OURS
+    return {field.name for field in fields(ClaudeAgentOptions)} - RESERVED_OPTIONS
 
 
 def _agents(written: JSONObject) -> JSONObject:
@@ -126,7 +126,7 @@ def _agents(written: JSONObject) -> JSONObject:
         raise InvalidSetting(f"agents: {error}") from None
 
 
-def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
+def _api_env(call: ProviderCall, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for the CLI's API URL, key and headers. A custom URL never gets the user's own key.
 
     With a custom URL, a model whose maximum output is below the CLI's default gets that limit. A small model might not
@@ -135,16 +135,16 @@ def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
     provider, found = call.provider, dict[str, str]()
     if provider.url:
         found["ANTHROPIC_BASE_URL"] = provider.url
-        if provider.model.output < OWN_OUTPUT and OUTPUT not in os.environ:
-            found[OUTPUT] = str(provider.model.output)
+        if provider.model.output < DEFAULT_OUTPUT and OUTPUT_VARIABLE not in os.environ:
+            found[OUTPUT_VARIABLE] = str(provider.model.output)
     if provider.key or provider.url:
-        found["ANTHROPIC_API_KEY"] = key_of(provider, env) or "none"
+        found["ANTHROPIC_API_KEY"] = provider_key(provider, env) or "none"
     if call.headers:
         found["ANTHROPIC_CUSTOM_HEADERS"] = "\n".join(f"{name}: {value}" for name, value in call.headers.items())
     return found
 
 
-def key_of(provider: Provider, env: Mapping[str, str]) -> str:
+def provider_key(provider: Provider, env: Mapping[str, str]) -> str:
     """Return the key that the provider names, or "" if it names none."""
     if not provider.key:
         return ""

@@ -11,13 +11,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from contextc._json import JSONObject, canonical
+from contextc._json import JSONObject, encode_canonical
 from contextc.errors import ProviderFailed
-from contextc.formats.codex.history import response_items, split
-from contextc.providers.endpoint import Call, check_settings
-from contextc.providers.named import OWN_CHOICE
+from contextc.formats.codex.history import split_prompt, to_response_items
+from contextc.providers.endpoint import ProviderCall, check_settings
+from contextc.providers.named import DEFAULT_MODEL
 
-TURN = (
+TURN_SETTINGS = (
     "additionalContext",
     "collaborationMode",
     "effort",
@@ -27,19 +27,19 @@ TURN = (
     "summary",
 )
 """Settings of a turn. All others are settings of a thread."""
-FOR_GOOD = ("dynamicTools", "ephemeral", "historyMode")
+PERMANENT_SETTINGS = ("dynamicTools", "ephemeral", "historyMode")
 """Settings that a thread keeps for its lifetime. Instructions are not among them: new ones have no effect at first, but
 when Codex compacts the history, it writes the latest instructions."""
-THREAD = (
+THREAD_SETTINGS = (
     *("approvalPolicy", "approvalsReviewer", "baseInstructions", "config", "developerInstructions", "model"),
     *("modelProvider", "personality", "sandbox", "serviceName", "serviceTier", "sessionStartSource", "threadSource"),
 )
 """Settings of a thread. They are checked here, because Codex ignores unknown names, even for its sandbox."""
-PLAIN, WITH_HISTORY = "contextc-prompt-", "contextc-history-"
+PROMPT_PREFIX, HISTORY_PREFIX = "contextc-prompt-", "contextc-history-"
 """Prefixes of turn names: without and with injected history."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CodexCallOptions(Struct, frozen=True, kw_only=True):
     """Parsed options of a call.
 
     `begins`, `thread` and `turn` are parameters of a new thread, of any thread, and of one turn. `history` contains
@@ -57,34 +57,36 @@ class Asked(Struct, frozen=True, kw_only=True):
     input: list[JSONObject]
 
 
-def asked(call: Call) -> Asked:
+def parse_call_options(call: ProviderCall) -> CodexCallOptions:
     body = call.request()
     items: list[JSONObject] = body.pop("items", [])
     session = call.session or str(body.pop("threadId", None) or "")
     body.pop("threadId", None)
     if session and not _is_uuid(session):  # Codex might silently start a new thread
         raise ProviderFailed(call.provider.name, "session", f"invalid thread id {session!r}: expected a UUID")
-    if call.provider.asks_for == OWN_CHOICE:
+    if call.provider.asks_for == DEFAULT_MODEL:
         body.pop("model", None)
-    history, prompt = split(items)
+    history, prompt = split_prompt(items)
     directory = Path(call.directory or ".").resolve()
     if not directory.is_dir():  # Codex would not report it
         said = f"directory not found: {directory}"
         raise ProviderFailed(call.provider.name, "invalid", said, way_out="Pass an existing directory: directory=….")
-    check_settings(body, (*THREAD, *TURN, *FOR_GOOD), "Codex")
-    turn, begins = ({name: body.pop(name) for name in names if name in body} for names in (TURN, FOR_GOOD))
+    check_settings(body, (*THREAD_SETTINGS, *TURN_SETTINGS, *PERMANENT_SETTINGS), "Codex")
+    turn, begins = (
+        {name: body.pop(name) for name in names if name in body} for names in (TURN_SETTINGS, PERMANENT_SETTINGS)
+    )
     if call.provider.resends_head:
         begins.setdefault("dynamicTools", [])
-    digest = sha256(canonical([session, call.cursor, items])).hexdigest()[:40]
-    return Asked(
+    digest = sha256(encode_canonical([session, call.cursor, items])).hexdigest()[:40]
+    return CodexCallOptions(
         session=session,
         cursor=call.cursor,
         revert=call.revert,
-        name=f"{WITH_HISTORY if history else PLAIN}{digest}",
+        name=f"{HISTORY_PREFIX if history else PROMPT_PREFIX}{digest}",
         begins=begins,
         thread={**body, "cwd": str(directory)},
         turn=turn,
-        history=response_items(history),
+        history=to_response_items(history),
         input=prompt,
     )
 

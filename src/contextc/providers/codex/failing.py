@@ -10,11 +10,11 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import FailureKind, ProviderFailed
-from contextc.providers.codex.server import Ended
-from contextc.providers.failures import Table, failure, masked
+from contextc.providers.codex.server import ProgramEnded
+from contextc.providers.failures import ErrorTable, map_error, mask_secrets
 from contextc.providers.openai import TABLE as OPENAI
 
-TABLE = Table(
+TABLE = ErrorTable(
     codes={
         **OPENAI.codes,
         "contextWindowExceeded": "context",
@@ -35,19 +35,19 @@ TABLE = Table(
     words=OPENAI.words,
     types=OPENAI.types,
 )
-LOST = re.compile(r"no rollout found|(thread|turn) not (found|loaded)|is archived|active writer")
-HELD = re.compile(r"active writer")
+LOST_THREAD = re.compile(r"no rollout found|(thread|turn) not (found|loaded)|is archived|active writer")
+HELD_THREAD = re.compile(r"active writer")
 
 
-def of_turn(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
+def turn_failure(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
     """Return the failure of a turn that did not complete."""
     if turn.get("status") == "interrupted":
         return ProviderFailed(provider, "abort", "the turn was interrupted")
     error: JSONObject = turn.get("error") or {}
-    return of_error(provider, error, secrets)
+    return error_failure(provider, error, secrets)
 
 
-def of_error(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
+def error_failure(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
     """Return the failure for an error object of Codex."""
     said = str(error.get("message") or "no error message")
     name, status = _info(error.get("codexErrorInfo"))
@@ -56,21 +56,25 @@ def of_error(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> Prov
         if details := error.get("additionalDetails"):
             said = f"{said} ({details})"
         whole = {"error": {"message": said, "code": name}}
-    return failure(provider, TABLE, whole, status=status, secrets=secrets)
+    return map_error(provider, TABLE, whole, status=status, secrets=secrets)
 
 
-def of_request(provider: str, said: str, secrets: tuple[str, ...]) -> ProviderFailed:
+def request_failure(provider: str, said: str, secrets: tuple[str, ...]) -> ProviderFailed:
     """Return the failure for a request that the program itself rejected."""
-    kind: FailureKind = "session" if LOST.search(said) else "invalid"
+    kind: FailureKind = "session" if LOST_THREAD.search(said) else "invalid"
     way_out = "Check the settings and the directory of the request." if kind == "invalid" else ""
-    return ProviderFailed(provider, kind, masked(said, secrets), way_out=way_out)
+    return ProviderFailed(provider, kind, mask_secrets(said, secrets), way_out=way_out)
 
 
-def of_end(provider: str, ended: Ended, secrets: tuple[str, ...], *, at_once: bool = False) -> ProviderFailed:
+def exit_failure(
+    provider: str, ended: ProgramEnded, secrets: tuple[str, ...], *, at_once: bool = False
+) -> ProviderFailed:
     """Return the failure for a program that has ended. If it exited at startup, a restart would not help."""
     kind: FailureKind = "abort" if at_once and (ended.code or 0) >= 0 else "transient"
     way_out = "The program `codex` does not start: see its output above." if kind == "abort" else ""
-    return ProviderFailed(provider, kind, masked(f"the program failed: {ended}", secrets)[:1_000], way_out=way_out)
+    return ProviderFailed(
+        provider, kind, mask_secrets(f"the program failed: {ended}", secrets)[:1_000], way_out=way_out
+    )
 
 
 def _info(info: JSON) -> tuple[str | None, int | None]:

@@ -9,7 +9,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 
-KINDS = (
+ITEM_TYPES = (
     "message",
     "agent_message",
     "reasoning",
@@ -25,25 +25,25 @@ KINDS = (
     "compaction",
 )
 ROLES = ("user", "assistant", "developer")
-PLACE = re.compile(r"items\[(\d+)\]")
+ITEM_INDEX = re.compile(r"items\[(\d+)\]")
 
 
-def importable(items: list[JSONObject]) -> tuple[list[JSONObject], int]:
+def to_importable(items: list[JSONObject]) -> tuple[list[JSONObject], int]:
     """Return the items in the accepted form, and the number that became text."""
     taken = [_taken(item) for item in items]
     return taken, sum(1 for item, other in zip(items, taken, strict=True) if _is_text_of(item, other))
 
 
-def without(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
+def replace_rejected(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
     """Convert the rejected item to text and return all items. None if no item is named, or it is text already."""
-    found = PLACE.search(refusal)
+    found = ITEM_INDEX.search(refusal)
     if found is None or (place := int(found[1])) >= len(items):
         return None
-    text = as_text(items[place])
+    text = item_as_text(items[place])
     return None if text == items[place] else [*items[:place], text, *items[place + 1 :]]
 
 
-def as_text(item: JSONObject) -> JSONObject:
+def item_as_text(item: JSONObject) -> JSONObject:
     """Return an item as a text message: its texts, and everything else as JSON."""
     content: JSON = item.get("content")
     blocks = cast(list[JSONObject], content) if isinstance(content, list) else [item]
@@ -54,8 +54,8 @@ def as_text(item: JSONObject) -> JSONObject:
 
 
 def _taken(item: JSONObject) -> JSONObject:
-    if item.get("type", "message") not in KINDS:
-        return as_text(item)
+    if item.get("type", "message") not in ITEM_TYPES:
+        return item_as_text(item)
     if item.get("type", "message") != "message":
         return item
     role = "developer" if item.get("role") == "system" else item.get("role")

@@ -8,29 +8,31 @@ from collections.abc import Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.codex.kinds import block_of
+from contextc.formats.codex.kinds import result_block
 from contextc.messages import Text, ToolCall, ToolResult
 from contextc.providers.codex.server import UNKNOWN_METHOD
-from contextc.providers.endpoint import Call, Host
+from contextc.providers.endpoint import Host, ProviderCall
 
 COMMAND, PATCH, PERMISSIONS = "shell", "apply_patch", "request_permissions"
-NOBODY = "Nobody is here to run this tool."
+NO_HOST_TEXT = "Nobody is here to run this tool."
 
 
-async def answer(message: JSONObject, call: Call, items: Mapping[str, JSONObject]) -> JSONObject:
+async def answer_request(message: JSONObject, call: ProviderCall, items: Mapping[str, JSONObject]) -> JSONObject:
     """Return the answer to a request of the program. `items` are the items of the turn so far, by id."""
     params: JSONObject = message.get("params") or {}
     match message["method"]:
         case "item/tool/call":
             result = await _result(params, call)
         case "item/commandExecution/requestApproval":
-            result = _decision(await _approved(call.host, params, COMMAND, _told(params, "command", "cwd", "reason")))
+            result = _decision(
+                await _approved(call.host, params, COMMAND, _present_fields(params, "command", "cwd", "reason"))
+            )
         case "item/fileChange/requestApproval":
             changes: JSON = items.get(params.get("itemId", ""), {}).get("changes", [])
-            told = {"changes": changes, **_told(params, "grantRoot", "reason")}
+            told = {"changes": changes, **_present_fields(params, "grantRoot", "reason")}
             result = _decision(await _approved(call.host, params, PATCH, told))
         case "item/permissions/requestApproval":
-            told = _told(params, "permissions", "cwd", "reason")
+            told = _present_fields(params, "permissions", "cwd", "reason")
             is_granted = await _approved(call.host, params, PERMISSIONS, told)
             result: JSONObject = {"permissions": params.get("permissions", {}) if is_granted else {}}
         case "item/tool/requestUserInput":
@@ -42,7 +44,7 @@ async def answer(message: JSONObject, call: Call, items: Mapping[str, JSONObject
     return {"id": message["id"], "result": result}
 
 
-def _told(params: JSONObject, *names: str) -> JSONObject:
+def _present_fields(params: JSONObject, *names: str) -> JSONObject:
     return {name: params[name] for name in names if params.get(name) is not None}
 
 
@@ -56,7 +58,7 @@ async def _approved(host: Host | None, params: JSONObject, name: str, arguments:
     return await host.approve(ToolCall(id=str(params.get("itemId", "")), name=name, arguments=arguments)) == ""
 
 
-async def _result(params: JSONObject, call: Call) -> JSONObject:
+async def _result(params: JSONObject, call: ProviderCall) -> JSONObject:
     names = call.provider.formatter.spelling.names
     name = str(params["tool"])
     asked = ToolCall(
@@ -64,11 +66,11 @@ async def _result(params: JSONObject, call: Call) -> JSONObject:
         name=name if names is None else names.read(name),
         arguments=params.get("arguments") or {},
     )
-    found = ToolResult(call_id=asked.id, name=asked.name, content=NOBODY, is_error=True)
+    found = ToolResult(call_id=asked.id, name=asked.name, content=NO_HOST_TEXT, is_error=True)
     if call.host is not None:
         found = await call.host.run(asked)
     parts = (Text(found.content),) if isinstance(found.content, str) else found.content
-    blocks = [block_of(part) or {"type": "inputText", "text": _described(part)} for part in parts]
+    blocks = [result_block(part) or {"type": "inputText", "text": _described(part)} for part in parts]
     return {"contentItems": blocks, "success": not found.is_error}
 
 

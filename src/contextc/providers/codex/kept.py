@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from contextc._json import JSONObject, canonical, parse_object
-from contextc._threads import in_thread
+from contextc._json import JSONObject, encode_canonical, parse_object
+from contextc._threads import run_in_thread
 
-LONGEST = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 
 
-async def tools_of(thread: JSONObject) -> list[JSONObject] | None:
+async def load_thread_tools(thread: JSONObject) -> list[JSONObject] | None:
     """Return the tools that a thread was started with, or None if its rollout file does not contain them."""
     path = thread.get("path")
-    return await in_thread(_read, Path(path)) if isinstance(path, str) else None
+    return await run_in_thread(_read, Path(path)) if isinstance(path, str) else None
 
 
-def are_the_same(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject] | None) -> bool:
+def same_tools(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject] | None) -> bool:
     """Return True if both lists have the same tools, or if one of them is unknown (None)."""
     return tools is None or others is None or _said(tools) == _said(others)
 
@@ -27,7 +27,7 @@ def are_the_same(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject
 def _read(path: Path) -> list[JSONObject] | None:
     try:
         with path.open("rb") as file:
-            first = parse_object(file.readline(LONGEST).decode("utf-8", "replace")) or {}
+            first = parse_object(file.readline(MAX_LINE_BYTES).decode("utf-8", "replace")) or {}
     except OSError:
         return None
     if first.get("type") != "session_meta":
@@ -38,4 +38,4 @@ def _read(path: Path) -> list[JSONObject] | None:
 def _said(tools: Sequence[JSONObject]) -> list[bytes]:
     """Return the tools without empty and false fields, in sorted order."""
     bare = [{name: value for name, value in tool.items() if value not in (None, False)} for tool in tools]
-    return sorted(canonical(tool) for tool in bare)
+    return sorted(encode_canonical(tool) for tool in bare)

@@ -16,14 +16,14 @@ from msgspec import Struct
 from contextc._json import JSON
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.named import Provider
-from contextc.providers.posting import missing
+from contextc.providers.posting import missing_package
 
-OURS = "contextc"
+MODEL_PROVIDER = "contextc"
 """Name of our model provider in the program's configuration."""
-API = "https://api.openai.com/v1"
+OPENAI_URL = "https://api.openai.com/v1"
 """URL for a key without a URL, because the program would not use the key otherwise."""
-ALWAYS: dict[str, JSON] = {"thread_unload_delay_secs": 0, "features.unbounded_connection_retries": False}
-ELSEWHERE: dict[str, JSON] = {
+BASE_CONFIG: dict[str, JSON] = {"thread_unload_delay_secs": 0, "features.unbounded_connection_retries": False}
+CUSTOM_URL_CONFIG: dict[str, JSON] = {
     "features.plugins": False,
     "features.apps": False,
     "features.api_key_model_discovery": False,
@@ -31,21 +31,21 @@ ELSEWHERE: dict[str, JSON] = {
 }
 
 
-class Launch(Struct, frozen=True):
+class LaunchConfig(Struct, frozen=True):
     """Command and environment of the program. Equal values may share a process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
     @classmethod
-    def of(cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0) -> "Launch":
+    def of(cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0) -> "LaunchConfig":
         """Return the launch for a provider. `program` replaces the program in the package."""
         environment = {**os.environ, **env}
-        settings = dict(ALWAYS)
+        settings = dict(BASE_CONFIG)
         if provider.url or provider.key:
-            settings |= {**ELSEWHERE, "model_provider": OURS}
+            settings |= {**CUSTOM_URL_CONFIG, "model_provider": MODEL_PROVIDER}
             known = _model_provider(provider, retries)
-            settings |= {f"model_providers.{OURS}.{name}": value for name, value in known.items()}
+            settings |= {f"model_providers.{MODEL_PROVIDER}.{name}": value for name, value in known.items()}
         if provider.key and not environment.get(provider.key, "").strip():
             raise ProviderFailed(
                 provider.name,
@@ -62,8 +62,8 @@ class Launch(Struct, frozen=True):
 
 def _model_provider(provider: Provider, retries: int) -> dict[str, JSON]:
     known: dict[str, JSON] = {
-        "name": OURS,
-        "base_url": provider.url or API,
+        "name": MODEL_PROVIDER,
+        "base_url": provider.url or OPENAI_URL,
         "wire_api": "responses",
         "request_max_retries": retries,
         "stream_max_retries": retries,
@@ -79,7 +79,7 @@ def _bundled(environment: dict[str, str]) -> str:
             bundled_path_dir,
         )
     except ImportError:
-        raise missing("openai-codex", "codex") from None
+        raise missing_package("openai-codex", "codex") from None
     try:
         program: Path = bundled_codex_path()
         folder: Path | None = bundled_path_dir()

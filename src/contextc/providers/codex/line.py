@@ -12,27 +12,27 @@ from typing import cast
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.reading import note
+from contextc.formats.reading import note_event
 from contextc.providers.codex import failing
-from contextc.providers.codex.asked import Asked, asked
-from contextc.providers.codex.launching import Launch
-from contextc.providers.codex.server import AppServer, Ended, Refused
-from contextc.providers.codex.threads import Threads
-from contextc.providers.codex.turns import Turn, replayed
-from contextc.providers.endpoint import Call, Endpoint, checked_env
-from contextc.providers.failures import masked
+from contextc.providers.codex.asked import CodexCallOptions, parse_call_options
+from contextc.providers.codex.launching import LaunchConfig
+from contextc.providers.codex.server import AppServer, ProgramEnded, RequestRejected
+from contextc.providers.codex.threads import ThreadManager
+from contextc.providers.codex.turns import CodexTurn, recorded_events
+from contextc.providers.endpoint import Endpoint, ProviderCall, check_env
+from contextc.providers.failures import mask_secrets
 from contextc.providers.named import Provider
-from contextc.providers.programs import with_login
+from contextc.providers.programs import with_login_fix
 
 THREAD_SECONDS, PROGRAM_SECONDS = 10.0, 300.0
-RETRIES, OWN_RETRIES = 2, 10
+RETRIES, USER_CONFIG_RETRIES = 2, 10
 """Maximum retries of Codex: with a URL or key of the provider, and with the user's own configuration."""
 
 
-class Running:
+class RunningProgram:
     """A running program with its launch options and threads."""
 
-    def __init__(self, launch: Launch, server: AppServer, threads: Threads) -> None:
+    def __init__(self, launch: LaunchConfig, server: AppServer, threads: ThreadManager) -> None:
         self.launch, self.server, self.threads = launch, server, threads
         self.ending: asyncio.TimerHandle | None = None
 
@@ -67,14 +67,14 @@ class CodexEndpoint(Endpoint):
         if isinstance(retries, bool) or not isinstance(cast(object, retries), int) or retries < 0:
             raise InvalidSetting("retries: must be an integer of 0 or more", got=retries)
         if provider.url and not provider.url.startswith(("http://", "https://")):
-            raise InvalidSetting("url: must start with http:// or https://", got=masked(provider.url))
+            raise InvalidSetting("url: must start with http:// or https://", got=mask_secrets(provider.url))
         self.provider, self.timeout, self.program, self.idle = provider, timeout, program, idle
-        self.env = checked_env(env)
+        self.env = check_env(env)
         self.retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: AsyncGenerator[None, None] | None = None
-        self._running: Running | None = None
-        self._older: list[Running] = []
+        self._running: RunningProgram | None = None
+        self._older: list[RunningProgram] = []
         self._starting, self._locks, self._wanted = asyncio.Lock(), dict[str, asyncio.Lock](), Counter[str]()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -84,21 +84,21 @@ class CodexEndpoint(Endpoint):
         running = self._running
         return running.server.process.pid if running is not None and running.server.alive else None
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         await self._on_this_loop()
-        wanted = asked(call)
+        wanted = parse_call_options(call)
         async with self._alone(wanted.session):
             running = await self._started()
             try:
                 async with aclosing(self._called(running, call, wanted)) as events:
                     async for event in events:
                         yield event
-            except Refused as refused:
-                raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
-            except Ended as ended:
-                raise failing.of_end(self.provider.name, ended, self._secrets()) from None
+            except RequestRejected as refused:
+                raise failing.request_failure(self.provider.name, str(refused), self._secrets()) from None
+            except ProgramEnded as ended:
+                raise failing.exit_failure(self.provider.name, ended, self._secrets()) from None
             except ProviderFailed as failed:
-                raise with_login(failed, self.provider) from None
+                raise with_login_fix(failed, self.provider) from None
             except TimeoutError:
                 raise ProviderFailed(self.provider.name, "transient", "the program does not respond") from None
             finally:
@@ -111,23 +111,25 @@ class CodexEndpoint(Endpoint):
             await found.aclose()
         self._loop = None
 
-    async def _called(self, running: Running, call: Call, wanted: Asked) -> AsyncGenerator[JSONObject, None]:
+    async def _called(
+        self, running: RunningProgram, call: ProviderCall, wanted: CodexCallOptions
+    ) -> AsyncGenerator[JSONObject, None]:
         threads = running.threads
         opened = await threads.open(wanted)
         try:
             for each in opened.notes:
-                yield note(each)
+                yield note_event(each)
             if opened.recorded is not None:
-                for event in replayed(opened):
+                for event in recorded_events(opened):
                     yield event
                 return
             threads.sending(opened.id)
-            turn = Turn(
+            turn = CodexTurn(
                 running.server,
                 call,
                 opened.id,
                 path=threads.live[opened.id].path,
-                patience=self.retries if self.provider.url or self.provider.key else OWN_RETRIES,
+                patience=self.retries if self.provider.url or self.provider.key else USER_CONFIG_RETRIES,
                 timeout=call.timeout if call.timeout is not None else self.timeout,
                 secrets=self._secrets(),
             )
@@ -139,10 +141,10 @@ class CodexEndpoint(Endpoint):
         finally:
             await asyncio.shield(threads.rest(opened.id))
 
-    async def _started(self) -> Running:
+    async def _started(self) -> RunningProgram:
         """Return the running program and count one more user. Start it if needed."""
         async with self._starting:
-            launch = Launch.of(self.provider, self.env, self.program, self.retries)
+            launch = LaunchConfig.of(self.provider, self.env, self.program, self.retries)
             running = self._running
             if running is None or not running.server.alive or running.launch != launch:
                 if running is not None:
@@ -154,40 +156,40 @@ class CodexEndpoint(Endpoint):
             running.server.users += 1
             return running
 
-    async def _start(self, launch: Launch) -> Running:
+    async def _start(self, launch: LaunchConfig) -> RunningProgram:
         try:
             server = await AppServer.start(launch.command, launch.environment)
             await self._check_login(server)
-        except Ended as ended:
-            raise failing.of_end(self.provider.name, ended, self._secrets(), at_once=True) from None
+        except ProgramEnded as ended:
+            raise failing.exit_failure(self.provider.name, ended, self._secrets(), at_once=True) from None
         except TimeoutError:
             raise ProviderFailed(self.provider.name, "transient", "the program did not start in time") from None
         except OSError as error:
             raise InvalidSetting(f"{launch.command[0]}: the program does not start: {error}") from None
-        except Refused as refused:
-            raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
-        return Running(launch, server, Threads(self.provider.name, server, self.idle))
+        except RequestRejected as refused:
+            raise failing.request_failure(self.provider.name, str(refused), self._secrets()) from None
+        return RunningProgram(launch, server, ThreadManager(self.provider.name, server, self.idle))
 
     async def _check_login(self, server: AppServer) -> None:
         """Raise a failure if the user is not logged in. Codex itself would first retry its API for a long time."""
         try:
             found = await server.request("account/read", {})
             if found.get("account") is None and found.get("requiresOpenaiAuth"):
-                raise with_login(ProviderFailed(self.provider.name, "auth", "not logged in"), self.provider)
-        except Refused:
+                raise with_login_fix(ProviderFailed(self.provider.name, "auth", "not logged in"), self.provider)
+        except RequestRejected:
             return  # the turn will report it
         except BaseException:
             await server.close()
             raise
 
-    def _retire(self, running: Running) -> None:
+    def _retire(self, running: RunningProgram) -> None:
         """Close a program that was replaced, after its running calls have ended."""
         if running.server.users:
             self._older.append(running)
         else:
             self._close_soon(running)
 
-    def _rest(self, running: Running) -> None:
+    def _rest(self, running: RunningProgram) -> None:
         if running.server.users:
             return
         if running in self._older:
@@ -197,7 +199,7 @@ class CodexEndpoint(Endpoint):
             seconds = max(PROGRAM_SECONDS, self.idle)
             running.ending = self._loop.call_later(seconds, self._close_soon, running)
 
-    def _close_soon(self, running: Running) -> None:
+    def _close_soon(self, running: RunningProgram) -> None:
         if running is self._running:
             self._running = None
         task = asyncio.get_running_loop().create_task(running.close())

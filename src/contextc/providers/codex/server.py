@@ -15,22 +15,22 @@ from typing import Literal, Self, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSONObject, encode, well_formed_json
+from contextc._json import JSONObject, encode, fix_surrogates_in_json
 
-Heard: TypeAlias = "asyncio.Queue[JSONObject | None]"
+MessageQueue: TypeAlias = "asyncio.Queue[JSONObject | None]"
 """Messages about a thread, in order. None is the end of the program."""
 CHUNK = 1 << 16
 REQUEST_SECONDS = 60.0
-CLOSE_SECONDS, LAST_SECONDS = 2.0, 0.2
-LAST_LINES = 8
+CLOSE_SECONDS, STDERR_SECONDS = 2.0, 0.2
+STDERR_LINES = 8
 UNKNOWN_METHOD = -32601
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """The program answered a request with an error."""
 
 
-class Ended(Exception):
+class ProgramEnded(Exception):
     """The program has ended. `code` is its exit status, or None if unknown."""
 
     def __init__(self, said: str, code: int | None) -> None:
@@ -47,8 +47,8 @@ class AppServer:
         """Number of running calls."""
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[JSONObject]] = {}
-        self._listeners: dict[str, Heard] = {}
-        self._complaints: deque[str] = deque(maxlen=LAST_LINES)
+        self._listeners: dict[str, MessageQueue] = {}
+        self._complaints: deque[str] = deque(maxlen=STDERR_LINES)
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._read_complaints())]
 
     @classmethod
@@ -76,7 +76,7 @@ class AppServer:
         return self.process.returncode is None and not self._tasks[0].done()
 
     async def request(self, method: str, params: JSONObject, *, seconds: float = REQUEST_SECONDS) -> JSONObject:
-        """Send a request and return its result. Raise `Refused`, `Ended` or `TimeoutError`."""
+        """Send a request and return its result. Raise `RequestRejected`, `ProgramEnded` or `TimeoutError`."""
         if not self.alive:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         number = next(self._numbers)
@@ -96,13 +96,13 @@ class AppServer:
         try:
             line = encode(message)
         except UnicodeEncodeError:
-            line = encode(well_formed_json(message))
+            line = encode(fix_surrogates_in_json(message))
         self._input.write(line + b"\n")
 
     @contextmanager
-    def listen(self, thread: str) -> Generator[Heard]:
+    def listen(self, thread: str) -> Generator[MessageQueue]:
         """Return a queue of the messages about a thread from now on. A thread has one listener."""
-        heard: Heard = asyncio.Queue()
+        heard: MessageQueue = asyncio.Queue()
         self._listeners[thread] = heard
         if not self.alive:
             heard.put_nowait(None)
@@ -112,10 +112,10 @@ class AppServer:
             if self._listeners.get(thread) is heard:
                 del self._listeners[thread]
 
-    def ended(self) -> Ended:
+    def ended(self) -> ProgramEnded:
         code = self.process.returncode
         lines = [f"it exited with status {code}" if code is not None else "it ended", *self._complaints]
-        return Ended("\n".join(lines), code)
+        return ProgramEnded("\n".join(lines), code)
 
     async def close(self) -> None:
         """End the program and wait until it has exited."""
@@ -162,7 +162,7 @@ class AppServer:
             if waiting is not None and not waiting.done():
                 _settle(waiting, message)
             return
-        thread = named(message, "thread")
+        thread = id_in_message(message, "thread")
         if thread in self._listeners:
             self._listeners[thread].put_nowait(message)
         elif "id" in message:
@@ -179,7 +179,7 @@ class AppServer:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.process.wait()
-        await asyncio.wait(self._tasks[1:], timeout=LAST_SECONDS)
+        await asyncio.wait(self._tasks[1:], timeout=STDERR_SECONDS)
 
     def _tell_end(self) -> None:
         for waiting in self._waiting.values():
@@ -189,7 +189,7 @@ class AppServer:
             heard.put_nowait(None)
 
 
-def named(message: JSONObject, what: Literal["thread", "turn"]) -> str:
+def id_in_message(message: JSONObject, what: Literal["thread", "turn"]) -> str:
     """Return the id of the thread or turn that a message is about, or ""."""
     params: JSONObject = message.get("params") or {}
     whole: JSONObject = params.get(what) or {}
@@ -198,6 +198,6 @@ def named(message: JSONObject, what: Literal["thread", "turn"]) -> str:
 
 def _settle(waiting: "asyncio.Future[JSONObject]", answer: JSONObject) -> None:
     if "error" in answer:
-        waiting.set_exception(Refused(str(answer["error"].get("message", answer["error"]))))
+        waiting.set_exception(RequestRejected(str(answer["error"].get("message", answer["error"]))))
     else:
         waiting.set_result(answer.get("result") or {})

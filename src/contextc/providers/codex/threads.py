@@ -17,20 +17,20 @@ from msgspec import Struct
 
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
-from contextc.providers.codex.asked import PLAIN, Asked
-from contextc.providers.codex.failing import HELD
-from contextc.providers.codex.kept import are_the_same, tools_of
-from contextc.providers.codex.server import AppServer, Ended, Refused
+from contextc.providers.codex.asked import PROMPT_PREFIX, CodexCallOptions
+from contextc.providers.codex.failing import HELD_THREAD
+from contextc.providers.codex.kept import load_thread_tools, same_tools
+from contextc.providers.codex.server import AppServer, ProgramEnded, RequestRejected
 
 PAGE = 4
-MOST_LOADED = 32
+MAX_LOADED = 32
 OTHER_TOOLS = "has other tools than the request, and its tools cannot change"
-LEAVE_SECONDS = 2.0
+UNLOAD_SECONDS = 2.0
 USAGE_SECONDS = 2.0
 USAGE = "thread/tokenUsage/updated"
 
 
-class Live(Struct):
+class LoadedThread(Struct):
     """A loaded thread: its cursor, options and tools. `clean` is False if a prompt was sent after the cursor."""
 
     cursor: str
@@ -41,7 +41,7 @@ class Live(Struct):
     leaving: asyncio.TimerHandle | None = None
 
 
-class Opened(Struct):
+class OpenedThread(Struct):
     """A thread that is ready. `recorded` is a turn that already answered this prompt, and `usage` its token usage."""
 
     id: str
@@ -50,21 +50,21 @@ class Opened(Struct):
     usage: JSONObject | None = None
 
 
-class Threads:
+class ThreadManager:
     """The loaded threads of one program. An idle thread is unloaded after `idle` seconds."""
 
     def __init__(self, provider: str, server: AppServer, idle: float) -> None:
         self.provider, self.server, self.idle = provider, server, idle
-        self.live: dict[str, Live] = {}
+        self.live: dict[str, LoadedThread] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
 
-    async def open(self, asked: Asked) -> Opened:
+    async def open(self, asked: CodexCallOptions) -> OpenedThread:
         """Return a thread that is at the call's cursor. Raise `ProviderFailed` if it cannot be resumed."""
         if not asked.session:
-            return Opened(await self._begin("thread/start", asked, asked.begins))
+            return OpenedThread(await self._begin("thread/start", asked, asked.begins))
         try:
             return await self._known(asked)
-        except Refused as refused:  # a new thread may succeed
+        except RequestRejected as refused:  # a new thread may succeed
             said = f"thread {asked.session} cannot be resumed: {refused}"
             raise ProviderFailed(self.provider, "session", said) from None
 
@@ -93,7 +93,7 @@ class Threads:
             await self.leave(thread)
             return
         live.leaving = asyncio.get_running_loop().call_later(self.idle, self._leave_soon, thread)
-        if len(self.live) > MOST_LOADED:
+        if len(self.live) > MAX_LOADED:
             oldest = next((name for name, each in self.live.items() if each.leaving is not None), thread)
             self._leave_soon(oldest)
 
@@ -106,12 +106,12 @@ class Threads:
         try:
             with self.server.listen(thread) as heard:
                 found = await self.server.request("thread/unsubscribe", {"threadId": thread})
-                async with asyncio.timeout(LEAVE_SECONDS):
+                async with asyncio.timeout(UNLOAD_SECONDS):
                     while found.get("status") == "unsubscribed":
                         message = await heard.get()
                         if message is None or message["method"] == "thread/closed":
                             break
-        except (Refused, Ended, TimeoutError):
+        except (RequestRejected, ProgramEnded, TimeoutError):
             return
 
     def forget(self) -> None:
@@ -120,25 +120,25 @@ class Threads:
             self._stay(live)
         self.live.clear()
 
-    async def _known(self, asked: Asked) -> Opened:
+    async def _known(self, asked: CodexCallOptions) -> OpenedThread:
         if (leaving := self._leaving.get(asked.session)) is not None:
             await asyncio.wait([leaving])
         live = self.live.get(asked.session)
-        if live is not None and not are_the_same(asked.begins.get("dynamicTools"), live.tools):
+        if live is not None and not same_tools(asked.begins.get("dynamicTools"), live.tools):
             raise ProviderFailed(self.provider, "session", f"the thread {asked.session} {OTHER_TOOLS}")
         if live is not None and live.clean and live.cursor == asked.cursor and live.options == asked.thread:
             self._stay(live)
-            return Opened(asked.session)
+            return OpenedThread(asked.session)
         after = await self._after(asked)
         if len(after) == 1 and _answers(after[0], asked):
             return await self._recorded(asked, after[0])
-        if asked.revert and _may_go(after):
+        if asked.revert and _can_revert(after):
             return await self._reverted(asked, after[0])
         if after or asked.revert or (live is not None and not live.clean):
             return await self._forked(asked, "was continued elsewhere" if after and not asked.revert else "")
         return await self._resumed(asked)
 
-    def _stay(self, live: Live) -> None:
+    def _stay(self, live: LoadedThread) -> None:
         if live.leaving is not None:
             live.leaving.cancel()
             live.leaving = None
@@ -147,18 +147,18 @@ class Threads:
         task = self._leaving[thread] = asyncio.get_running_loop().create_task(self.leave(thread))
         task.add_done_callback(lambda _: self._leaving.pop(thread, None))
 
-    async def _begin(self, method: str, asked: Asked, params: JSONObject) -> str:
+    async def _begin(self, method: str, asked: CodexCallOptions, params: JSONObject) -> str:
         """Load a thread and return its id."""
         found = await self.server.request(method, {**params, **asked.thread})
         thread = cast(str, found["thread"]["id"])
-        tools = await tools_of(found["thread"]) if asked.session else asked.begins.get("dynamicTools", [])
-        self.live[thread] = Live(asked.cursor, asked.thread, tools, str(found["thread"].get("path") or ""))
-        if not are_the_same(asked.begins.get("dynamicTools"), tools):
+        tools = await load_thread_tools(found["thread"]) if asked.session else asked.begins.get("dynamicTools", [])
+        self.live[thread] = LoadedThread(asked.cursor, asked.thread, tools, str(found["thread"].get("path") or ""))
+        if not same_tools(asked.begins.get("dynamicTools"), tools):
             await self.leave(thread)
             raise ProviderFailed(self.provider, "session", f"the thread {asked.session} {OTHER_TOOLS}")
         return thread
 
-    async def _after(self, asked: Asked) -> list[JSONObject]:
+    async def _after(self, asked: CodexCallOptions) -> list[JSONObject]:
         """Return the turns after the cursor, in order."""
         found: list[JSONObject] = []
         params: JSONObject = {"threadId": asked.session, "itemsView": "full", "limit": PAGE}
@@ -174,53 +174,53 @@ class Threads:
         where = f"turn {asked.cursor}" if asked.cursor else "an acknowledged turn"
         raise ProviderFailed(self.provider, "session", f"thread {asked.session} does not contain {where}")
 
-    async def _resumed(self, asked: Asked) -> Opened:
+    async def _resumed(self, asked: CodexCallOptions) -> OpenedThread:
         if (live := self.live.get(asked.session)) is not None and live.options == asked.thread:
             self._stay(live)
             live.cursor, live.clean = asked.cursor, True
-            return Opened(asked.session)
+            return OpenedThread(asked.session)
         await self.leave(asked.session)
         params = {"threadId": asked.session, "excludeTurns": True}
         try:
             thread = await self._begin("thread/resume", asked, params)
-        except Refused as refused:
-            if not HELD.search(str(refused)):
+        except RequestRejected as refused:
+            if not HELD_THREAD.search(str(refused)):
                 raise
             return await self._forked(asked, "is held by another process")
         if thread != asked.session:
             await self.leave(thread)
             said = f"Codex resumed thread {thread}, expected {asked.session}"
             raise ProviderFailed(self.provider, "session", said)
-        return Opened(thread)
+        return OpenedThread(thread)
 
-    async def _reverted(self, asked: Asked, turn: JSONObject) -> Opened:
+    async def _reverted(self, asked: CodexCallOptions, turn: JSONObject) -> OpenedThread:
         opened = await self._resumed(asked)
         if opened.id != asked.session:  # already a fork
             return opened
         try:
             await self.server.request("thread/revert", {"threadId": opened.id, "beforeTurnId": turn["id"]})
-        except Refused:  # a thread of an older version cannot be changed in place
+        except RequestRejected:  # a thread of an older version cannot be changed in place
             return await self._forked(asked, "")
         return opened
 
-    async def _forked(self, asked: Asked, why: str) -> Opened:
+    async def _forked(self, asked: CodexCallOptions, why: str) -> OpenedThread:
         await self.leave(asked.session)
         params = {"threadId": asked.session, "lastTurnId": asked.cursor, "excludeTurns": True}
         thread = await self._begin("thread/fork", asked, params)
         notes = [f"Codex thread {asked.session} {why}: continued in a fork of it, {thread}."] if why else []
-        return Opened(thread, notes)
+        return OpenedThread(thread, notes)
 
-    async def _recorded(self, asked: Asked, turn: JSONObject) -> Opened:
+    async def _recorded(self, asked: CodexCallOptions, turn: JSONObject) -> OpenedThread:
         """Return the thread with the turn that already answered, and its token usage if the thread can be loaded."""
         await self.leave(asked.session)
         usage = None
-        with self.server.listen(asked.session) as heard, suppress(Refused):
+        with self.server.listen(asked.session) as heard, suppress(RequestRejected):
             params = {"threadId": asked.session, "excludeTurns": True}
             if await self._begin("thread/resume", asked, params) == asked.session:
                 usage = await _usage(heard, turn["id"])
                 self.stands(asked.session, turn["id"])
         note = f"Codex had already answered this prompt (turn {turn['id']}): that answer is used, and nothing was sent."
-        return Opened(asked.session, [note], turn, usage)
+        return OpenedThread(asked.session, [note], turn, usage)
 
 
 def _client_name(turn: JSONObject) -> str:
@@ -228,13 +228,13 @@ def _client_name(turn: JSONObject) -> str:
     return next((str(item.get("clientId") or "") for item in turn["items"] if item["type"] == "userMessage"), "")
 
 
-def _may_go(turns: list[JSONObject]) -> bool:
+def _can_revert(turns: list[JSONObject]) -> bool:
     """Return True if these turns can be reverted: none completed, and no history was injected before them."""
     is_complete = any(turn["status"] == "completed" for turn in turns)
-    return bool(turns) and not is_complete and _client_name(turns[0]).startswith(PLAIN)
+    return bool(turns) and not is_complete and _client_name(turns[0]).startswith(PROMPT_PREFIX)
 
 
-def _answers(turn: JSONObject, asked: Asked) -> bool:
+def _answers(turn: JSONObject, asked: CodexCallOptions) -> bool:
     return turn["status"] == "completed" and _client_name(turn) == asked.name
 
 

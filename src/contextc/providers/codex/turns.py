@@ -9,23 +9,31 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from contextc._json import JSONObject
-from contextc._threads import in_thread
+from contextc._threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.reading import note
+from contextc.formats.reading import note_event
 from contextc.providers.codex import failing, hosting
-from contextc.providers.codex.asked import Asked
-from contextc.providers.codex.history import importable, without
-from contextc.providers.codex.server import AppServer, Ended, Heard, Refused, named
-from contextc.providers.codex.threads import USAGE, Opened
-from contextc.providers.codex.untold import Untold
-from contextc.providers.endpoint import Call
+from contextc.providers.codex.asked import CodexCallOptions
+from contextc.providers.codex.history import replace_rejected, to_importable
+from contextc.providers.codex.server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
+from contextc.providers.codex.threads import USAGE, OpenedThread
+from contextc.providers.codex.untold import UnreportedCalls
+from contextc.providers.endpoint import ProviderCall
 
 INTERRUPT_SECONDS = 5.0
-WORK = ("commandExecution", "fileChange", "mcpToolCall", "dynamicToolCall", "collabAgentToolCall", "webSearch", "sleep")
+LONG_RUNNING_ITEMS = (
+    "commandExecution",
+    "fileChange",
+    "mcpToolCall",
+    "dynamicToolCall",
+    "collabAgentToolCall",
+    "webSearch",
+    "sleep",
+)
 """Types of items that may run for any time without events."""
 
 
-class Turn:
+class CodexTurn:
     """One turn.
 
     `path` is the thread's rollout file, `patience` the number of retries that Codex may make, and `timeout` the
@@ -35,7 +43,7 @@ class Turn:
     def __init__(
         self,
         server: AppServer,
-        call: Call,
+        call: ProviderCall,
         thread: str,
         *,
         path: str,
@@ -52,13 +60,13 @@ class Turn:
         self._at_work: set[str] = set()
         self._answering: set[asyncio.Task[None]] = set()
 
-    async def run(self, asked: Asked) -> AsyncGenerator[JSONObject, None]:
+    async def run(self, asked: CodexCallOptions) -> AsyncGenerator[JSONObject, None]:
         """Run the turn and yield its events."""
         with self.server.listen(self.thread) as heard:
             async for event in self._take_in(asked.history):
                 yield event
             known = {str(item["call_id"]) for item in asked.history if "call_id" in item}
-            self._untold = await in_thread(Untold, self.path, known)
+            self._untold = await run_in_thread(UnreportedCalls, self.path, known)
             params = {**asked.turn, "threadId": self.thread, "input": asked.input, "cwd": asked.thread["cwd"]}
             params["clientUserMessageId"] = asked.name
             starting = asyncio.ensure_future(self.server.request("turn/start", params))
@@ -74,21 +82,21 @@ class Turn:
                     await asyncio.shield(self._interrupt(starting, heard))
 
     async def _take_in(self, history: list[JSONObject]) -> AsyncGenerator[JSONObject, None]:
-        items, as_text = importable(history)
+        items, as_text = to_importable(history)
         while items:
             try:
                 await self.server.request("thread/inject_items", {"threadId": self.thread, "items": items})
                 break
-            except Refused as refused:
-                if (others := without(items, str(refused))) is None:
+            except RequestRejected as refused:
+                if (others := replace_rejected(items, str(refused))) is None:
                     raise
                 items, as_text = others, as_text + 1
         if as_text:
-            yield note(
+            yield note_event(
                 f"{as_text} of {len(items)} history items were sent to Codex as text: their types are not accepted."
             )
 
-    async def _events(self, heard: Heard) -> AsyncGenerator[JSONObject, None]:
+    async def _events(self, heard: MessageQueue) -> AsyncGenerator[JSONObject, None]:
         while not self.is_over:
             message = await self._next(heard)
             if "id" in message:
@@ -101,7 +109,7 @@ class Turn:
                     yield {"method": told["method"], "params": told["params"]}
                 self._check(message)
 
-    async def _next(self, heard: Heard) -> JSONObject:
+    async def _next(self, heard: MessageQueue) -> JSONObject:
         is_waiting = not self._at_work and not self._answering
         try:
             async with asyncio.timeout(self.timeout if is_waiting else None):
@@ -115,7 +123,7 @@ class Turn:
         return message
 
     def _is_ours(self, message: JSONObject) -> bool:
-        return named(message, "turn") == self.id and message["method"] != "serverRequest/resolved"
+        return id_in_message(message, "turn") == self.id and message["method"] != "serverRequest/resolved"
 
     def _keep(self, message: JSONObject) -> None:
         """Update the state of the turn: its items, the items that are running, and whether it is over."""
@@ -123,7 +131,7 @@ class Turn:
         if method in ("item/started", "item/completed"):
             item = params["item"]
             self.items[item["id"]] = item
-            if method == "item/started" and item["type"] in WORK:
+            if method == "item/started" and item["type"] in LONG_RUNNING_ITEMS:
                 self._at_work.add(item["id"])
             else:
                 self._at_work.discard(item["id"])
@@ -135,32 +143,32 @@ class Turn:
         if message["method"] == "error" and params.get("willRetry"):
             self.patience -= 1
             if self.patience < 0:
-                raise failing.of_error(self.provider, params["error"], self.secrets)
+                raise failing.error_failure(self.provider, params["error"], self.secrets)
         if message["method"] == "turn/completed" and params["turn"]["status"] != "completed":
-            raise failing.of_turn(self.provider, params["turn"], self.secrets)
+            raise failing.turn_failure(self.provider, params["turn"], self.secrets)
 
     async def _answer(self, message: JSONObject) -> None:
         try:
-            answered = await hosting.answer(message, self.call, self.items)
+            answered = await hosting.answer_request(message, self.call, self.items)
         except Exception as error:
             answered = {"id": message["id"], "error": {"code": -32000, "message": f"{type(error).__name__}: {error}"}}
-        with suppress(Ended):
+        with suppress(ProgramEnded):
             self.server.send(answered)
 
-    async def _interrupt(self, starting: "asyncio.Future[JSONObject]", heard: Heard) -> None:
+    async def _interrupt(self, starting: "asyncio.Future[JSONObject]", heard: MessageQueue) -> None:
         try:
             async with asyncio.timeout(INTERRUPT_SECONDS):
                 self.id = (await starting)["turn"]["id"]
                 await self.server.request("turn/interrupt", {"threadId": self.thread, "turnId": self.id})
                 while not self.is_over and (message := await heard.get()) is not None:
                     self.is_over = self._is_ours(message) and message["method"] == "turn/completed"
-        except Refused:  # the turn never started, or is over
+        except RequestRejected:  # the turn never started, or is over
             self.is_over = True
-        except (TimeoutError, Ended):
+        except (TimeoutError, ProgramEnded):
             await self.server.close()
 
 
-def replayed(opened: Opened) -> list[JSONObject]:
+def recorded_events(opened: OpenedThread) -> list[JSONObject]:
     """Return the events of a turn that is already in a thread."""
     turn: JSONObject = opened.recorded or {}
     place = {"threadId": opened.id, "turnId": turn["id"]}

@@ -11,12 +11,12 @@ from typing import cast
 from contextc._json import JSON, JSONObject, parse_object
 
 CALLS, RESULTS = ("function_call", "custom_tool_call"), ("function_call_output", "custom_tool_call_output")
-BEGINS = ("thread/tokenUsage/updated", "item/started", "turn/completed")
+TRIGGERING_METHODS = ("thread/tokenUsage/updated", "item/started", "turn/completed")
 """Messages before which the file is read. It then contains all results so far, unless the API answered at once. Such
 results are reported before the next message."""
 
 
-class Untold:
+class UnreportedCalls:
     """Reader of a thread's rollout file, from its current end. `known` are the ids of calls in the injected history."""
 
     def __init__(self, path: str, known: Collection[str]) -> None:
@@ -26,7 +26,7 @@ class Untold:
 
     def before(self, message: JSONObject, told: Collection[str]) -> Iterator[JSONObject]:
         """Yield messages for unreported calls that precede this message. `told` are the ids of the items so far."""
-        if message["method"] not in BEGINS:
+        if message["method"] not in TRIGGERING_METHODS:
             return
         place = {name: message["params"].get(name) for name in ("threadId", "turnId")}
         for item in self._new():
@@ -34,7 +34,7 @@ class Untold:
             if item["type"] in CALLS:
                 self._asked[name] = item
             elif name not in told and name not in self._known and (asked := self._asked.pop(name, None)):
-                made = {"type": "dynamicToolCall", "id": name, "tool": asked["name"], "arguments": _given(asked)}
+                made = {"type": "dynamicToolCall", "id": name, "tool": asked["name"], "arguments": _arguments_of(asked)}
                 said = {"contentItems": [{"type": "inputText", "text": _text(item.get("output"))}]}
                 yield {"method": "item/started", "params": {**place, "item": {**made, "status": "inProgress"}}}
                 yield {"method": "item/completed", "params": {**place, "item": {**made, "status": "completed", **said}}}
@@ -60,7 +60,7 @@ class Untold:
                     yield found
 
 
-def _given(asked: JSONObject) -> JSONObject:
+def _arguments_of(asked: JSONObject) -> JSONObject:
     if "input" in asked:
         return {"input": asked["input"]}
     written = str(asked.get("arguments") or "{}")

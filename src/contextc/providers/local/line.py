@@ -12,16 +12,16 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc._threads import in_thread
+from contextc._threads import run_in_thread
 from contextc.config import Settings, read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.anthropic import AnthropicEndpoint
-from contextc.providers.endpoint import Call, Endpoint
-from contextc.providers.local.model import check_runner, model_file
-from contextc.providers.local.running import Server, ensure_server
+from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.providers.local.model import check_installed, find_model_file
+from contextc.providers.local.running import LocalServer, ensure_server
 from contextc.providers.named import Provider
 from contextc.providers.openai import OpenAIEndpoint
-from contextc.providers.posting import Posting
+from contextc.providers.posting import HTTPEndpoint
 
 TRIES, DYING_SECONDS = 3, 0.2
 """A killed server looks alive for a moment, so a failed connection is retried."""
@@ -39,24 +39,24 @@ class LocalEndpoint(Endpoint):
     def __init__(
         self, provider: Provider, *, progress: object = None, settings: object = None, **options: object
     ) -> None:
-        if provider.format not in LINES:
-            raise InvalidSetting(f"format: the local model supports {', '.join(LINES)}", got=provider.format)
+        if provider.format not in CLIENTS:
+            raise InvalidSetting(f"format: the local model supports {', '.join(CLIENTS)}", got=provider.format)
         if provider.url:
             raise InvalidSetting(
                 "Provider `local` starts its own server and takes no url",
                 fix='For another server: cc.provider("myserver:…", url="…").',
                 case="local-url",
             )
-        check_runner()
+        check_installed()
         found = settings if isinstance(settings, Settings) else read_settings()
-        self.provider, self.file, self.idle = provider, model_file(found), found.local_idle_seconds()
+        self.provider, self.file, self.idle = provider, find_model_file(found), found.local_idle_seconds()
         self.progress = cast(Callable[[str], None] | None, progress)
         self._options = options
-        self._server: Server | None = None
-        self._line: Posting | None = None
+        self._server: LocalServer | None = None
+        self._line: HTTPEndpoint | None = None
         self._lock = asyncio.Lock()
 
-    async def ready(self) -> Server:
+    async def ready(self) -> LocalServer:
         """Return the server. Start it if none is running."""
         loop = asyncio.get_running_loop()
 
@@ -65,9 +65,9 @@ class LocalEndpoint(Endpoint):
                 loop.call_soon_threadsafe(self.progress, text)
 
         window = self.provider.model.window
-        return await in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=tell))
+        return await run_in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=tell))
 
-    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         for tries in range(TRIES):
             line, begun = await self._opened(), False
             try:
@@ -87,18 +87,18 @@ class LocalEndpoint(Endpoint):
             await self._line.close()
         self._server = self._line = None
 
-    async def _opened(self) -> Posting:
+    async def _opened(self) -> HTTPEndpoint:
         async with self._lock:
             server = await self.ready()
             if self._line is None or server != self._server:
                 await self.close()
-                self._line = LINES[self.provider.format](self.provider, server, **self._options)
+                self._line = CLIENTS[self.provider.format](self.provider, server, **self._options)
                 self._server = server
             return self._line
 
 
 class _Chat(OpenAIEndpoint):
-    def __init__(self, provider: Provider, server: Server, **options: object) -> None:
+    def __init__(self, provider: Provider, server: LocalServer, **options: object) -> None:
         super().__init__(replace(provider, url=f"{server.url}/v1"), **options)
         self._server = server
 
@@ -107,7 +107,7 @@ class _Chat(OpenAIEndpoint):
 
 
 class _Messages(AnthropicEndpoint):
-    def __init__(self, provider: Provider, server: Server, **options: object) -> None:
+    def __init__(self, provider: Provider, server: LocalServer, **options: object) -> None:
         super().__init__(replace(provider, url=server.url), **options)
         self._server = server
 
@@ -115,7 +115,7 @@ class _Messages(AnthropicEndpoint):
         return self._server.key
 
 
-LINES: dict[str, type[_Chat] | type[_Messages]] = {
+CLIENTS: dict[str, type[_Chat] | type[_Messages]] = {
     "openai_chat": _Chat,
     "openai_responses": _Chat,
     "anthropic": _Messages,

@@ -13,7 +13,7 @@ from pathlib import Path
 PAUSE = 0.02
 
 
-def take(path: Path) -> int | None:
+def try_lock(path: Path) -> int | None:
     """Acquire the lock if it is free and return its file descriptor, else None. Closing it releases the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -24,21 +24,21 @@ def take(path: Path) -> int | None:
     return handle
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Return True if a process holds the lock."""
     if not path.exists():
         return False
-    if (handle := take(path)) is None:
+    if (handle := try_lock(path)) is None:
         return True
     os.close(handle)
     return False
 
 
 @contextmanager
-def held(path: Path, seconds: float) -> Generator[None]:
+def hold_lock(path: Path, seconds: float) -> Generator[None]:
     """Hold the lock inside the context. Raise `TimeoutError` if it cannot be acquired within `seconds`."""
     end = time.monotonic() + seconds
-    while (handle := take(path)) is None:
+    while (handle := try_lock(path)) is None:
         if time.monotonic() > end:
             raise TimeoutError(f"lock {path}: still held by another process after {seconds:g} s")
         time.sleep(PAUSE)

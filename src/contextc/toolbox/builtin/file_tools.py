@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from contextc.toolbox.builtin.edit_file import edit_file_tool
-from contextc.toolbox.builtin.folder import Folder
-from contextc.toolbox.builtin.list_files import list_files_tool
-from contextc.toolbox.builtin.read_file import read_file_tool
-from contextc.toolbox.builtin.search_files import search_files_tool
-from contextc.toolbox.builtin.write_file import write_file_tool
+from contextc.toolbox.builtin.edit_file import make_edit_file
+from contextc.toolbox.builtin.folder import Workspace
+from contextc.toolbox.builtin.list_files import make_list_files
+from contextc.toolbox.builtin.read_file import make_read_file
+from contextc.toolbox.builtin.search_files import make_search_files
+from contextc.toolbox.builtin.write_file import make_write_file
 from contextc.toolbox.function import FunctionTool
 
 
@@ -16,11 +16,11 @@ def file_tools(root: str | Path, *, approval: bool = True) -> list[FunctionTool]
 
     With `approval` a person must approve each change of a file.
     """
-    folder = Folder(root)
+    folder = Workspace(root)
     return [
-        read_file_tool(folder),
-        list_files_tool(folder),
-        search_files_tool(folder),
-        edit_file_tool(folder, approval=approval),
-        write_file_tool(folder, approval=approval),
+        make_read_file(folder),
+        make_list_files(folder),
+        make_search_files(folder),
+        make_edit_file(folder, approval=approval),
+        make_write_file(folder, approval=approval),
     ]

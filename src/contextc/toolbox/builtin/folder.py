@@ -14,14 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from contextc._json import well_formed
+from contextc._json import fix_surrogates
 from contextc.errors import InvalidInput, InvalidSetting
 
-LARGEST_TEXT = 20_000_000
-SAMPLE = 8_192
+MAX_TEXT_BYTES = 20_000_000
+SAMPLE_BYTES = 8_192
 
 
-class Folder:
+class Workspace:
     """A folder, and the validation of a model's paths in it."""
 
     def __init__(self, root: str | Path) -> None:
@@ -36,9 +36,9 @@ class Folder:
         if "\0" in path:
             raise InvalidInput("The path holds a NUL character. Leave it out.")
         try:
-            found = (self.root / well_formed(path)).resolve()
+            found = (self.root / fix_surrogates(path)).resolve()
         except (OSError, RuntimeError) as error:
-            raise InvalidInput(f"The path {path} leads nowhere: {_reason(error)}.") from error
+            raise InvalidInput(f"The path {path} leads nowhere: {_error_reason(error)}.") from error
         if not found.is_relative_to(self.root):
             raise InvalidInput(
                 f"{path} is outside the folder you may work in. Give a path inside it, relative to its top, such as "
@@ -56,12 +56,12 @@ class Folder:
         try:
             mode = place.stat().st_mode
         except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {_reason(error)}.{self._alike(place)}") from error
+            raise InvalidInput(f"{path} cannot be read: {_error_reason(error)}.{self._alike(place)}") from error
         if stat.S_ISDIR(mode):
             raise InvalidInput(f"{path} is a folder. Use list_files to see what is in it.")
         if not stat.S_ISREG(mode):
             raise InvalidInput(f"{path} is not a plain file, and is left alone.")
-        if is_linked_secret(place.stat()):
+        if is_private_hard_link(place.stat()):
             raise InvalidInput(
                 f"{path} is a private file with another name, which may be outside the folder you may work in. Ask the "
                 "user to copy it."
@@ -73,13 +73,13 @@ class Folder:
         place = self.file(path)
         try:
             size = place.stat().st_size
-            if size > LARGEST_TEXT:
-                raise InvalidInput(f"{path} has {size:,} bytes; files of up to {LARGEST_TEXT:,} can be changed here.")
+            if size > MAX_TEXT_BYTES:
+                raise InvalidInput(f"{path} has {size:,} bytes; files of up to {MAX_TEXT_BYTES:,} can be changed here.")
             return place, place.read_bytes().decode()
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{path} is not text in UTF-8, so it cannot be changed here.") from error
         except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {_reason(error)}.") from error
+            raise InvalidInput(f"{path} cannot be read: {_error_reason(error)}.") from error
 
     def for_writing(self, path: str) -> Path:
         """Return a path that may be written. Files in `.git` are rejected, because git runs some of them."""
@@ -94,21 +94,21 @@ class Folder:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(f"The folder of {self.name(place)} cannot be made: {_reason(error)}.") from error
+            raise InvalidInput(f"The folder of {self.name(place)} cannot be made: {_error_reason(error)}.") from error
         try:
             with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as handle:
-                handle.write(well_formed(text).encode())
+                handle.write(fix_surrogates(text).encode())
                 handle.flush()
                 os.fsync(handle.fileno())
             if new:
-                _name_new(beside, place)
+                _rename_new(beside, place)
                 return
             beside.chmod(stat.S_IMODE(place.stat().st_mode))
             beside.replace(place)
         except FileExistsError as error:
             raise InvalidInput(f"{self.name(place)} is there already, and was left as it is.") from error
         except OSError as error:
-            raise InvalidInput(f"{self.name(place)} cannot be written: {_reason(error)}.") from error
+            raise InvalidInput(f"{self.name(place)} cannot be written: {_error_reason(error)}.") from error
         finally:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Folder:
         return ""
 
 
-def _name_new(beside: Path, place: Path) -> None:
+def _rename_new(beside: Path, place: Path) -> None:
     """Rename a file unless the name exists. Without hard links in the file system the check is not atomic."""
     try:
         os.link(beside, place)
@@ -134,7 +134,7 @@ def _name_new(beside: Path, place: Path) -> None:
         beside.replace(place)
 
 
-def is_linked_secret(found: os.stat_result) -> bool:
+def is_private_hard_link(found: os.stat_result) -> bool:
     """Return True if a file is readable only by its owner and has more than one name."""
     return found.st_nlink > 1 and not found.st_mode & (stat.S_IRGRP | stat.S_IROTH)
 
@@ -143,6 +143,6 @@ def is_binary(sample: bytes) -> bool:
     return b"\0" in sample
 
 
-def _reason(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return said[:1].lower() + said[1:]

@@ -24,20 +24,20 @@ from typing import IO, Annotated, cast
 
 from msgspec import Meta
 
-from contextc._json import well_formed
+from contextc._json import fix_surrogates
 from contextc.errors import InvalidInput
 from contextc.messages import ToolResult
-from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.builtin.folder import Workspace
 from contextc.toolbox.context import ToolContext
 from contextc.toolbox.function import FunctionTool, tool
 
-SECONDS = 120.0
-OUTPUT = 30_000
-TICK = 0.05
-MOMENT = 0.005
-PATIENCE = 1.0
-SHORT = 0.2
-PASSED = frozenset(
+DEFAULT_TIMEOUT = 120.0
+MAX_OUTPUT_BYTES = 30_000
+SELECT_SECONDS = 0.05
+POLL_SECONDS = 0.005
+GRACE_SECONDS = 1.0
+CANCELLED_GRACE_SECONDS = 0.2
+ALLOWED_VARIABLES = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TMP", "TEMP", "TZ"),
         *("LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CI"),
@@ -58,15 +58,15 @@ PASSED = frozenset(
 )
 """Names of the environment variables that a command gets."""
 PR_SET_DUMPABLE = 4
-LOGIN = re.compile(r"://[^/\s]*@")
-COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+URL_CREDENTIALS = re.compile(r"://[^/\s]*@")
+ANSI_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
 def command_tool(
     root: str | Path,
     *,
-    timeout: float = SECONDS,
-    output: int = OUTPUT,
+    timeout: float = DEFAULT_TIMEOUT,
+    output: int = MAX_OUTPUT_BYTES,
     environment: Mapping[str, str] | None = None,
     variables: Iterable[str] = (),
     approval: bool = True,
@@ -76,8 +76,8 @@ def command_tool(
     `environment` is the whole environment of the commands. Without it they get the variables of this process that are
     in PASSED or in `variables`.
     """
-    folder = Folder(root)
-    visible = dict(environment) if environment is not None else passed_environment(os.environ, variables)
+    folder = Workspace(root)
+    visible = dict(environment) if environment is not None else allowed_environment(os.environ, variables)
 
     @tool(timeout=timeout + 10, approval=approval, parallel=False)
     def run_command(
@@ -89,20 +89,20 @@ def command_tool(
         printed, and its exit code where that is not 0. It gets no input, and what it leaves running is ended."""
         if "\0" in command or not command.strip():
             raise InvalidInput("There is no command to run: it is blank, or holds a NUL character.")
-        return Command(well_formed(command), folder.root, visible, output).run(
+        return ShellCommand(fix_surrogates(command), folder.root, visible, output).run(
             min(seconds or timeout, timeout), context
         )
 
     return run_command
 
 
-def passed_environment(environment: Mapping[str, str], variables: Iterable[str] = ()) -> dict[str, str]:
+def allowed_environment(environment: Mapping[str, str], variables: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables that a command gets. URLs with credentials, such as a proxy's, are not passed."""
     asked = frozenset(variables)
     return {
         name: value
         for name, value in environment.items()
-        if name in asked or (name in PASSED and not LOGIN.search(value))
+        if name in asked or (name in ALLOWED_VARIABLES and not URL_CREDENTIALS.search(value))
     }
 
 
@@ -116,12 +116,12 @@ def hide_environment() -> None:
             ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-class Command:
+class ShellCommand:
     """A running shell command."""
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str], most: int) -> None:
         shell = shutil.which("bash") or "/bin/sh"
-        self.kept = _Kept(most)
+        self.kept = _OutputBuffer(most)
         self.process = subprocess.Popen(
             [shell, "-c", command],
             cwd=folder,
@@ -147,7 +147,7 @@ class Command:
                 elif time.monotonic() >= deadline:
                     stopped = f"stopped after {seconds:g} seconds"
         finally:
-            self.end(SHORT if context.cancelled.is_set() else PATIENCE)
+            self.end(CANCELLED_GRACE_SECONDS if context.cancelled.is_set() else GRACE_SECONDS)
             with self.printed, self.selector:
                 self.drain()
         told = self.kept.told(stopped, self.process.returncode)
@@ -156,8 +156,8 @@ class Command:
     def listen(self, context: ToolContext) -> None:
         """Read available output, or wait briefly."""
         if self.closed:
-            time.sleep(MOMENT)
-        elif self.selector.select(TICK):
+            time.sleep(POLL_SECONDS)
+        elif self.selector.select(SELECT_SECONDS):
             piece = os.read(self.printed.fileno(), 1 << 16)
             self.closed = not piece
             self.kept.take(piece)
@@ -165,7 +165,7 @@ class Command:
 
     def drain(self) -> None:
         """Read the remaining output. A process that left the group may keep the pipe open, so there is a deadline."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GRACE_SECONDS
         os.set_blocking(self.printed.fileno(), False)
         with suppress(BlockingIOError):
             while time.monotonic() < deadline and (piece := os.read(self.printed.fileno(), 1 << 16)):
@@ -185,7 +185,7 @@ class Command:
             self.signal(signal.SIGTERM)
             deadline = time.monotonic() + patience
             while not self.has_ended() and time.monotonic() < deadline:
-                time.sleep(MOMENT)
+                time.sleep(POLL_SECONDS)
         self.signal(signal.SIGKILL)
         self.process.wait()
 
@@ -194,7 +194,7 @@ class Command:
             os.killpg(self.process.pid, number)
 
 
-class _Kept:
+class _OutputBuffer:
     """The beginning and the end of the output."""
 
     def __init__(self, most: int) -> None:
@@ -214,14 +214,14 @@ class _Kept:
         """Report the last line as progress, at most four times a second."""
         if time.monotonic() - self.shown >= 0.25:
             self.shown = time.monotonic()
-            lines = _text(bytes((self.tail or self.head)[-400:])).split("\n")
+            lines = _decode_output(bytes((self.tail or self.head)[-400:])).split("\n")
             context.progress(next((line for line in reversed(lines) if line.strip()), ""))
 
     def told(self, stopped: str, code: int) -> str:
         tail = self.tail[-self.last :]
         hidden = self.size - len(self.head) - len(tail)
         middle = f"\n[{hidden:,} bytes left out]\n".encode() if hidden else b""
-        lines = [_text(bytes(self.head) + middle + bytes(tail)).rstrip("\n")]
+        lines = [_decode_output(bytes(self.head) + middle + bytes(tail)).rstrip("\n")]
         if stopped:
             lines.append(f"[The command was {stopped}, with everything it had started.]")
         elif code:
@@ -229,5 +229,5 @@ class _Kept:
         return "\n".join(filter(None, lines)) or "[It printed nothing. Exit code 0.]"
 
 
-def _text(printed: bytes) -> str:
-    return COLOURS.sub("", printed.decode(errors="replace"))
+def _decode_output(printed: bytes) -> str:
+    return ANSI_SEQUENCES.sub("", printed.decode(errors="replace"))

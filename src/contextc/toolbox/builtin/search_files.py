@@ -12,16 +12,16 @@ from msgspec import Meta
 
 from contextc.errors import InvalidInput
 from contextc.toolbox.builtin import searching
-from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.builtin.folder import Workspace
 from contextc.toolbox.context import ToolContext
 from contextc.toolbox.function import FunctionTool, tool
 
-SECONDS = 20.0
-MOST = 100
-LONGEST_ANSWER = 40_000
+DEFAULT_SECONDS = 20.0
+DEFAULT_LIMIT = 100
+MAX_SEARCH_CHARACTERS = 40_000
 
 
-def search_files_tool(folder: Folder, *, seconds: float = SECONDS) -> FunctionTool:
+def make_search_files(folder: Workspace, *, seconds: float = DEFAULT_SECONDS) -> FunctionTool:
     @tool(timeout=seconds + 10)
     def search_files(
         pattern: Annotated[str, "A regular expression, as Python writes them; it is looked for line by line."],
@@ -29,7 +29,7 @@ def search_files_tool(folder: Folder, *, seconds: float = SECONDS) -> FunctionTo
         path: Annotated[str, "A folder or a file to search in, relative to the top of the project."] = ".",
         glob: Annotated[str | None, "Only files that match, such as *.py or src/**/*.ts."] = None,
         ignore_case: bool = False,
-        limit: Annotated[int, Meta(ge=1, le=1_000), "How many lines to show at most."] = MOST,
+        limit: Annotated[int, Meta(ge=1, le=1_000), "How many lines to show at most."] = DEFAULT_LIMIT,
     ) -> str:
         """Search the text of the files in the project with a regular expression. The answer is path:line: text for each
         line that matches. Binary and very large files, and folders such as .git and node_modules, are left out."""
@@ -38,24 +38,24 @@ def search_files_tool(folder: Folder, *, seconds: float = SECONDS) -> FunctionTo
             raise InvalidInput(f"There is no {path}. Use list_files to see what there is.")
         job = {"root": str(folder.root), "start": str(start), "pattern": pattern, "glob": glob}
         job |= {"ignore_case": ignore_case, "limit": limit + 1}
-        found, whole = _searched(json.dumps(job), seconds, context)
-        return _told(found, whole, pattern, limit, seconds)
+        found, whole = _run_worker(json.dumps(job), seconds, context)
+        return _format_matches(found, whole, pattern, limit, seconds)
 
     return search_files
 
 
-def _searched(job: str, seconds: float, context: ToolContext) -> tuple[list[searching.Match], bool]:
+def _run_worker(job: str, seconds: float, context: ToolContext) -> tuple[list[searching.Match], bool]:
     """Return the matches until the search ended or timed out, and True if it was completed."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", searching.__file__]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     stdin, stdout = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    reader = threading.Thread(target=_pour, args=(stdout, lines), daemon=True)
+    reader = threading.Thread(target=_read_worker_lines, args=(stdout, lines), daemon=True)
     try:
         stdin.write(job.encode())
         stdin.close()
         reader.start()
-        return _matches(lines, time.monotonic() + seconds, context)
+        return _collect_matches(lines, time.monotonic() + seconds, context)
     finally:
         process.kill()
         process.wait()
@@ -63,13 +63,13 @@ def _searched(job: str, seconds: float, context: ToolContext) -> tuple[list[sear
         stdout.close()
 
 
-def _pour(source: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
+def _read_worker_lines(source: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
     for line in source:
         lines.put(line)
     lines.put(b"")
 
 
-def _matches(
+def _collect_matches(
     lines: "queue.SimpleQueue[bytes]", deadline: float, context: ToolContext
 ) -> tuple[list[searching.Match], bool]:
     found: list[searching.Match] = []
@@ -89,13 +89,13 @@ def _matches(
     return found, False
 
 
-def _told(found: list[searching.Match], whole: bool, pattern: str, limit: int, seconds: float) -> str:
+def _format_matches(found: list[searching.Match], whole: bool, pattern: str, limit: int, seconds: float) -> str:
     lines: list[str] = []
     length = 0
     for match in found[:limit]:
         lines.append(f"{match.path}:{match.line}: {match.text}")
         length += len(lines[-1]) + 1
-        if length > LONGEST_ANSWER:
+        if length > MAX_SEARCH_CHARACTERS:
             break
     if not whole:
         lines.append(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-IGNORED = frozenset(
+IGNORED_FOLDERS = frozenset(
     {
         ".git",
         ".hg",
@@ -36,9 +36,9 @@ IGNORED = frozenset(
     }
 )
 BRACES = re.compile(r"\{([^{}]*)\}")
-LONGEST_GLOB = 200
-LARGEST = 2_000_000
-LONGEST_LINE = 300
+MAX_GLOB_CHARACTERS = 200
+MAX_FILE_BYTES = 2_000_000
+MAX_LINE_CHARACTERS = 300
 
 
 class Match(NamedTuple):
@@ -54,38 +54,38 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
     A star takes the first match and does not backtrack, so no pattern can take long.
     """
-    if len(glob) > LONGEST_GLOB or glob.count("{") > 2 or glob.count("**") > 4:
+    if len(glob) > MAX_GLOB_CHARACTERS or glob.count("{") > 2 or glob.count("**") > 4:
         raise ValueError("The glob is too long, or has too many ** or braces. Use a simpler one, such as src/**/*.py.")
-    return re.compile("|".join(_one_glob(each) for each in _expanded(glob.removeprefix("./"))))
+    return re.compile("|".join(_glob_regex(each) for each in _expand_braces(glob.removeprefix("./"))))
 
 
-def _expanded(glob: str) -> list[str]:
+def _expand_braces(glob: str) -> list[str]:
     match = BRACES.search(glob)
     if match is None:
         return [glob]
     before, after = glob[: match.start()], glob[match.end() :]
-    return [each for option in match[1].split(",") for each in _expanded(f"{before}{option}{after}")]
+    return [each for option in match[1].split(",") for each in _expand_braces(f"{before}{option}{after}")]
 
 
-def _one_glob(glob: str) -> str:
+def _glob_regex(glob: str) -> str:
     segments = glob.split("/") if "/" in glob else ["**", glob]
-    found = ["(?:[^/]+/)*" if each == "**" else _segment(each) + "/" for each in segments[:-1]]
-    return "".join(found) + (".*" if segments[-1] == "**" else _segment(segments[-1]))
+    found = ["(?:[^/]+/)*" if each == "**" else _segment_regex(each) + "/" for each in segments[:-1]]
+    return "".join(found) + (".*" if segments[-1] == "**" else _segment_regex(segments[-1]))
 
 
-def _segment(segment: str) -> str:
+def _segment_regex(segment: str) -> str:
     first, *rest = [re.escape(piece).replace(r"\?", "[^/]") for piece in re.split(r"\*+", segment)]
     if not rest:
         return first
     return first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1]) + "[^/]*" + rest[-1]
 
 
-def fits(pattern: re.Pattern[str], path: str, *tops: str) -> bool:
+def matches_path(pattern: re.Pattern[str], path: str, *tops: str) -> bool:
     """Return True if a path, relative to one of these folders, matches."""
     return any(pattern.fullmatch(os.path.relpath(path, top)) for top in tops)
 
 
-def walk(top: str) -> Iterator[str]:
+def walk_files(top: str) -> Iterator[str]:
     """Yield the regular files below a folder, in order. Links are not followed, so the walk ends and stays inside."""
     try:
         with os.scandir(top) as found:
@@ -96,34 +96,36 @@ def walk(top: str) -> Iterator[str]:
         if each.is_file(follow_symlinks=False):
             yield each.path
     for each in entries:
-        if each.is_dir(follow_symlinks=False) and each.name not in IGNORED:
-            yield from walk(each.path)
+        if each.is_dir(follow_symlinks=False) and each.name not in IGNORED_FOLDERS:
+            yield from walk_files(each.path)
 
 
 def search(root: str, start: str, pattern: re.Pattern[str], glob: str | None) -> Iterator[Match]:
     """Yield every matching line of the text files at or below `start`."""
     wanted = glob_pattern(glob) if glob else None
-    for path in [start] if os.path.isfile(start) else walk(start):
-        if wanted is not None and not fits(wanted, path, root, start):
+    for path in [start] if os.path.isfile(start) else walk_files(start):
+        if wanted is not None and not matches_path(wanted, path, root, start):
             continue
-        if text := _text(path):
-            for line, shown in _lines(text, pattern):
+        if text := _read_text(path):
+            for line, shown in _matching_lines(text, pattern):
                 yield Match(os.path.relpath(path, root), line, shown)
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         found = os.stat(path)
-        if found.st_size > LARGEST or (found.st_nlink > 1 and not found.st_mode & 0o044):  # as Folder.file rejects it
+        if found.st_size > MAX_FILE_BYTES or (
+            found.st_nlink > 1 and not found.st_mode & 0o044
+        ):  # as Folder.file rejects it
             return ""
         with open(path, "rb") as handle:
-            data = handle.read(LARGEST)
+            data = handle.read(MAX_FILE_BYTES)
     except OSError:
         return ""
     return "" if b"\0" in data else data.decode(errors="replace")
 
 
-def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+def _matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     number, counted, place = 1, 0, 0
     while place <= len(text) and (match := pattern.search(text, place)):
         begin = text.rfind("\n", 0, match.start()) + 1
@@ -132,16 +134,16 @@ def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
         number += text.count("\n", counted, begin)
         counted, place = begin, end + 1
         if begin < len(text):
-            yield number, _cut(text[begin:end].rstrip("\r"), match.start() - begin)
+            yield number, _shorten_line(text[begin:end].rstrip("\r"), match.start() - begin)
 
 
-def _cut(line: str, at: int) -> str:
+def _shorten_line(line: str, at: int) -> str:
     """Return a long line shortened to the text around the match."""
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= MAX_LINE_CHARACTERS:
         return line
-    begin = max(0, min(at - LONGEST_LINE // 3, len(line) - LONGEST_LINE))
-    cut = line[begin : begin + LONGEST_LINE]
-    return f"{'…' if begin else ''}{cut}{'…' if begin + LONGEST_LINE < len(line) else ''}"
+    begin = max(0, min(at - MAX_LINE_CHARACTERS // 3, len(line) - MAX_LINE_CHARACTERS))
+    cut = line[begin : begin + MAX_LINE_CHARACTERS]
+    return f"{'…' if begin else ''}{cut}{'…' if begin + MAX_LINE_CHARACTERS < len(line) else ''}"
 
 
 def main() -> None:
@@ -149,17 +151,17 @@ def main() -> None:
     try:
         pattern = re.compile(job["pattern"], re.MULTILINE | (re.IGNORECASE if job["ignore_case"] else 0))
         for count, match in enumerate(search(job["root"], job["start"], pattern, job["glob"]), 1):
-            _say(match)
+            _write_json(match)
             if count >= job["limit"]:
                 break
-        _say(None)
+        _write_json(None)
     except (re.error, RecursionError, OverflowError) as error:
-        _say(f"The pattern is no regular expression: {error}. Escape what is meant literally.")
+        _write_json(f"The pattern is no regular expression: {error}. Escape what is meant literally.")
     except ValueError as error:
-        _say(str(error))
+        _write_json(str(error))
 
 
-def _say(value: object) -> None:
+def _write_json(value: object) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

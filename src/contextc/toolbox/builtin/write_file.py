@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from contextc.errors import InvalidInput
-from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.builtin.folder import Workspace
 from contextc.toolbox.function import FunctionTool, tool
 
 
-def write_file_tool(folder: Folder, *, approval: bool = True) -> FunctionTool:
+def make_write_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
     @tool(timeout=30, approval=approval, parallel=False)
     def write_file(
         path: Annotated[str, "Relative to the top of the project. Folders on the way are made."],

@@ -30,11 +30,11 @@ from msgspec import Struct
 from contextc._json import JSON
 from contextc.errors import InvalidSetting
 from contextc.transfer.exchanges import Exchange
-from contextc.transfer.found import Found
-from contextc.transfer.given import Given, Sample
+from contextc.transfer.found import FoundConversation
+from contextc.transfer.given import FileSample, ImportInput
 
 
-class Transcript(Struct, frozen=True, kw_only=True):
+class TranscriptFile(Struct, frozen=True, kw_only=True):
     """A transcript on this machine. `directory` is where its program ran, `time` its last change in Unix ms."""
 
     id: str
@@ -43,23 +43,23 @@ class Transcript(Struct, frozen=True, kw_only=True):
     time: int
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     ABOUT: str
 
-    def recognises(self, sample: Sample) -> bool: ...
+    def recognises(self, sample: FileSample) -> bool: ...
 
-    def conversations(self, given: Given) -> Iterator[Found]: ...
+    def conversations(self, given: ImportInput) -> Iterator[FoundConversation]: ...
 
 
 @runtime_checkable
-class Kept(Protocol):
+class SessionSource(Protocol):
     """A source that stores its sessions at a known place."""
 
-    def found(self, directory: str | None) -> Iterator[Transcript]: ...
+    def found(self, directory: str | None) -> Iterator[TranscriptFile]: ...
 
 
 @runtime_checkable
-class Recorded(Protocol):
+class ExchangeSource(Protocol):
     """A source that records requests in an envelope of its own."""
 
     def exchanges(self, value: JSON) -> list[Exchange]: ...
@@ -70,23 +70,23 @@ def source_names() -> list[str]:
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
-def kept_names() -> list[str]:
+def session_source_names() -> list[str]:
     """Return the names of the sources whose sessions can be listed."""
-    return [name for name in source_names() if isinstance(source(name), Kept)]
+    return [name for name in source_names() if isinstance(load_source(name), SessionSource)]
 
 
-def source(name: str) -> Source:
+def load_source(name: str) -> ImportSource:
     known = source_names()
     if name.replace("_", "-") not in known:
         close = get_close_matches(name, known, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
-    return cast(Source, import_module(f"{__name__}.{name.replace('-', '_')}"))
+    return cast(ImportSource, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
-def kept(name: str) -> Kept:
-    found = source(name)
-    if not isinstance(found, Kept):
+def load_session_source(name: str) -> SessionSource:
+    found = load_source(name)
+    if not isinstance(found, SessionSource):
         raise InvalidSetting(
             f"Sessions of {name} cannot be listed", fix="Import one of its files.", case="source-file", detail=name
         )

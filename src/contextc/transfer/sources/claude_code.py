@@ -12,36 +12,36 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contextc._json import JSONObject
-from contextc.transfer.found import UUID, Found
-from contextc.transfer.given import Given, Sample
-from contextc.transfer.sources import Transcript
-from contextc.transfer.transcripts import Reading, first_lines, modified, transcripts
+from contextc.transfer.found import UUID, FoundConversation
+from contextc.transfer.given import FileSample, ImportInput
+from contextc.transfer.sources import TranscriptFile
+from contextc.transfer.transcripts import TranscriptReader, modified_time, read_first_lines, read_transcripts
 
 ABOUT = "transcripts of Claude Code, one file per session"
-LONGEST = 200  # characters of a folder name; a longer one is cut and gets a hash
-HEAD = 40  # first lines, of which one names the working directory
+MAX_FOLDER_NAME = 200  # characters of a folder name; a longer one is cut and gets a hash
+HEADER_LINES = 40  # first lines, of which one names the working directory
 
 
-def recognises(sample: Sample) -> bool:
+def matches(sample: FileSample) -> bool:
     spoken = [line for line in sample.objects if line.get("type") in ("user", "assistant")]
     return any("parentUuid" in line and isinstance(line.get("uuid"), str) for line in spoken)
 
 
-def conversations(given: Given) -> Iterator[Found]:
-    return transcripts(given, Reading("claude_code", whole, session_of, title_of))
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
+    return read_transcripts(given, TranscriptReader("claude_code", all_lines, session_id, session_title))
 
 
-def session_of(lines: Sequence[JSONObject]) -> str:
+def session_id(lines: Sequence[JSONObject]) -> str:
     return _last(lines, "sessionId")
 
 
-def title_of(lines: Sequence[JSONObject]) -> str:
+def session_title(lines: Sequence[JSONObject]) -> str:
     """Return the title of the user, or of Claude Code; for a session that begins with a summary, the last prompt."""
     shortened = any(line.get("isCompactSummary") for line in lines)
     return _last(lines, "customTitle") or _last(lines, "aiTitle") or (_last(lines, "lastPrompt") if shortened else "")
 
 
-def found(directory: str | None) -> Iterator[Transcript]:
+def find_transcripts(directory: str | None) -> Iterator[TranscriptFile]:
     projects = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
     wanted = None if directory is None else _real(directory)
     for folder in sorted(projects.iterdir()) if projects.is_dir() else []:
@@ -50,12 +50,14 @@ def found(directory: str | None) -> Iterator[Transcript]:
         for path in sorted(folder.glob("*.jsonl")):
             if not UUID.fullmatch(path.stem):
                 continue
-            ran = next((each for line in first_lines(path, HEAD) if isinstance(each := line.get("cwd"), str)), "")
+            ran = next(
+                (each for line in read_first_lines(path, HEADER_LINES) if isinstance(each := line.get("cwd"), str)), ""
+            )
             if wanted is None or not ran or _real(ran) == wanted or not _may_be(folder.name, _real(ran)):
-                yield Transcript(id=path.stem, path=path, directory=ran, time=modified(path))
+                yield TranscriptFile(id=path.stem, path=path, directory=ran, time=modified_time(path))
 
 
-def whole(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
+def all_lines(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
     return list(lines)
 
 
@@ -70,4 +72,4 @@ def _real(directory: str) -> str:
 def _may_be(folder: str, directory: str) -> bool:
     """Return True if a folder may belong to a directory. Other directories may have the same folder name."""
     name = re.sub("[^a-zA-Z0-9]", "-", directory)
-    return folder == name if len(name) <= LONGEST else folder.startswith(f"{name[:LONGEST]}-")
+    return folder == name if len(name) <= MAX_FOLDER_NAME else folder.startswith(f"{name[:MAX_FOLDER_NAME]}-")

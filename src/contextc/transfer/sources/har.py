@@ -8,22 +8,22 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.transfer import requestlogs
-from contextc.transfer.exchanges import Exchange, exchange_in
-from contextc.transfer.found import Found, object_in, objects_in
-from contextc.transfer.given import Given, Sample
+from contextc.transfer.exchanges import Exchange, parse_exchange
+from contextc.transfer.found import FoundConversation, as_object, as_objects
+from contextc.transfer.given import FileSample, ImportInput
 
 ABOUT = "HAR recordings of a browser or a proxy"
 
 
-def recognises(sample: Sample) -> bool:
+def matches(sample: FileSample) -> bool:
     return sample.shape == "object" and bool(_entries(sample.objects[0]))
 
 
-def conversations(given: Given) -> Iterator[Found]:
-    return requestlogs.conversations(_logged(given), format=given.format)
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
+    return requestlogs.read_conversations(_logged(given), format=given.format)
 
 
-def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
+def _logged(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
     for file in given.files:
         for placed in file.values():
             for number, entry in enumerate(_entries(placed.value), 1):
@@ -31,33 +31,33 @@ def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
                     yield f"{file.name}, entry {number}", found
 
 
-def exchanges(value: JSON) -> list[Exchange]:
+def read_exchanges(value: JSON) -> list[Exchange]:
     """Return the model calls in a recording, each with its address and whether it failed."""
     return [found for entry in _entries(value) if (found := _exchange(entry)) is not None]
 
 
 def _exchange(entry: JSONObject) -> Exchange | None:
-    found = exchange_in(_plain(entry))
+    found = parse_exchange(_as_log_entry(entry))
     is_broken = found is not None and _text(_content(entry)) is None
     return replace(found, reply=None, note="a reply with invalid base64") if found and is_broken else found
 
 
 def _entries(value: JSON) -> list[JSONObject]:
-    return objects_in(object_in(object_in(value).get("log")).get("entries"))
+    return as_objects(as_object(as_object(value).get("log")).get("entries"))
 
 
-def _plain(entry: JSONObject) -> JSONObject:
+def _as_log_entry(entry: JSONObject) -> JSONObject:
     """Return an entry in the form of a request log."""
-    request, response = object_in(entry.get("request")), object_in(entry.get("response"))
+    request, response = as_object(entry.get("request")), as_object(entry.get("response"))
     return {
         "timestamp": entry.get("startedDateTime"),
-        "request": {"url": request.get("url"), "body": object_in(request.get("postData")).get("text")},
+        "request": {"url": request.get("url"), "body": as_object(request.get("postData")).get("text")},
         "response": {"status": response.get("status"), "body": _text(_content(entry))},
     }
 
 
 def _content(entry: JSONObject) -> JSONObject:
-    return object_in(object_in(entry.get("response")).get("content"))
+    return as_object(as_object(entry.get("response")).get("content"))
 
 
 def _text(content: JSONObject) -> str | None:

@@ -11,30 +11,30 @@ from typing import NamedTuple
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import InvalidInput
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, Usage
-from contextc.transfer.found import Found, attempt, moment, object_in, objects_in
-from contextc.transfer.given import Given, Sample
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from contextc.transfer.found import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.transfer.given import FileSample, ImportInput
 
 ABOUT = "simonw/llm's logs.db"
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
-def recognises(sample: Sample) -> bool:
+def matches(sample: FileSample) -> bool:
     return sample.has("responses", "prompt", "response", "conversation_id") and "conversations" in sample.tables
 
 
-def conversations(given: Given) -> Iterator[Found]:
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
         with file.database() as connection:
-            log = _Log(connection, file.sample())
+            log = _LogDatabase(connection, file.sample())
             file.notes += log.alone()
             for kind, row in given.counted(log.listed()):
                 read = log.thread if kind == "thread" else log.conversation
-                yield attempt(str(row["id"]), lambda read=read, row=row: read(row))
+                yield read_or_error(str(row["id"]), lambda read=read, row=row: read(row))
 
 
-class _Log:
-    def __init__(self, connection: sqlite3.Connection, sample: Sample) -> None:
+class _LogDatabase:
+    def __init__(self, connection: sqlite3.Connection, sample: FileSample) -> None:
         self.connection, self.sample = connection, sample
         self.left_out: list[str] = []
 
@@ -57,9 +57,9 @@ class _Log:
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         return self.connection.execute(sql, values).fetchall()
 
-    def found(self, row: sqlite3.Row, lines: Sequence[Sequence[Message]]) -> Found:
+    def found(self, row: sqlite3.Row, lines: Sequence[Sequence[Message]]) -> FoundConversation:
         left_out, self.left_out = self.left_out, []
-        return Found(id=str(row["id"]), title=str(row["name"] or ""), lines=lines, left_out=left_out)
+        return FoundConversation(id=str(row["id"]), title=str(row["name"] or ""), lines=lines, left_out=left_out)
 
     def media(self, row: sqlite3.Row) -> AnyPart | None:
         """Return an attachment; None if the table has only the path of a file."""
@@ -71,19 +71,19 @@ class _Log:
         self.left_out.append("an attachment whose bytes are not in the database")
         return None
 
-    def thread(self, row: sqlite3.Row) -> Found:
+    def thread(self, row: sqlite3.Row) -> FoundConversation:
         """Read a thread of the tree: the messages up to its tip, and the lines of turns that ended elsewhere."""
-        tree = _Tree(self, str(row["id"]))
+        tree = _ThreadTree(self, str(row["id"]))
         tip = str(row["tip_message_hash"])
         lines = [tree.line(each) for each in [*tree.other_ends(tip), tip]]
         return self.found(row, [line for line in lines if line])
 
-    def conversation(self, row: sqlite3.Row) -> Found:
+    def conversation(self, row: sqlite3.Row) -> FoundConversation:
         """Read a conversation of the older tables: its responses in order, each with its prompt."""
         said: list[Message] = []
         prompt = ""
         for response in self.rows("SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", row["id"]):
-            asked = _Asked(self, response)
+            asked = _ResponseRow(self, response)
             if (system := asked.system()) is not None and system.text != prompt:
                 prompt = system.text
                 said.append(system)
@@ -91,15 +91,15 @@ class _Log:
         return self.found(row, [said] if said else [])
 
 
-class _Asked(NamedTuple):
+class _ResponseRow(NamedTuple):
     """One response of the older tables."""
 
-    log: _Log
+    log: _LogDatabase
     row: sqlite3.Row
 
     @property
     def time(self) -> int:
-        return moment(self.row["datetime_utc"])
+        return parse_time(self.row["datetime_utc"])
 
     def system(self) -> Message | None:
         text = "\n\n".join([*self.fragments("system_fragments"), *_texts(self.row["system"])])
@@ -167,10 +167,10 @@ class _Asked(NamedTuple):
         return self.log.rows(sql, self.row["id"])
 
 
-class _Tree:
+class _ThreadTree:
     """The part of the tree of messages that one thread uses."""
 
-    def __init__(self, log: _Log, thread: str) -> None:
+    def __init__(self, log: _LogDatabase, thread: str) -> None:
         self.log = log
         self.turns = log.rows("SELECT * FROM turns WHERE thread_id = ? ORDER BY id", thread)
         self.ended = {str(turn["tip_message_hash"]): turn for turn in reversed(self.turns)}
@@ -210,11 +210,11 @@ class _Tree:
         return list(found)[::-1]
 
     def line(self, tip: str) -> list[Message]:
-        time = moment(self.turns[0]["datetime_utc"]) if self.turns else 0
+        time = parse_time(self.turns[0]["datetime_utc"]) if self.turns else 0
         found: list[Message] = []
         for name in self.path(tip):
             turn = self.ended.get(name) or self.begun.get(name)
-            time = moment(turn["datetime_utc"]) if turn is not None else time
+            time = parse_time(turn["datetime_utc"]) if turn is not None else time
             if name not in self.made:
                 self.made[name] = self.message(name, time)
             found.append(self.made[name])
@@ -243,18 +243,18 @@ class _Tree:
                 return ToolCall(
                     id=str(held.get("tool_call_id") or f"call_{row['id']}"),
                     name=str(held.get("name") or row["tool_name"]),
-                    arguments=object_in(held.get("arguments")),
+                    arguments=as_object(held.get("arguments")),
                 )
             case "tool_result" if not by_provider:
                 return self.result(row, held)
             case "attachment":
                 return self.attachment(held.get("attachment"))
             case kind:
-                return Native(provider="llm", data={"type": str(kind), **held})
+                return ProviderBlock(provider="llm", data={"type": str(kind), **held})
 
     def result(self, row: sqlite3.Row, held: JSONObject) -> ToolResult:
         output = str(held.get("output") or "")
-        shown = objects_in(held.get("attachments"))
+        shown = as_objects(held.get("attachments"))
         media = [part for each in shown if isinstance(part := self.attachment(each), Media)]
         return ToolResult(
             call_id=str(held.get("tool_call_id") or f"result_{row['id']}"),
@@ -264,13 +264,13 @@ class _Tree:
         )
 
     def attachment(self, reference: JSON) -> AnyPart | None:
-        rows = self.log.rows("SELECT * FROM attachments WHERE id = ?", str(object_in(reference).get("id")))
+        rows = self.log.rows("SELECT * FROM attachments WHERE id = ?", str(as_object(reference).get("id")))
         return self.log.media(rows[0]) if rows else None
 
     def joined(self, held: JSONObject) -> str:
         """Return a text that refers to fragments, with their content."""
         found = ""
-        for piece in objects_in(held.get("text_ref")):
+        for piece in as_objects(held.get("text_ref")):
             if "literal" in piece:
                 found += str(piece["literal"])
             else:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.transfer.found import Found, attempt, moment
-from contextc.transfer.given import Given, Sample
-from contextc.wire.reading import readable
+from contextc.transfer.found import FoundConversation, parse_time, read_or_error
+from contextc.transfer.given import FileSample, ImportInput
+from contextc.wire.reading import coerce_request
 
 ABOUT = "sessions of the OpenAI Agents SDK (SQLite)"
 COLUMNS = frozenset({"id", "session_id", "message_data", "created_at"})
-ANSWERS = ("_output", "_response")  # suffixes of item types that come from the caller
+CALLER_SUFFIXES = ("_output", "_response")  # suffixes of item types that come from the caller
 
 
 class _Item(NamedTuple):
@@ -28,11 +28,11 @@ class _Item(NamedTuple):
     time: int
 
 
-def recognises(sample: Sample) -> bool:
+def matches(sample: FileSample) -> bool:
     return bool(_tables(sample))
 
 
-def conversations(given: Given) -> Iterator[Found]:
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
         with file.database() as connection:
             tables = _tables(file.sample())
@@ -45,10 +45,10 @@ def conversations(given: Given) -> Iterator[Found]:
                 for (session,) in given.counted(connection.execute(sql).fetchall()):
                     id = str(session) if is_first else f"{table}-{session}"
                     reading = _Session(connection, table, session, id, has_branches and is_first)
-                    yield attempt(id, reading.found)
+                    yield read_or_error(id, reading.found)
 
 
-def _tables(sample: Sample) -> list[str]:
+def _tables(sample: FileSample) -> list[str]:
     """Return the tables of messages in the order of their creation; the one with the default name first."""
     found = [name for name, columns in sample.tables.items() if columns >= COLUMNS]
     return sorted(found, key=lambda name: name != "agent_messages")
@@ -67,19 +67,19 @@ class _Session(NamedTuple):
     id: str
     has_branches: bool
 
-    def found(self) -> Found:
+    def found(self) -> FoundConversation:
         sql = f"SELECT id, message_data, created_at FROM {_quoted(self.table)} WHERE session_id IS ? ORDER BY id"
         rows = self.connection.execute(sql, (self.session,)).fetchall()
         items: dict[int, _Item] = {}
         for number, data, time in rows:
             value = parse_object(str(data))
             if value is not None and "__enc__" not in value:
-                items[number] = _Item(number, value, moment(time))
+                items[number] = _Item(number, value, parse_time(time))
         left_out = ["an item that is encrypted, or not JSON"] * (len(rows) - len(items))
         lines = _branches(self.connection, self.session) if self.has_branches else []
-        read = _Read()
+        read = _BranchReader()
         found = [read.line([items[number] for number in line if number in items]) for line in lines or [list(items)]]
-        return Found(id=self.id, lines=[line for line in found if line], left_out=left_out)
+        return FoundConversation(id=self.id, lines=[line for line in found if line], left_out=left_out)
 
 
 def _branches(connection: sqlite3.Connection, session: object) -> list[list[int]]:
@@ -94,7 +94,7 @@ def _branches(connection: sqlite3.Connection, session: object) -> list[list[int]
     return sorted(found.values(), key=max)
 
 
-class _Read:
+class _BranchReader:
     """Decoder for the branches of one session. Common items become the same message objects."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Read:
 
     def line(self, items: Sequence[_Item]) -> list[Message]:
         form = formatter("openai_responses")
-        messages = form.decode_request(readable(form, {"input": [item.value for item in items]}).body).messages
+        messages = form.decode_request(coerce_request(form, {"input": [item.value for item in items]}).body).messages
         groups = _groups(items)
         if len(groups) != len(messages):  # the results are in another order than their calls
             return [replace(message, time=items[0].time) for message in messages]
@@ -116,15 +116,15 @@ def _groups(items: Sequence[_Item]) -> list[list[_Item]]:
     """Group the items by message: consecutive output of a model is one message."""
     found: list[list[_Item]] = []
     for item in items:
-        if found and _is_said(item.value) and _is_said(found[-1][-1].value):
+        if found and _is_model_output(item.value) and _is_model_output(found[-1][-1].value):
             found[-1].append(item)
         else:
             found.append([item])
     return found
 
 
-def _is_said(item: JSONObject) -> bool:
+def _is_model_output(item: JSONObject) -> bool:
     """Return True if this is output of a model."""
     if "role" in item:
         return item["role"] == "assistant"
-    return not str(item.get("type") or "").endswith(ANSWERS)
+    return not str(item.get("type") or "").endswith(CALLER_SUFFIXES)

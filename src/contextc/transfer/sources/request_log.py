@@ -7,23 +7,23 @@ which are imported together. Each request repeats the history before it, so the 
 from collections.abc import Iterator
 
 from contextc.transfer import requestlogs
-from contextc.transfer.exchanges import Exchange, exchange_in
-from contextc.transfer.found import Found
-from contextc.transfer.given import Given, Sample
+from contextc.transfer.exchanges import Exchange, parse_exchange
+from contextc.transfer.found import FoundConversation
+from contextc.transfer.given import FileSample, ImportInput
 
 ABOUT = "request logs and batches of OpenAI, Anthropic, Gemini and others, as JSON Lines or a JSON list"
 
 
-def recognises(sample: Sample) -> bool:
-    return any(exchange_in(value) is not None for value in sample.objects)
+def matches(sample: FileSample) -> bool:
+    return any(parse_exchange(value) is not None for value in sample.objects)
 
 
-def conversations(given: Given) -> Iterator[Found]:
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     is_batch = any("custom_id" in value for file in given.files for value in file.sample().objects)
-    return requestlogs.conversations(_logged(given), format=given.format, apart=is_batch)
+    return requestlogs.read_conversations(_logged(given), format=given.format, apart=is_batch)
 
 
-def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
+def _logged(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
     for file in given.files:
         for placed in file.values():
-            yield f"{file.name}, {placed.where}", exchange_in(placed.value)
+            yield f"{file.name}, {placed.where}", parse_exchange(placed.value)

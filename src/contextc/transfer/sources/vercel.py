@@ -7,20 +7,20 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.transfer.found import Found, attempt, moment, object_in, objects_in
-from contextc.transfer.given import Given, Sample
-from contextc.wire.reading import readable
+from contextc.transfer.found import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.transfer.given import FileSample, ImportInput
+from contextc.wire.reading import coerce_request
 
 ABOUT = "chats of the Vercel AI SDK (`UIMessage`)"
 ROLES = ("system", "user", "assistant", "data", "tool")
-WHEN = ("createdAt", "created_at")
+TIME_FIELDS = ("createdAt", "created_at")
 
 
-def recognises(sample: Sample) -> bool:
+def matches(sample: FileSample) -> bool:
     return any(_is_chat(value) or _is_message(value) for value in sample.values)
 
 
-def conversations(given: Given) -> Iterator[Found]:
+def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
         file.check_lines()
     for file in given.files:
@@ -32,36 +32,36 @@ def conversations(given: Given) -> Iterator[Found]:
                 alone.append(value)
             elif _is_chat(value):
                 name = f"{file.stem}-{placed.line}"
-                yield attempt(
-                    str(object_in(value).get("id") or name), lambda value=value, name=name: _found(value, name)
+                yield read_or_error(
+                    str(as_object(value).get("id") or name), lambda value=value, name=name: _found(value, name)
                 )
             else:
                 strange += 1
         left_out = ["a value that is not a chat"] * strange
         if alone:
-            made = attempt(file.stem, lambda alone=alone, file=file: _found({"messages": alone}, file.stem))
+            made = read_or_error(file.stem, lambda alone=alone, file=file: _found({"messages": alone}, file.stem))
             yield replace(made, left_out=left_out)
         else:
             file.notes += left_out
 
 
 def _is_message(value: JSON) -> bool:
-    held = object_in(value)
+    held = as_object(value)
     return held.get("role") in ROLES and isinstance(held.get("parts"), list)
 
 
 def _is_chat(value: JSON) -> bool:
-    return any(map(_is_message, objects_in(value if isinstance(value, list) else object_in(value).get("messages"))))
+    return any(map(_is_message, as_objects(value if isinstance(value, list) else as_object(value).get("messages"))))
 
 
-def _found(value: JSON, name: str) -> Found:
-    chat = object_in(value) or {"messages": value}
-    wire = objects_in(chat["messages"])
+def _found(value: JSON, name: str) -> FoundConversation:
+    chat = as_object(value) or {"messages": value}
+    wire = as_objects(chat["messages"])
     form = formatter("vercel")
-    request = form.decode_request(readable(form, {"messages": wire}).body)
+    request = form.decode_request(coerce_request(form, {"messages": wire}).body)
     said = [*([request.system] if request.system is not None else []), *request.messages]
     title: JSON = chat.get("title") or chat.get("name")
-    return Found(
+    return FoundConversation(
         id=str(chat.get("id") or name),
         is_made_up=not chat.get("id"),
         title=title if isinstance(title, str) else "",
@@ -80,5 +80,5 @@ def _timed(messages: Iterable[Message], wire: list[JSONObject], begun: int) -> I
 
 def _when(value: JSONObject) -> int:
     """Return the creation time of a chat or a message, also from its metadata."""
-    holders = [value, object_in(value.get("metadata"))]
-    return next((found for holder in holders for name in WHEN if (found := moment(holder.get(name)))), 0)
+    holders = [value, as_object(value.get("metadata"))]
+    return next((found for holder in holders for name in TIME_FIELDS if (found := parse_time(holder.get(name)))), 0)

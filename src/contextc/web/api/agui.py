@@ -11,23 +11,23 @@ from msgspec import Struct, field
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.messages import Message
 from contextc.store import Store
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Stream, endpoint
-from contextc.web.histories import check, unknown
-from contextc.web.problems import Refused
-from contextc.web.running import LATE, NOT_PENDING, Begun
-from contextc.web.streams.agui import OneRun
-from contextc.web.streams.agui_messages import read, shown
-from contextc.web.streams.sse import event_number, followed
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EventStream, endpoint
+from contextc.web.histories import check_client_messages, new_user_messages
+from contextc.web.problems import HTTPError
+from contextc.web.running import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
+from contextc.web.streams.agui import AGUITurnEncoder
+from contextc.web.streams.agui_messages import decode_messages, encode_messages
+from contextc.web.streams.sse import parse_event_number, stream_turn
 
-SHOWN = 1_000
+SNAPSHOT_MESSAGES = 1_000
 """Maximum number of messages in a snapshot."""
 
 
-class Resume(Struct, frozen=True, kw_only=True):
+class InterruptAnswer(Struct, frozen=True, kw_only=True):
     """The answer to an interrupt: `payload` is `{"approved": true}`, or has a reason `why`."""
 
     interruptId: str
@@ -35,14 +35,14 @@ class Resume(Struct, frozen=True, kw_only=True):
     payload: JSON = None
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class RunInput(Struct, frozen=True, kw_only=True):
     """AG-UI's `RunAgentInput`. `threadId` is the name of the conversation; `forwardedProps.model` names a model."""
 
     threadId: str
     runId: str
     messages: list[JSONObject] = []
     forwardedProps: JSON = None
-    resume: list[Resume] = field(default_factory=list[Resume])
+    resume: list[InterruptAnswer] = field(default_factory=list[InterruptAnswer])
 
     @property
     def model(self) -> str | None:
@@ -54,47 +54,47 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/agui", media_type="text/event-stream")
-async def run(desk: Desk, body: Run) -> Stream:
+async def run(desk: AppState, body: RunInput) -> EventStream:
     """Run an agent and stream its events as AG-UI events."""
-    telling = OneRun(body.threadId, body.runId)
+    telling = AGUITurnEncoder(body.threadId, body.runId)
     if body.resume:
-        begun, after = _answered(desk, body)
-        return Stream(followed(desk, begun, after, telling))
-    fresh, ours = await durable(_taken_in, desk.store, body)
+        begun, after = _apply_decisions(desk, body)
+        return EventStream(stream_turn(desk, begun, after, telling))
+    fresh, ours = await run_blocking(_new_and_stored_messages, desk.store, body)
     if not fresh and (begun := desk.running.turn(body.threadId)) is not None:
-        return Stream(_joined(desk, begun, telling))
+        return EventStream(_stream_running_turn(desk, begun, telling))
     await desk.running.check(body.threadId, body.model)
     await desk.running.displace(body.threadId)
     try:
         begun = await desk.running.start(body.threadId, fresh or None, model=body.model, attended=True)
-    except Refused as refused:
+    except HTTPError as refused:
         if refused.problem.kind != "NothingNew":
             raise
-        return Stream(_only_shown(telling, ours))
-    return Stream(followed(desk, begun, begun.after, telling))
+        return EventStream(_stream_snapshot(telling, ours))
+    return EventStream(stream_turn(desk, begun, begun.after, telling))
 
 
-def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
+def _new_and_stored_messages(store: Store, body: RunInput) -> tuple[list[Message], list[Message]]:
     """Return the new messages and the stored ones."""
-    theirs = read(body.messages)
-    check(theirs)
+    theirs = decode_messages(body.messages)
+    check_client_messages(theirs)
     try:
         ours = store.load(body.threadId)
     except UnknownConversation:
         ours = []
-    return unknown(ours, theirs), ours
+    return new_user_messages(ours, theirs), ours
 
 
-def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
+def _apply_decisions(desk: AppState, body: RunInput) -> tuple[RunningTurn, int]:
     """Apply decisions on approvals. Return the turn and the event number to continue from."""
     begun, after = desk.running.turn(body.threadId), 0
     words: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
-        if (told := event_number(number)) is None:
+        if (told := parse_event_number(number)) is None:
             raise InvalidRequest("interrupt not found", path="resume", got=each.interruptId)
         if begun is None or not desk.running.is_pending(body.threadId, approval):
-            raise Refused(409, NOT_PENDING.format(approval), LATE)
+            raise HTTPError(409, NOT_PENDING.format(approval), UNKNOWN_APPROVAL_KIND)
         said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and said.get("approved") is True
         words.setdefault(approval, (approve, str(said.get("why") or "")))
@@ -105,18 +105,18 @@ def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
     return begun, after
 
 
-async def _joined(desk: Desk, begun: Begun, telling: OneRun) -> AsyncGenerator[bytes]:
+async def _stream_running_turn(desk: AppState, begun: RunningTurn, telling: AGUITurnEncoder) -> AsyncGenerator[bytes]:
     """Stream a snapshot from before the turn, then the turn from its start."""
 
     def before() -> list[Message]:
         started = desk.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
-        return desk.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SHOWN)
+        return desk.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
 
-    yield telling.begin(shown(await durable(before)))
-    async for told in followed(desk, begun, begun.after, telling):
+    yield telling.begin(encode_messages(await run_blocking(before)))
+    async for told in stream_turn(desk, begun, begun.after, telling):
         yield told
 
 
-async def _only_shown(telling: OneRun, ours: list[Message]) -> AsyncGenerator[bytes]:
+async def _stream_snapshot(telling: AGUITurnEncoder, ours: list[Message]) -> AsyncGenerator[bytes]:
     """Stream a snapshot and the end of a run without a turn."""
-    yield telling.begin(shown(ours[-SHOWN:])) + telling.nothing()
+    yield telling.begin(encode_messages(ours[-SNAPSHOT_MESSAGES:])) + telling.nothing()

@@ -12,52 +12,52 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct, structs
 
-from contextc.compiler.preview import edited
-from contextc.executor.threads import durable
-from contextc.ledger.look import messages_at
+from contextc.compiler.preview import build_edited_message
+from contextc.executor.threads import run_blocking
+from contextc.ledger.look import load_messages_at
 from contextc.messages import Message
 from contextc.store import Branch
-from contextc.store.overviews import Overview
-from contextc.store.places import place
+from contextc.store.overviews import ConversationOverview
+from contextc.store.places import make_place
 from contextc.transfer import export_lines
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Nothing, Stream, endpoint
-from contextc.web.view import View, view
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EmptyObject, EventStream, endpoint
+from contextc.web.view import ConversationView, load_conversation_view
 
-LINES = 200
+LINES_PER_CHUNK = 200
 """Lines of an export that are read at once."""
-WORDS = 80
+EXCERPT_LENGTH = 80
 """Characters of a branch's excerpt."""
 Seq = Annotated[int, Meta(ge=1)]
 
 
-class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `name` of the new conversation, and `at`, the last shared message: its seq, uid or id."""
 
     name: str
     at: str | int | None = None
 
 
-class Rewind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewindBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The message to continue from: its seq (0: the start), uid or id."""
 
     to: str | int
 
 
-class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EditBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seq: Seq
     text: str
 
 
-class Switch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SwitchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     branch: int
 
 
-class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PinBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seq: Seq
 
 
-class Line(Branch, frozen=True, kw_only=True):
+class BranchView(Branch, frozen=True, kw_only=True):
     """A branch with an excerpt `words` of its first own message.
 
     For the first branch, it is the message at which others branch off. Empty if there is no message yet.
@@ -67,18 +67,18 @@ class Line(Branch, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/branches")
-def branches(desk: Desk, name: str) -> list[Line]:
+def branches(desk: AppState, name: str) -> list[BranchView]:
     """List the branches of a conversation, oldest first. One of them is current."""
     found = desk.store.branches(name)
-    places = {branch.number: place(branch.number, _parts_at(branch, found)) for branch in found}
-    said = desk.store.read(lambda tx: messages_at(tx, places.values()))
+    places = {branch.number: make_place(branch.number, _divergence(branch, found)) for branch in found}
+    said = desk.store.read(lambda tx: load_messages_at(tx, places.values()))
     return [
-        Line(**structs.asdict(branch), words=_beginning(said.get(places[branch.number])))
+        BranchView(**structs.asdict(branch), words=_excerpt(said.get(places[branch.number])))
         for branch in sorted(found, key=lambda each: (each.created, each.number))
     ]
 
 
-def _parts_at(branch: Branch, all: list[Branch]) -> int:
+def _divergence(branch: Branch, all: list[Branch]) -> int:
     """Return the seq of the message at which a branch diverges."""
     if any(each.number == branch.parent for each in all):
         return branch.base + 1
@@ -86,84 +86,84 @@ def _parts_at(branch: Branch, all: list[Branch]) -> int:
     return min([seq for seq in leave if seq <= branch.length], default=branch.base + 1)
 
 
-def _beginning(message: Message | None) -> str:
-    return "" if message is None else " ".join(message.text[: WORDS * 8].split())[:WORDS]
+def _excerpt(message: Message | None) -> str:
+    return "" if message is None else " ".join(message.text[: EXCERPT_LENGTH * 8].split())[:EXCERPT_LENGTH]
 
 
 @endpoint("POST", "/conversations/{name}/fork", status=201)
-def fork(desk: Desk, name: str, body: Fork) -> Overview:
+def fork(desk: AppState, name: str, body: ForkBody) -> ConversationOverview:
     """Create a conversation that shares all messages up to `at`, or all. Nothing is copied."""
     desk.store.fork(name, body.name, at=body.at)
     return desk.store.overview(body.name)
 
 
 @endpoint("POST", "/conversations/{name}/rewind")
-def rewind(desk: Desk, name: str, body: Rewind) -> View:
+def rewind(desk: AppState, name: str, body: RewindBody) -> ConversationView:
     """Continue from an earlier message. Later messages are kept on their own branch."""
-    with _no_turn(desk, name):
+    with _without_running_turn(desk, name):
         desk.store.rewind(name, body.to)
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
 @endpoint("POST", "/conversations/{name}/edit")
-def edit(desk: Desk, name: str, body: Edit) -> Message:
+def edit(desk: AppState, name: str, body: EditBody) -> Message:
     """Replace the text of a message, on a new branch. Later messages are kept on the old branch."""
-    with _no_turn(desk, name):
-        return desk.store.edit(name, body.seq, edited(desk.store, name, body.seq, body.text))
+    with _without_running_turn(desk, name):
+        return desk.store.edit(name, body.seq, build_edited_message(desk.store, name, body.seq, body.text))
 
 
 @endpoint("POST", "/conversations/{name}/switch")
-def switch(desk: Desk, name: str, body: Switch) -> View:
+def switch(desk: AppState, name: str, body: SwitchBody) -> ConversationView:
     """Make another branch current."""
-    with _no_turn(desk, name):
+    with _without_running_turn(desk, name):
         desk.store.switch(name, body.branch)
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
 @endpoint("POST", "/conversations/{name}/reset")
-def reset(desk: Desk, name: str, body: Nothing) -> View:
+def reset(desk: AppState, name: str, body: EmptyObject) -> ConversationView:
     """Clear the context: existing messages stay stored, but are no longer sent to a model."""
-    with _no_turn(desk, name):
+    with _without_running_turn(desk, name):
         desk.store.reset(name)
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
 @endpoint("POST", "/conversations/{name}/pin")
-def pin(desk: Desk, name: str, body: Pin) -> View:
+def pin(desk: AppState, name: str, body: PinBody) -> ConversationView:
     """Pin a message, so that it is never trimmed. A tool call is pinned with its results."""
     desk.store.pin(name, body.seq)
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
 @endpoint("POST", "/conversations/{name}/unpin")
-def unpin(desk: Desk, name: str, body: Pin) -> View:
+def unpin(desk: AppState, name: str, body: PinBody) -> ConversationView:
     """Unpin a message, so that it may be trimmed."""
     desk.store.unpin(name, body.seq)
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
 @endpoint("GET", "/conversations/{name}/export", media_type="application/x-ndjson")
-async def export(desk: Desk, name: str) -> Stream:
+async def export(desk: AppState, name: str) -> EventStream:
     """Export a conversation with its branches and media as JSON Lines, which `contextc import` reads."""
     lines = export_lines(desk.store, name)
-    first = await durable(_some, lines)  # errors are raised before the response starts
+    first = await run_blocking(_read_lines, lines)  # errors are raised before the response starts
     saved = f"attachment; filename*=UTF-8''{quote(name, safe='')}.jsonl"
-    return Stream(_rest(first, lines), "application/x-ndjson", {"Content-Disposition": saved})
+    return EventStream(_stream_lines(first, lines), "application/x-ndjson", {"Content-Disposition": saved})
 
 
-def _some(lines: Iterator[bytes]) -> bytes:
-    return b"".join([line + b"\n" for line in islice(lines, LINES)])
+def _read_lines(lines: Iterator[bytes]) -> bytes:
+    return b"".join([line + b"\n" for line in islice(lines, LINES_PER_CHUNK)])
 
 
-async def _rest(first: bytes, lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
+async def _stream_lines(first: bytes, lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
     some = first
     while some:
         yield some
-        some = await durable(_some, lines)
+        some = await run_blocking(_read_lines, lines)
 
 
 @contextmanager
-def _no_turn(desk: Desk, name: str) -> Generator[None]:
+def _without_running_turn(desk: AppState, name: str) -> Generator[None]:
     """Hold the lease of the conversation. Raises `ConversationBusy` while a turn of this server's agent runs."""
     desk.store.conversation(name)  # raises if it does not exist: a lease would create it
     with desk.store.lease(name, desk.options.agent):

@@ -4,53 +4,53 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.agents.naming import names_by_time
+from contextc.agents.naming import time_based_names
 from contextc.errors import ConversationExists
-from contextc.store.overviews import LARGEST_PAGE, Overview
-from contextc.web.desk import Desk
+from contextc.store.overviews import MAX_PAGE_SIZE, ConversationOverview
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
-from contextc.web.view import View, view
+from contextc.web.view import ConversationView, load_conversation_view
 
 
-class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConversationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`search` selects conversations that contain a text. `before` is `next` of the previous page."""
 
     search: str = ""
     before: str = ""
-    limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE)] = 50
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] = 50
 
 
-class Conversations(Struct, frozen=True, kw_only=True):
+class ConversationsPage(Struct, frozen=True, kw_only=True):
     """A page of the list. If there is `more`, the next page has `before` set to `next`.
 
     A search reads a limited number of messages per page, so a page may be empty although there is more.
     """
 
-    conversations: list[Overview]
+    conversations: list[ConversationOverview]
     more: bool
     next: str
 
 
-class Beginning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CreateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without a name, the current time is the name."""
 
     name: str | None = None
 
 
 @endpoint("GET", "/conversations")
-def listing(desk: Desk, query: Wanted) -> Conversations:
+def listing(desk: AppState, query: ConversationsQuery) -> ConversationsPage:
     """List conversations, most recently active first."""
     page = desk.store.overviews(search=query.search, before=query.before, limit=query.limit)
-    return Conversations(conversations=page.found, more=bool(page.next), next=page.next)
+    return ConversationsPage(conversations=page.found, more=bool(page.next), next=page.next)
 
 
 @endpoint("POST", "/conversations", status=201)
-def begin(desk: Desk, body: Beginning) -> Overview:
+def begin(desk: AppState, body: CreateBody) -> ConversationOverview:
     """Create an empty conversation."""
     if body.name is not None:
         desk.store.begin(body.name)
         return desk.store.overview(body.name)
-    for name in names_by_time():
+    for name in time_based_names():
         try:
             desk.store.begin(name)
         except ConversationExists:
@@ -60,12 +60,12 @@ def begin(desk: Desk, body: Beginning) -> Overview:
 
 
 @endpoint("GET", "/conversations/{name}")
-def look(desk: Desk, name: str) -> View:
+def look(desk: AppState, name: str) -> ConversationView:
     """Return a conversation and its state. New events follow `last_event`."""
-    return view(desk, name)
+    return load_conversation_view(desk, name)
 
 
-class Deleted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class DeleteResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """`pending_erasure` is present if the content is still in the store's files, because another program reads them.
 
     The store erases it as soon as possible.
@@ -75,11 +75,11 @@ class Deleted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
 
 
 @endpoint("DELETE", "/conversations/{name}")
-def delete(desk: Desk, name: str) -> Deleted:
+def delete(desk: AppState, name: str) -> DeleteResult:
     """Delete a conversation permanently, except messages that a fork shares."""
     desk.store.conversation(name)  # raises if it does not exist
     with desk.store.lease(name, desk.options.agent):  # raises while a turn runs
         pass
     desk.store.delete(name)
     desk.watchers.deleted(name)
-    return Deleted(pending_erasure=desk.store.pending_erasure)
+    return DeleteResult(pending_erasure=desk.store.pending_erasure)

@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.store.reading import SEQ_MASK
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Stream, endpoint
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EventStream, endpoint
 from contextc.web.streams import contextc
-from contextc.web.streams.agui import Runs
-from contextc.web.streams.sse import Encode, first_wanted, told
-from contextc.web.streams.vercel import Chunks
+from contextc.web.streams.agui import AGUIEncoder
+from contextc.web.streams.sse import FrameEncoder, start_number, stream_conversation
+from contextc.web.streams.vercel import VercelEncoder
 
 
-class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events after number `after`, as AG-UI events, contextc events, or Vercel AI SDK UI message chunks."""
 
     after: Annotated[int, Meta(ge=0, le=SEQ_MASK)] = 0
@@ -23,21 +23,23 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations/{name}/events", media_type="text/event-stream")
-async def events(desk: Desk, name: str, query: Wanted, request: Request) -> Stream:
+async def events(desk: AppState, name: str, query: EventsQuery, request: Request) -> EventStream:
     """Stream events as server-sent events: the stored ones after number `after`, then new ones.
 
     The stream ends when the client disconnects, the conversation is deleted, or the server stops. The `id` of an event
     is its number: a client that reconnects with `Last-Event-ID` continues after it.
     """
-    await durable(desk.store.conversation, name)  # raises if it does not exist
-    return Stream(told(desk, name, first_wanted(request, query.after), _encoder(name, query.vocabulary)))
+    await run_blocking(desk.store.conversation, name)  # raises if it does not exist
+    return EventStream(
+        stream_conversation(desk, name, start_number(request, query.after), _encoder(name, query.vocabulary))
+    )
 
 
-def _encoder(name: str, vocabulary: str) -> Encode:
+def _encoder(name: str, vocabulary: str) -> FrameEncoder:
     match vocabulary:
         case "contextc":
-            return contextc.encode
+            return contextc.encode_native
         case "vercel":
-            return Chunks().frames
+            return VercelEncoder().frames
         case _:
-            return Runs(name).frames
+            return AGUIEncoder(name).frames

@@ -5,17 +5,17 @@ from typing import Literal
 from msgspec import Struct
 
 import contextc
-from contextc.agents.made import choice
-from contextc.agents.whom import LOCAL, find
-from contextc.config import masked, read_settings
+from contextc.agents.made import choose_tools
+from contextc.agents.whom import LOCAL_CLIENT, resolve_model
+from contextc.config import mask_secrets, read_settings
 from contextc.errors import ContextcError
 from contextc.formats.named import format_names
-from contextc.providers.ready import Known, known_providers
-from contextc.web.desk import Desk
+from contextc.providers.ready import ProviderStatus, list_providers
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
 
-class Info(Struct, frozen=True, kw_only=True):
+class ServerInfo(Struct, frozen=True, kw_only=True):
     """`model` is the default model. `remark` is why it was selected, or why it cannot be used.
 
     `root` is the working directory of tools.
@@ -28,28 +28,28 @@ class Info(Struct, frozen=True, kw_only=True):
     remark: str
     root: str
     tools: Literal["all", "read", "none"]
-    providers: list[Known]
+    providers: list[ProviderStatus]
     formats: list[str]
 
 
 @endpoint("GET", "/info")
-def info(desk: Desk) -> Info:
+def info(desk: AppState) -> ServerInfo:
     """Return information on the server and its providers. It never contains keys."""
     options = desk.options
-    model = options.model or read_settings().model.value or LOCAL
+    model = options.model or read_settings().model.value or LOCAL_CLIENT
     try:
-        whom = find(options.model)
-        remark, tools = whom.remark, choice(whom.provider, options.tools)
+        whom = resolve_model(options.model)
+        remark, tools = whom.remark, choose_tools(whom.provider, options.tools)
     except ContextcError as error:
         remark, tools = str(error), options.tools or "none"
-    return Info(
+    return ServerInfo(
         version=str(contextc.__version__),
-        store=masked(desk.store.address),
+        store=mask_secrets(desk.store.address),
         agent=options.agent,
         model=model,
         remark=remark,
         root=str(options.root.expanduser().resolve()),
         tools=tools,
-        providers=known_providers(),
+        providers=list_providers(),
         formats=[*format_names()],
     )

@@ -2,24 +2,24 @@
 
 from msgspec import Struct
 
-from contextc.compiler.knowing import epochs, knowledge, told
+from contextc.compiler.knowing import build_item_lines, load_epochs, load_knowledge
 from contextc.web.api.requests import After, Limit
-from contextc.web.channels import channel_at
-from contextc.web.desk import Desk
+from contextc.web.channels import find_channel
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
-MOST_NEWS = 1_000
-SHORT = 1_000  # characters of a text
+MAX_UNSENT = 1_000
+MAX_TEXT_LENGTH = 1_000  # characters of a text
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The page of sent messages: `after` is how many to skip."""
 
     after: After = 0
     limit: Limit = 200
 
 
-class Begun(Struct, frozen=True, kw_only=True):
+class EpochView(Struct, frozen=True, kw_only=True):
     """An epoch: its first request, its reason, and its number of ledger rows."""
 
     epoch: int
@@ -29,7 +29,7 @@ class Begun(Struct, frozen=True, kw_only=True):
     time: int
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class LedgerEntry(Struct, frozen=True, kw_only=True):
     """A message or an inserted text."""
 
     seq: int
@@ -39,13 +39,13 @@ class Entry(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class News(Entry, frozen=True, kw_only=True):
+class UnsentEntry(LedgerEntry, frozen=True, kw_only=True):
     """An entry that the last request did not have. `before` is true if an earlier request on another branch had it."""
 
     before: bool
 
 
-class Held(Entry, frozen=True, kw_only=True):
+class SentEntry(LedgerEntry, frozen=True, kw_only=True):
     """An entry that was sent.
 
     `acknowledged` is true if the session has it, or if the provider keeps no session and gets everything each time.
@@ -54,7 +54,7 @@ class Held(Entry, frozen=True, kw_only=True):
     acknowledged: bool
 
 
-class Ledger(Struct, frozen=True, kw_only=True):
+class LedgerView(Struct, frozen=True, kw_only=True):
     """`session` is the provider's session id, and `lost` why it no longer exists.
 
     `unanswered` is true if a request is running or failed, and the session may contain it. `total` is the number of
@@ -64,32 +64,32 @@ class Ledger(Struct, frozen=True, kw_only=True):
     session: str
     lost: str
     unanswered: bool
-    epochs: list[Begun]
-    known: list[Held]
+    epochs: list[EpochView]
+    known: list[SentEntry]
     total: int
     more: bool
-    new: list[News]
+    new: list[UnsentEntry]
 
 
 @endpoint("GET", "/conversations/{name}/channels/{channel}/ledger")
-def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
+def show_ledger(desk: AppState, name: str, channel: str, query: LedgerQuery) -> LedgerView:
     """Return what was sent on a channel, by epoch, and what was not sent yet."""
-    found = channel_at(desk.store, name, channel)
-    knows = knowledge(desk.store, found)
-    news = knows.news[:MOST_NEWS]
-    shown = told(desk.store, knows.known[query.after : query.after + query.limit])
-    return Ledger(
+    found = find_channel(desk.store, name, channel)
+    knows = load_knowledge(desk.store, found)
+    news = knows.news[:MAX_UNSENT]
+    shown = build_item_lines(desk.store, knows.known[query.after : query.after + query.limit])
+    return LedgerView(
         session=knows.session,
         lost=knows.lost,
         unanswered=knows.unanswered,
-        epochs=[Begun(**each._asdict()) for each in epochs(desk.store, found)],
+        epochs=[EpochView(**each._asdict()) for each in load_epochs(desk.store, found)],
         known=[
-            Held(
+            SentEntry(
                 seq=line.seq,
                 kind=line.kind,
                 role=line.role,
                 tokens=line.tokens,
-                text=line.text[:SHORT],
+                text=line.text[:MAX_TEXT_LENGTH],
                 acknowledged=knows.acknowledged,
             )
             for line in shown
@@ -97,14 +97,14 @@ def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
         total=len(knows.known),
         more=query.after + query.limit < len(knows.known),
         new=[
-            News(
+            UnsentEntry(
                 seq=line.seq,
                 kind=line.kind,
                 role=line.role,
                 tokens=line.tokens,
-                text=line.text[:SHORT],
+                text=line.text[:MAX_TEXT_LENGTH],
                 before=item.place in knows.before,
             )
-            for item, line in zip(news, told(desk.store, news), strict=True)
+            for item, line in zip(news, build_item_lines(desk.store, news), strict=True)
         ],
     )

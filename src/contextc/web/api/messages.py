@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from contextc.errors import InvalidInput
 from contextc.messages import Message, system, user
 from contextc.store import chain
-from contextc.web.desk import Desk
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
 LARGEST_PAGE = 1_000
@@ -15,7 +15,7 @@ Number = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 
-class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most `limit` messages: the first ones after `after`, the last ones before `before`, or the `last` ones of all.
 
     `branch` selects another branch than the current one.
@@ -28,7 +28,7 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     branch: Number | None = None
 
 
-class Messages(Struct, frozen=True, kw_only=True):
+class MessagesPage(Struct, frozen=True, kw_only=True):
     """Messages in order, numbered by `seq`. `length` is the total number of messages on the branch."""
 
     messages: list[Message]
@@ -36,7 +36,7 @@ class Messages(Struct, frozen=True, kw_only=True):
     branch: int
 
 
-class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AppendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A complete `message`, or a `text` with a `role`.
 
     With a `key`, retries store the message only once. `parent` is the message that must be the last one: its seq, uid
@@ -51,7 +51,7 @@ class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations/{name}/messages")
-def messages(desk: Desk, name: str, query: Wanted) -> Messages:
+def messages(desk: AppState, name: str, query: MessagesQuery) -> MessagesPage:
     """Return messages of a conversation, in order."""
     before, limit = query.before, query.limit
     if query.last is not None:
@@ -59,13 +59,13 @@ def messages(desk: Desk, name: str, query: Wanted) -> Messages:
             raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
     found = desk.store.read(
-        lambda tx: chain.window(tx, name, after=query.after, before=before, limit=limit, branch=query.branch)
+        lambda tx: chain.load_window(tx, name, after=query.after, before=before, limit=limit, branch=query.branch)
     )
-    return Messages(messages=found.messages, length=found.length, branch=found.branch)
+    return MessagesPage(messages=found.messages, length=found.length, branch=found.branch)
 
 
 @endpoint("POST", "/conversations/{name}/messages", status=201)
-def say(desk: Desk, name: str, body: Said) -> Message:
+def say(desk: AppState, name: str, body: AppendBody) -> Message:
     """Append a message to a conversation, which is created if needed. No turn starts."""
     if (body.message is None) == (body.text is None):
         raise InvalidInput("exactly one of message and text is required", fix="Send one of them.")

@@ -5,26 +5,26 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from contextc.agents import whom
-from contextc.agents.made import choice, prompt_of, tools_of
-from contextc.compiler.account import provider_of
-from contextc.compiler.inspecting import foretold, page
-from contextc.compiler.prefix import break_ahead
-from contextc.compiler.preview import channels_of, last_budget, last_request, preview
+from contextc.agents.made import build_prompt, build_tools, choose_tools
+from contextc.compiler.account import load_channel_provider
+from contextc.compiler.inspecting import page_lines, preview_request_details
+from contextc.compiler.prefix import preview_break
+from contextc.compiler.preview import find_channels, load_last_budget, load_last_request, preview_request
 from contextc.errors import InvalidSetting
 from contextc.ledger.standing import Channel
-from contextc.prompts import Surroundings
+from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.tools import Tool
-from contextc.web.accounts import Loss, NextView, Shape, next_view
-from contextc.web.api.requests import MUCH, After, Limit, Number
-from contextc.web.channels import channel_at
-from contextc.web.desk import Desk
+from contextc.web.accounts import CacheLoss, LineTextOptions, NextRequestView, next_request_view
+from contextc.web.api.requests import MAX_NUMBER, After, Limit, Number
+from contextc.web.channels import find_channel
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
-UNTOLD = "dynamic prompt fragments are not part of this preview"
+DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
 
 
-class Asked(Struct, frozen=True, forbid_unknown_fields=True):
+class NextQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`channel` is an existing channel and `model` a provider and a model; without either, the last channel is used.
 
     `edit` and `text` preview an edit of that message. `rewind` previews a rewind to that message. `after`, `limit`,
@@ -35,7 +35,7 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     edit: Number | None = None
     text: str | None = None
-    rewind: Annotated[int, Meta(ge=0, le=MUCH)] | None = None
+    rewind: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
     after: After = 0
     limit: Limit = 200
     only: Literal["", "shown", "left"] = ""
@@ -45,16 +45,16 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations/{name}/next")
-def show_next(desk: Desk, name: str, query: Asked) -> NextView:
+def show_next(desk: AppState, name: str, query: NextQuery) -> NextRequestView:
     """Return the next request without storing or sending anything."""
     if (query.edit is None) != (query.text is None):
         raise InvalidSetting("edit and text must be given together", fix="Send both: the message and its new text.")
     if query.channel and query.model:
         raise InvalidSetting("channel and model cannot be combined", fix="Send one of them: a channel has a model.")
-    provider, before = _whom(desk, name, query.channel, query.model)
-    last = last_budget(desk.store, before) if before is not None else None
-    words, tools = _first(desk, provider) if before is None else (None, None)
-    compiled = preview(
+    provider, before = _provider_and_channel(desk, name, query.channel, query.model)
+    last = load_last_budget(desk.store, before) if before is not None else None
+    words, tools = _first_prompt_and_tools(desk, provider) if before is None else (None, None)
+    compiled = preview_request(
         desk.store,
         provider,
         name,
@@ -67,56 +67,56 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
         edit=None if query.edit is None else (query.edit, query.text or ""),
         rewind=query.rewind,
     )
-    seen = foretold(desk.store, compiled)
-    paged = page(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
+    seen = preview_request_details(desk.store, compiled)
+    paged = page_lines(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
     cost = compiled.cost
-    loss = Loss(
+    loss = CacheLoss(
         cached_lost=cost.cached_tokens_lost,
         cached_kept=cost.cached_tokens_kept,
         signed_lost=cost.signed_reasoning_lost,
         dollars=cost.dollars,
     )
-    return next_view(
+    return next_request_view(
         seen,
         compiled.formatter.name,
-        break_ahead(desk.store, compiled),
+        preview_break(desk.store, compiled),
         loss=loss,
         is_new=compiled.is_new,
         paged=paged,
-        text=Shape(query.width, query.search, query.parts),
-        remarks=(UNTOLD,) if before is not None else (),
+        text=LineTextOptions(query.width, query.search, query.parts),
+        remarks=(DYNAMIC_NOT_INCLUDED,) if before is not None else (),
     )
 
 
-def _first(desk: Desk, provider: Provider) -> tuple[str, list[Tool]]:
+def _first_prompt_and_tools(desk: AppState, provider: Provider) -> tuple[str, list[Tool]]:
     """Return the system prompt and tools that this server's agent would send to a new channel."""
     options = desk.options
-    found = tools_of(choice(provider, options.tools), options.root)
+    found = build_tools(choose_tools(provider, options.tools), options.root)
     tools = [each.tool for each in found]
-    seen = Surroundings(
+    seen = PromptContext(
         agent=options.agent,
         provider=provider.name,
         model=provider.model.name,
         directory=str(options.root),
         tools=tuple(tools),
     )
-    prompt = prompt_of(provider, found, options.system).render(seen)
+    prompt = build_prompt(provider, found, options.system).render(seen)
     return "\n\n".join([each.text for each in prompt.static]), tools
 
 
-def _whom(desk: Desk, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
+def _provider_and_channel(desk: AppState, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
     """Return the provider, and the existing channel if there is one."""
     if channel:
-        before = channel_at(desk.store, name, channel)
-        return provider_of(desk.store, before), before
-    asked = channels_of(desk.store, name)
+        before = find_channel(desk.store, name, channel)
+        return load_channel_provider(desk.store, before), before
+    asked = find_channels(desk.store, name)
     if not model:
-        found = last_request(desk.store, name)
+        found = load_last_request(desk.store, name)
         if found is None:
-            return whom.find(desk.options.model).provider, None
-        return provider_of(desk.store, found[0]), found[0]
+            return whom.resolve_model(desk.options.model).provider, None
+        return load_channel_provider(desk.store, found[0]), found[0]
     for each in reversed(asked):
         named = model in (each.model, f"{each.provider}:{each.model}")
-        if named and each.agent == desk.options.agent and last_budget(desk.store, each) is not None:
-            return provider_of(desk.store, each), each
-    return whom.find(model).provider, None
+        if named and each.agent == desk.options.agent and load_last_budget(desk.store, each) is not None:
+            return load_channel_provider(desk.store, each), each
+    return whom.resolve_model(model).provider, None

@@ -4,24 +4,24 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.events import Compaction, Failure, Retry, SystemHint
-from contextc.store.notices import happened
-from contextc.store.places import head
-from contextc.web.desk import Desk
+from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
+from contextc.store.notices import load_events_of_types
+from contextc.store.places import load_tip
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
-KINDS = (SystemHint, Compaction, Retry, Failure)
+KINDS = (UserNoticeCreated, CompactionFinished, RetryScheduled, ErrorOccurred)
 LARGEST_PAGE = 1_000
 
 
-class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoticesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most `limit` notices: the last ones before event `before`, or the last ones of all."""
 
     before: Annotated[int, Meta(ge=1, lt=1 << 32)] | None = None
     limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE)] = 100
 
 
-class Notice(Struct, frozen=True, kw_only=True):
+class NoticeView(Struct, frozen=True, kw_only=True):
     """An event, and the last message before it.
 
     `after` is the seq of that message, 0 if there is none, and `uid` its uid. If the conversation has another message
@@ -30,13 +30,15 @@ class Notice(Struct, frozen=True, kw_only=True):
 
     after: int
     uid: str
-    event: SystemHint | Compaction | Retry | Failure
+    event: UserNoticeCreated | CompactionFinished | RetryScheduled | ErrorOccurred
 
 
 @endpoint("GET", "/conversations/{name}/notices")
-def notices(desk: Desk, name: str, query: Wanted) -> list[Notice]:
+def notices(desk: AppState, name: str, query: NoticesQuery) -> list[NoticeView]:
     """List hints, compactions, retries and errors in order, each with the message before it."""
     found = desk.store.read(
-        lambda tx: happened(tx, head(tx, name).conversation, KINDS, before=query.before, limit=query.limit)
+        lambda tx: load_events_of_types(
+            tx, load_tip(tx, name).conversation, KINDS, before=query.before, limit=query.limit
+        )
     )
-    return [Notice(after=seq, uid=uid, event=event) for event, seq, uid in found]
+    return [NoticeView(after=seq, uid=uid, event=event) for event, seq, uid in found]

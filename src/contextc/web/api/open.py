@@ -4,15 +4,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from contextc.transfer.opening import OWN, Kind, Listed, opened
-from contextc.web.accounts import BudgetView, Finding, LineView, findings
-from contextc.web.desk import Desk
+from contextc.transfer.opening import OWN_FORMAT, InputKind, RequestEntry, open_text
+from contextc.web.accounts import BudgetView, FindingView, LineView, finding_views
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
-from contextc.web.pasted import Account, understood
+from contextc.web.pasted import OpenedRequest, parse_untrusted
 from contextc.wire import lint
 
 
-class Pasted(Struct, frozen=True, forbid_unknown_fields=True):
+class OpenBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A text, and its file name if any. `format` is needed only if it cannot be detected.
 
     `request` selects one of several requests in a file; default: the last. `model` sets the context window if the
@@ -36,29 +36,29 @@ class OpenedView(Struct, frozen=True, kw_only=True):
 
     name: str
     format: str
-    kind: Kind
+    kind: InputKind
     model: str | None
     tokens: int
     budget: BudgetView
     lines: list[LineView]
-    violations: list[Finding]
+    violations: list[FindingView]
     judged: bool
     notes: tuple[str, ...]
-    requests: tuple[Listed, ...]
+    requests: tuple[RequestEntry, ...]
     chosen: int
     body: Any  # any JSON
 
 
 @endpoint("POST", "/open")
-def open_file(desk: Desk, body: Pasted) -> OpenedView:
+def open_file(desk: AppState, body: OpenBody) -> OpenedView:
     """Inspect a request, a list of messages, a log, or a transcript. Nothing is stored, sent or executed."""
-    return understood(lambda: _view(body))
+    return parse_untrusted(lambda: _view(body))
 
 
-def _view(body: Pasted) -> OpenedView:
-    found = opened(body.text, body.format, request=body.request)
-    account = Account(found, body.model)
-    judged = found.format != OWN
+def _view(body: OpenBody) -> OpenedView:
+    found = open_text(body.text, body.format, request=body.request)
+    account = OpenedRequest(found, body.model)
+    judged = found.format != OWN_FORMAT
     violations = lint(found.body, format=found.format) if judged else []
     return OpenedView(
         name=body.name,
@@ -68,7 +68,7 @@ def _view(body: Pasted) -> OpenedView:
         tokens=account.total,
         budget=account.budget(),
         lines=account.lines(),
-        violations=findings(violations),
+        violations=finding_views(violations),
         judged=judged,
         notes=found.notes,
         requests=found.requests,

@@ -2,24 +2,24 @@
 
 from contextc.store import turns
 from contextc.store.base import Transaction
-from contextc.store.places import head
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Nothing, endpoint
-from contextc.web.problems import Refused
+from contextc.store.places import load_tip
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EmptyObject, endpoint
+from contextc.web.problems import HTTPError
 
-TAKEN = "Queued input not found: a turn has taken it, or it was already removed."
+NOT_QUEUED = "Queued input not found: a turn has taken it, or it was already removed."
 
 
 @endpoint("DELETE", "/conversations/{name}/queue/{number}")
-def withdraw(desk: Desk, name: str, number: int) -> Nothing:
+def withdraw(desk: AppState, name: str, number: int) -> EmptyObject:
     """Remove queued input. Input that a turn has taken is in the conversation, and stays."""
     agent = desk.options.agent
 
     def work(tx: Transaction) -> bool:
-        at = head(tx, name, lock=True)
-        waits = any(each.number == number for each in turns.queued(tx, at.conversation, agent))
-        return waits and turns.withdraw(tx, number)
+        at = load_tip(tx, name, lock=True)
+        waits = any(each.number == number for each in turns.load_queue(tx, at.conversation, agent))
+        return waits and turns.dequeue(tx, number)
 
     if not desk.store.write(work):
-        raise Refused(409, TAKEN, "NotWaiting")
-    return Nothing()
+        raise HTTPError(409, NOT_QUEUED, "NotWaiting")
+    return EmptyObject()

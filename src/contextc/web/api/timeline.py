@@ -2,23 +2,23 @@
 
 from msgspec import Struct
 
-from contextc.compiler.timeline import Moment, timeline
-from contextc.compiler.unanswered import Unanswered, summed_cost, unanswered
+from contextc.compiler.timeline import TimelineEntry, load_timeline
+from contextc.compiler.unanswered import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.places import SEQ_MASK
 from contextc.store.turns import TurnRecord
 from contextc.web.accounts import UsageView, usage_view
-from contextc.web.channels import ChannelView, channel_at, channel_id, channel_views
-from contextc.web.desk import Desk
+from contextc.web.channels import ChannelView, channel_id, channel_views, find_channel
+from contextc.web.desk import AppState
 from contextc.web.endpoint import endpoint
 
 
-class Which(Struct, frozen=True, forbid_unknown_fields=True):
+class TimelineQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`channel` is the id of one channel; default: all channels."""
 
     channel: str = ""
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class TimelineStep(Struct, frozen=True, kw_only=True):
     """One request. Unknown values are null: tokens that the provider did not report, the turn of a request without one.
 
     `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
@@ -76,8 +76,8 @@ class UnansweredView(Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
-class Totals(Struct, frozen=True, kw_only=True):
-    """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts separately.
+class TimelineTotals(Struct, frozen=True, kw_only=True):
+    """Totals of all requests. Tokens and `cost` include unanswered requests, which `load_unanswered_requests` counts separately.
 
     For a whole conversation, `cost` includes summaries. It is null if no cost is known.
     """
@@ -91,21 +91,21 @@ class Totals(Struct, frozen=True, kw_only=True):
     unanswered: int
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
+class TimelineView(Struct, frozen=True, kw_only=True):
     channels: list[ChannelView]
-    requests: list[Step]
+    requests: list[TimelineStep]
     unanswered: list[UnansweredView]
-    totals: Totals
+    totals: TimelineTotals
 
 
 @endpoint("GET", "/conversations/{name}/timeline")
-def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
+def show_timeline(desk: AppState, name: str, query: TimelineQuery) -> TimelineView:
     """List the requests of a conversation, oldest first, with tokens, cost, cache and epochs; and unanswered ones."""
     views = channel_views(desk.store, name)
-    only = channel_at(desk.store, name, query.channel) if query.channel else None
-    moments = timeline(desk.store, name, only)
-    lost = unanswered(desk.store, name, only)
-    return Timeline(
+    only = find_channel(desk.store, name, query.channel) if query.channel else None
+    moments = load_timeline(desk.store, name, only)
+    lost = load_unanswered_requests(desk.store, name, only)
+    return TimelineView(
         channels=views,
         requests=[_step(each) for each in moments],
         unanswered=[_unanswered(each) for each in lost],
@@ -113,9 +113,9 @@ def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
     )
 
 
-def _step(moment: Moment) -> Step:
+def _step(moment: TimelineEntry) -> TimelineStep:
     channel, record, usage = moment.channel, moment.record, moment.record.usage
-    return Step(
+    return TimelineStep(
         channel=channel_id(channel),
         request=record.request,
         epoch=record.epoch,
@@ -144,7 +144,7 @@ def _step(moment: Moment) -> Step:
     )
 
 
-def _unanswered(found: Unanswered) -> UnansweredView:
+def _unanswered(found: UnansweredRequest) -> UnansweredView:
     channel = found.channel
     return UnansweredView(
         channel=channel_id(channel),
@@ -162,15 +162,15 @@ def _unanswered(found: Unanswered) -> UnansweredView:
     )
 
 
-def _totals(moments: list[Moment], lost: list[Unanswered], turns: list[TurnRecord]) -> Totals:
+def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
     used = [moment.record.usage for moment in moments if moment.record.usage is not None]
     used += [each.usage for each in lost if each.usage is not None]
-    return Totals(
+    return TimelineTotals(
         requests=len(moments),
         input=sum(usage.input for usage in used),
         output=sum(usage.output for usage in used),
         cache_read=sum(usage.cache_read for usage in used),
-        cost=summed_cost(moments, lost, turns),
+        cost=sum_costs(moments, lost, turns),
         epochs=sum(bool(moment.record.why) for moment in moments),
         unanswered=len(lost),
     )

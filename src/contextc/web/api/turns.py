@@ -2,16 +2,16 @@
 
 from msgspec import Struct
 
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.messages import Message
 from contextc.store.turns import QueueKind, TurnRecord
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Nothing, endpoint
-from contextc.web.problems import Refused
-from contextc.web.running import ELSEWHERE
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EmptyObject, endpoint
+from contextc.web.problems import HTTPError
+from contextc.web.running import RUNS_ELSEWHERE
 
 
-class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without `input`, the agent answers queued input or the last unanswered message.
 
     `model` is a provider and a model, as in `anthropic:claude-opus-5-5`; default: the last one of the conversation.
@@ -23,39 +23,39 @@ class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Resume a turn whose process has died."""
 
 
-class Started(Struct, frozen=True, kw_only=True):
+class StartResult(Struct, frozen=True, kw_only=True):
     """A started turn. Its events come after number `after`."""
 
     after: int
 
 
-class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompactBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model; default: the last one of the conversation."""
 
     model: str | None = None
 
 
-class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The text of a message."""
 
     text: str
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class QueueResult(Struct, frozen=True, kw_only=True):
     """The number of the queued input. `running` is true if a running turn of any process will read it."""
 
     number: int
     running: bool
 
 
-class Cancelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CancelResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`cancelled` is true if a turn was running. `interrupted` is true if the process of the last turn died."""
 
     cancelled: bool
     interrupted: bool = False
 
 
-class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecisionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decision. The model gets `why` if the call is denied. `hash` is that of the preview, from `approvals`."""
 
     approve: bool
@@ -63,13 +63,13 @@ class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     why: str = ""
 
 
-class Word(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NamedDecisionBody(DecisionBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decision with the `id` of its approval."""
 
     id: str
 
 
-class Compacted(Struct, frozen=True, kw_only=True):
+class CompactResult(Struct, frozen=True, kw_only=True):
     """The result of a compaction: messages up to `upto` were summarized, from `before` to `after` tokens.
 
     `upto` is 0 if there was nothing to compact. `fallback` is why the summary is not by a model.
@@ -83,73 +83,73 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/conversations/{name}/turns", status=202)
-async def start_turn(desk: Desk, name: str, body: Start) -> Started:
+async def start_turn(desk: AppState, name: str, body: StartBody) -> StartResult:
     """Start a turn. It runs in the background; its events are at …/events. Creates the conversation if needed."""
     begun = await desk.running.start(name, body.input, model=body.model, resume=body.resume)
-    return Started(after=begun.after)
+    return StartResult(after=begun.after)
 
 
 @endpoint("POST", "/conversations/{name}/cancel")
-async def cancel_turn(desk: Desk, name: str, body: Nothing) -> Cancelled:
+async def cancel_turn(desk: AppState, name: str, body: EmptyObject) -> CancelResult:
     """Cancel the running turn. Partial output is kept with its status, and open tool calls get a result."""
     if desk.running.cancel(name):
-        return Cancelled(cancelled=True)
-    turn = await durable(_not_elsewhere, desk, name)
-    return Cancelled(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
+        return CancelResult(cancelled=True)
+    turn = await run_blocking(_last_turn_of_this_process, desk, name)
+    return CancelResult(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
 
 
-def _not_elsewhere(desk: Desk, name: str) -> TurnRecord | None:
-    """Return the last turn. Raises `Refused` if another process runs it, because only that one can control it."""
+def _last_turn_of_this_process(desk: AppState, name: str) -> TurnRecord | None:
+    """Return the last turn. Raises `HTTPError` if another process runs it, because only that one can control it."""
     turn = desk.last_turn(name)
     if turn is not None and turn.state == "running" and desk.running.turn(name) is None:
         process = desk.process_of(name, turn.agent)
-        raise Refused(409, ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
+        raise HTTPError(409, RUNS_ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
     return turn
 
 
 @endpoint("POST", "/conversations/{name}/steer")
-async def steer_turn(desk: Desk, name: str, body: Words) -> Waiting:
+async def steer_turn(desk: AppState, name: str, body: TextBody) -> QueueResult:
     """Steer the running turn: the model gets the text with its next step. Without a turn, it is queued."""
-    return await _queued(desk, name, body, "steer")
+    return await _queue_input(desk, name, body, "steer")
 
 
 @endpoint("POST", "/conversations/{name}/follow-up")
-async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
+async def follow_up(desk: AppState, name: str, body: TextBody) -> QueueResult:
     """Queue a message that starts the next turn."""
-    return await _queued(desk, name, body, "follow-up")
+    return await _queue_input(desk, name, body, "follow-up")
 
 
-async def _queued(desk: Desk, name: str, body: Words, kind: QueueKind) -> Waiting:
+async def _queue_input(desk: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
     queued = await desk.running.queue(name, body.text, kind)
-    turn = await durable(desk.last_turn, name)
-    return Waiting(number=queued.number, running=turn is not None and turn.state == "running")
+    turn = await run_blocking(desk.last_turn, name)
+    return QueueResult(number=queued.number, running=turn is not None and turn.state == "running")
 
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
-async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
+async def decide(desk: AppState, name: str, id: str, body: DecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call. The first decision counts, and only for the preview with its hash."""
-    return await _decided(desk, name, id, body)
+    return await _answer_approval(desk, name, id, body)
 
 
 @endpoint("POST", "/conversations/{name}/approvals")
-async def decide_named(desk: Desk, name: str, body: Word) -> Nothing:
+async def decide_named(desk: AppState, name: str, body: NamedDecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call, with the `id` of the approval in the body."""
-    return await _decided(desk, name, body.id, body)
+    return await _answer_approval(desk, name, body.id, body)
 
 
-async def _decided(desk: Desk, name: str, id: str, said: Decision) -> Nothing:
+async def _answer_approval(desk: AppState, name: str, id: str, said: DecisionBody) -> EmptyObject:
     try:
         await desk.running.answer_shown(name, id, said.hash, said.approve, said.why)
-    except Refused:
-        await durable(_not_elsewhere, desk, name)  # also raises if the conversation does not exist
+    except HTTPError:
+        await run_blocking(_last_turn_of_this_process, desk, name)  # also raises if the conversation does not exist
         raise
-    return Nothing()
+    return EmptyObject()
 
 
 @endpoint("POST", "/conversations/{name}/compact")
-async def compact(desk: Desk, name: str, body: Model) -> Compacted:
+async def compact(desk: AppState, name: str, body: CompactBody) -> CompactResult:
     """Compact a conversation now, as if its context were full. Responds when done."""
     done = await desk.running.compact(name, body.model)
     if done is None:
-        return Compacted()
-    return Compacted(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)
+        return CompactResult()
+    return CompactResult(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)

@@ -12,23 +12,23 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.threads import durable
+from contextc.executor.threads import run_blocking
 from contextc.formats.vercel import VercelFormatter, ui
 from contextc.messages import Message
 from contextc.store import Store, chain
-from contextc.store.places import head
-from contextc.web.desk import Desk
-from contextc.web.endpoint import Content, Stream, endpoint
-from contextc.web.histories import check, placed
-from contextc.web.problems import Refused
-from contextc.web.running import LATE, NOT_PENDING, Begun
-from contextc.web.streams.sse import event_number, followed
-from contextc.web.streams.vercel import HEADERS, Chunks
+from contextc.store.places import load_tip
+from contextc.web.desk import AppState
+from contextc.web.endpoint import EventStream, RawResponse, endpoint
+from contextc.web.histories import check_client_messages, find_continuation
+from contextc.web.problems import HTTPError
+from contextc.web.running import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
+from contextc.web.streams.sse import parse_event_number, stream_turn
+from contextc.web.streams.vercel import HEADERS, VercelEncoder
 
-EVENTS = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 
 
-class Chat(Struct, frozen=True, kw_only=True):
+class ChatBody(Struct, frozen=True, kw_only=True):
     """The body that `useChat` sends. `id` is the conversation's name; `model` can be added with the option `body`."""
 
     id: str
@@ -38,7 +38,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class Answered(Struct, frozen=True):
+class ApprovalDecision(Struct, frozen=True):
     """A decision on an approval, from a message part. `after` is the number of the approval's event."""
 
     approval: str
@@ -47,47 +47,47 @@ class Answered(Struct, frozen=True):
     why: str
 
 
-@endpoint("POST", "/chat", media_type=EVENTS)
-async def chat(desk: Desk, body: Chat) -> Stream:
+@endpoint("POST", "/chat", media_type=EVENT_STREAM)
+async def chat(desk: AppState, body: ChatBody) -> EventStream:
     """Answer the last message of a client, as a stream of Vercel AI SDK chunks."""
     if not body.messages:
         raise InvalidRequest("must not be empty", path="messages", got=[])
     last = body.messages[-1]
     if last.get("role") == "assistant" and body.trigger == "submit-message":
-        return await _goes_on(desk, body.id, last)
-    theirs = await durable(_read, body.messages)
+        return await _continue_message(desk, body.id, last)
+    theirs = await run_blocking(_decode_messages, body.messages)
     await desk.running.check(body.id, body.model)
     await desk.running.displace(body.id)  # the request is valid, so the next turn can start
-    given = await durable(_taken_in, desk.store, desk.options.agent, body.id, theirs)
+    given = await run_blocking(_rewind_and_new_messages, desk.store, desk.options.agent, body.id, theirs)
     begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
-    return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
+    return EventStream(stream_turn(desk, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
 
 
-@endpoint("GET", "/chat/{id}/stream", media_type=EVENTS)
-async def resume_chat(desk: Desk, id: str) -> Stream | Content:
+@endpoint("GET", "/chat/{id}/stream", media_type=EVENT_STREAM)
+async def resume_chat(desk: AppState, id: str) -> EventStream | RawResponse:
     """Stream the running answer from its start; 204 if no turn runs."""
     begun = desk.running.turn(id)
     if begun is None:
-        return Content(b"", EVENTS, status=204)
-    return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
+        return RawResponse(b"", EVENT_STREAM, status=204)
+    return EventStream(stream_turn(desk, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
 
 
-async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
+async def _continue_message(desk: AppState, name: str, last: JSONObject) -> EventStream:
     """Apply decisions on approvals, and continue the message."""
     parts = _tool_parts(last)
-    words = [word for part in parts if part.get("state") == "approval-responded" and (word := _word(part))]
-    begun: Begun | None = desk.running.turn(name)
+    words = [word for part in parts if part.get("state") == "approval-responded" and (word := _decision_of(part))]
+    begun: RunningTurn | None = desk.running.turn(name)
     if not words:
         problem = "the last message is of the assistant and has no approval response"
         raise InvalidRequest(problem, path="messages", fix="Send a user message.")
     if begun is None:
-        raise Refused(409, NOT_PENDING.format(words[-1].approval), LATE)
+        raise HTTPError(409, NOT_PENDING.format(words[-1].approval), UNKNOWN_APPROVAL_KIND)
     pending = {word.approval: word for word in words if desk.running.is_pending(name, word.approval)}
     for word in pending.values() or words[-1:]:  # a message may still contain decisions that were applied before
         desk.running.answer(name, word.approval, word.approve, word.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
-    telling = Chunks(message=str(last.get("id") or ""), seen=seen, one=True)
-    return Stream(followed(desk, begun, words[-1].after, telling), headers=HEADERS)
+    telling = VercelEncoder(message=str(last.get("id") or ""), seen=seen, one=True)
+    return EventStream(stream_turn(desk, begun, words[-1].after, telling), headers=HEADERS)
 
 
 def _tool_parts(message: JSONObject) -> list[JSONObject]:
@@ -99,7 +99,7 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
     for part in cast(list[JSON], parts):
         match part:
             case {"type": str(), "toolCallId": str()}:
-                found += [part] if ui.is_tool(part) else []
+                found += [part] if ui.is_tool_part(part) else []
             case {"type": str()}:
                 pass
             case _:
@@ -107,16 +107,16 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
     return found
 
 
-def _word(part: JSONObject) -> Answered | None:
-    told = ui.told(part)
+def _decision_of(part: JSONObject) -> ApprovalDecision | None:
+    told = ui.approval_response(part)
     number, colon, approval = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
-    after = event_number(number)
+    after = parse_event_number(number)
     if told is None or not colon or after is None:
         return None
-    return Answered(approval, after, told.get("approved") is True, str(told.get("reason") or ""))
+    return ApprovalDecision(approval, after, told.get("approved") is True, str(told.get("reason") or ""))
 
 
-def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:
+def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:
     """Return the new messages, after rewinding the conversation to where the client continues.
 
     Raises `ConversationBusy` if it must be rewound while a turn runs.
@@ -126,19 +126,20 @@ def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> lis
     except UnknownConversation:
         ours = []
     if not ours:
-        return _begun(store, name, theirs)
-    where = placed(ours, theirs)
+        return _store_history(store, name, theirs)
+    where = find_continuation(ours, theirs)
     if where.after is not None:
         with store.lease(name, agent):
             store.rewind(name, where.after)
     return store.read(
         lambda tx: [
-            replace(message, uid=chain.free_uid(tx, head(tx, name).tree, message.uid)) for message in where.messages
+            replace(message, uid=chain.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
+            for message in where.messages
         ]
     )
 
 
-def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
+def _store_history(store: Store, name: str, theirs: list[Message]) -> list[Message]:
     """Store the history of a new conversation, and return its last user messages, which start the turn."""
     end = len(theirs)
     while end and theirs[end - 1].role == "user":
@@ -147,7 +148,7 @@ def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
     return theirs[end:]
 
 
-def _read(messages: list[JSONObject]) -> list[Message]:
+def _decode_messages(messages: list[JSONObject]) -> list[Message]:
     """Decode a client's messages, and check that its user messages can be stored."""
     try:
         found = list(VercelFormatter().decode_request({"messages": messages}).messages)
@@ -155,5 +156,5 @@ def _read(messages: list[JSONObject]) -> list[Message]:
         raise InvalidRequest(
             f"expected UIMessages of the Vercel AI SDK ({type(error).__name__}: {str(error)[:100]}).", path="messages"
         ) from error
-    check(found)
+    check_client_messages(found)
     return found

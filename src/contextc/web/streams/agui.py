@@ -18,19 +18,19 @@ from contextc._json import JSONObject
 from contextc.events import (
     AnyEvent,
     ApprovalRequest,
-    Compaction,
-    Failure,
-    Interrupted,
+    CompactionFinished,
+    ErrorOccurred,
     ReasoningDelta,
     StepFinish,
     StepStart,
     SystemMessageCreated,
     TextDelta,
-    ToolAnswer,
     ToolCallDelta,
-    ToolError,
+    ToolCallEnded,
+    ToolFailed,
     ToolStart,
     TurnFinish,
+    TurnInterrupted,
     TurnStart,
     UsageReport,
 )
@@ -39,11 +39,11 @@ from contextc.web.streams.sse import frame
 
 VERSION = "1.0"
 CONTEXT, COMPACTION, SYSTEM = "contextc.context", "contextc.compaction", "contextc.system-message"
-GONE = "The process that ran this turn ended. What it had said is kept; the turn can be resumed."
-LEFT = "The server ended this stream. The turn may continue."
-NOT_ENDED = "This turn has no end event."
-MEASURED = ("provider", "model", "request", "mode", "epoch", "why", "used", "available", "cut")
-RESPONSE: JSONObject = {
+PROCESS_ENDED = "The process that ran this turn ended. What it had said is kept; the turn can be resumed."
+STREAM_ENDED = "The server ended this stream. The turn may continue."
+NO_END_EVENT = "This turn has no end event."
+CONTEXT_FIELDS = ("provider", "model", "request", "mode", "epoch", "why", "used", "available", "cut")
+INTERRUPT_ANSWER_SCHEMA: JSONObject = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "why": {"type": "string"}},
     "required": ["approved"],
@@ -52,7 +52,7 @@ RESPONSE: JSONObject = {
 _encode = msgspec.json.Encoder().encode
 
 
-class _Agent:
+class _AgentState:
     """Open state of one agent's turn."""
 
     def __init__(self, turn: int) -> None:
@@ -63,13 +63,13 @@ class _Agent:
         """Provider, model and context use."""
 
 
-class Runs:
+class AGUIEncoder:
     """Encoder of the events of one conversation. `run` is the id of the first run; later ids contain the turn."""
 
     def __init__(self, thread: str, run: str = "") -> None:
         self.thread, self._named = thread, run
         self._run = ""
-        self._agents: dict[str, _Agent] = {}
+        self._agents: dict[str, _AgentState] = {}
 
     def frames(self, event: AnyEvent) -> bytes:
         """Return the event as frames. Only the last has its number, so a client never resumes between them."""
@@ -84,12 +84,12 @@ class Runs:
         agent = self._agents.get(event.agent)
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta() if agent is not None:
-                return [*told, *_piece(self._agents, event)]
-            case TurnFinish() | Interrupted() if agent is not None:
-                return [*told, *_left(agent), _custom(event), *self._finished(agent, event)]
+                return [*told, *_delta(self._agents, event)]
+            case TurnFinish() | TurnInterrupted() if agent is not None:
+                return [*told, *_end_step(agent), _custom(event), *self._finished(agent, event)]
             case _:
-                around = _around(agent, event) if agent is not None else []
-                return [*told, *around, *_said(event), _custom(event)]
+                around = _surrounding_events(agent, event) if agent is not None else []
+                return [*told, *around, *_equivalents(event), _custom(event)]
 
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,31 +108,31 @@ class Runs:
     def _alone(self, event: AnyEvent) -> list[JSONObject]:
         """Return an event without a turn, in a run of its own."""
         started = self._start(f"event-{event.number}")
-        return [started, *_said(event), _custom(event), self._end({"outcome": {"type": "success"}})]
+        return [started, *_equivalents(event), _custom(event), self._end({"outcome": {"type": "success"}})]
 
     def _entered(self, event: AnyEvent) -> list[JSONObject]:
         """Open the turn of an event, and end the turn that it replaces."""
         told: list[JSONObject] = []
         before = self._agents.get(event.agent)
         if before is not None and (before.turn != event.turn or isinstance(event, TurnStart)):
-            told += _left(before)
+            told += _end_step(before)
             del self._agents[event.agent]
             if not self._agents:
-                told.append(self._fail(NOT_ENDED, "interrupted"))
+                told.append(self._fail(NO_END_EVENT, "interrupted"))
         if event.agent not in self._agents:
-            self._agents[event.agent] = _Agent(event.turn)
+            self._agents[event.agent] = _AgentState(event.turn)
         if not self._run:
             again = f"-{event.number}" if isinstance(event, TurnStart) and event.resumed else ""
             told.append(self._start(f"turn-{event.turn}{again}"))
         return told
 
-    def _finished(self, agent: _Agent, event: TurnFinish | Interrupted) -> list[JSONObject]:
+    def _finished(self, agent: _AgentState, event: TurnFinish | TurnInterrupted) -> list[JSONObject]:
         """End a turn, and the run if no other agent has a turn."""
         del self._agents[event.agent]
         if self._agents:
             return []
-        if isinstance(event, Interrupted):
-            return [self._fail(GONE, "interrupted")]
+        if isinstance(event, TurnInterrupted):
+            return [self._fail(PROCESS_ENDED, "interrupted")]
         usage: JSONObject = {"usage": [_usage(event.usage, agent)]} if event.usage is not None else {}
         if event.finish == "error":
             return [self._fail(event.error or "The turn failed.", agent.failure or "internal", usage)]
@@ -143,7 +143,7 @@ class Runs:
         return [self._end({"result": result, "outcome": {"type": "success"}, **usage})]
 
 
-class OneRun(Runs):
+class AGUITurnEncoder(AGUIEncoder):
     """Encoder of one turn for the client that started it.
 
     At a pending approval, an AG-UI interrupt ends the run; the next run carries the decision.
@@ -154,11 +154,11 @@ class OneRun(Runs):
 
     def begin(self, messages: list[JSONObject]) -> bytes:
         """Return the start of a run with a snapshot of the messages before it."""
-        return _framed([self._start(""), {"type": "MESSAGES_SNAPSHOT", "messages": messages}])
+        return _frames([self._start(""), {"type": "MESSAGES_SNAPSHOT", "messages": messages}])
 
     def nothing(self) -> bytes:
         """Return the end of a run without a turn."""
-        return _framed([self._end({"outcome": {"type": "success"}})])
+        return _frames([self._end({"outcome": {"type": "success"}})])
 
     def frames(self, event: AnyEvent) -> bytes:
         if isinstance(event, ApprovalRequest):
@@ -169,45 +169,45 @@ class OneRun(Runs):
         """Return the final frames, which end the run if it is still open."""
         if not self._run:
             return b""
-        told = [each for agent in self._agents.values() for each in _left(agent)]
+        told = [each for agent in self._agents.values() for each in _end_step(agent)]
         if self._asked is None:
-            told.append(self._fail(LEFT, "ended"))
+            told.append(self._fail(STREAM_ENDED, "ended"))
         else:
             interrupt = {"type": "interrupt", "interrupts": [_interrupt(self._asked)]}
             told.append(self._end({"outcome": interrupt}))
         self._agents.clear()
-        return _framed(told)
+        return _frames(told)
 
 
-def _framed(told: list[JSONObject]) -> bytes:
+def _frames(told: list[JSONObject]) -> bytes:
     return b"".join([frame(_encode(each)) for each in told])
 
 
 # ── open parts of a run ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _around(agent: _Agent, event: AnyEvent) -> list[JSONObject]:
+def _surrounding_events(agent: _AgentState, event: AnyEvent) -> list[JSONObject]:
     """Return the events around an event that is not a delta."""
     match event:
         case StepStart():
-            told = _left(agent)
+            told = _end_step(agent)
             agent.step = f"{event.agent}:{event.step}"
-            agent.context = {name: getattr(event, name) for name in MEASURED}
+            agent.context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
             return [*told, {"type": "STEP_STARTED", "stepName": agent.step}, _context(agent, event)]
         case UsageReport():
             cost = {"cost": event.cost} if event.cost is not None else {}
             agent.context |= {"used": event.used, "available": event.available, **cost}
             return [_context(agent, event)]
-        case StepFinish() | ToolAnswer() | ApprovalRequest() | ToolStart():
-            return _closed(agent)
-        case Failure():
+        case StepFinish() | ToolCallEnded() | ApprovalRequest() | ToolStart():
+            return _end_part(agent)
+        case ErrorOccurred():
             agent.failure = event.kind
             return []
         case _:
             return []
 
 
-def _piece(agents: Mapping[str, _Agent], event: TextDelta | ReasoningDelta | ToolCallDelta) -> list[JSONObject]:
+def _delta(agents: Mapping[str, _AgentState], event: TextDelta | ReasoningDelta | ToolCallDelta) -> list[JSONObject]:
     """Return a delta, and open its part if needed. A part with the same id of another agent is ended."""
     agent = agents[event.agent]
     match event:
@@ -233,21 +233,21 @@ def _piece(agents: Mapping[str, _Agent], event: TextDelta | ReasoningDelta | Too
     if agent.piece == piece:
         return [content]
     before = [each for each in agents.values() if each is agent or each.piece == piece]
-    told = [end for each in before for end in _closed(each)]
+    told = [end for each in before for end in _end_part(each)]
     agent.piece = piece
     return [*told, *opening, content]
 
 
-def _left(agent: _Agent) -> list[JSONObject]:
+def _end_step(agent: _AgentState) -> list[JSONObject]:
     """End the open part and step of a turn."""
-    told = _closed(agent)
+    told = _end_part(agent)
     if agent.step:
         told.append({"type": "STEP_FINISHED", "stepName": agent.step})
         agent.step = ""
     return told
 
 
-def _closed(agent: _Agent) -> list[JSONObject]:
+def _end_part(agent: _AgentState) -> list[JSONObject]:
     """End the open part."""
     if agent.piece is None:
         return []
@@ -261,11 +261,11 @@ def _closed(agent: _Agent) -> list[JSONObject]:
 # ── AG-UI events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _said(event: AnyEvent) -> list[JSONObject]:
+def _equivalents(event: AnyEvent) -> list[JSONObject]:
     """Return the AG-UI equivalents of an event, besides its CUSTOM event."""
     match event:
-        case ToolAnswer():
-            about = {"seq": event.seq, "milliseconds": event.milliseconds, "isError": isinstance(event, ToolError)}
+        case ToolCallEnded():
+            about = {"seq": event.seq, "milliseconds": event.milliseconds, "isError": isinstance(event, ToolFailed)}
             return [
                 {
                     "type": "TOOL_CALL_RESULT",
@@ -276,7 +276,7 @@ def _said(event: AnyEvent) -> list[JSONObject]:
                     "metadata": {"contextc": about},
                 }
             ]
-        case Compaction():
+        case CompactionFinished():
             content: JSONObject = {"upto": event.upto, "before": event.before, "after": event.after}
             return [_activity(f"contextc-compaction-{event.number}", COMPACTION, content)]
         case SystemMessageCreated():
@@ -296,12 +296,12 @@ def _interrupt(event: ApprovalRequest) -> JSONObject:
         "reason": "tool_call",
         "message": f"Approve {event.name}?",
         "toolCallId": event.id,
-        "responseSchema": RESPONSE,
+        "responseSchema": INTERRUPT_ANSWER_SCHEMA,
         "metadata": {"contextc": {"name": event.name, "arguments": event.arguments}},
     }
 
 
-def _context(agent: _Agent, event: AnyEvent) -> JSONObject:
+def _context(agent: _AgentState, event: AnyEvent) -> JSONObject:
     return _activity(f"contextc-context-{event.agent}", CONTEXT, dict(agent.context))
 
 
@@ -314,7 +314,7 @@ def _custom(event: AnyEvent) -> JSONObject:
     return {"type": "CUSTOM", "name": name, "timestamp": event.time, "value": msgspec.to_builtins(event)}
 
 
-def _usage(usage: Usage, agent: _Agent) -> JSONObject:
+def _usage(usage: Usage, agent: _AgentState) -> JSONObject:
     return {
         **{name: agent.context[name] for name in ("provider", "model") if name in agent.context},
         "inputTokens": usage.input,

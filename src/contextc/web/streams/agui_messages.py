@@ -10,10 +10,15 @@ from contextc.errors import InvalidRequest
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text
 from contextc.store.sync import original_uid
 
-ANY = {"image": "image/png", "audio": "audio/mpeg", "video": "video/mp4", "document": "application/octet-stream"}
+DEFAULT_MIME_TYPES = {
+    "image": "image/png",
+    "audio": "audio/mpeg",
+    "video": "video/mp4",
+    "document": "application/octet-stream",
+}
 
 
-def read(wire: list[JSONObject]) -> list[Message]:
+def decode_messages(wire: list[JSONObject]) -> list[Message]:
     """Decode a client's messages. Only the content of user messages is decoded."""
     found: list[Message] = []
     for index, each in enumerate(wire):
@@ -27,9 +32,9 @@ def read(wire: list[JSONObject]) -> list[Message]:
     return found
 
 
-def shown(messages: list[Message]) -> list[JSONObject]:
+def encode_messages(messages: list[Message]) -> list[JSONObject]:
     """Encode stored messages as AG-UI messages. Media are URLs."""
-    return [each for message in messages for each in _shown(message)]
+    return [each for message in messages for each in _encode_message(message)]
 
 
 def _parts(content: JSON, path: str) -> tuple[AnyPart, ...]:
@@ -46,7 +51,7 @@ def _part(part: JSON, path: str) -> AnyPart:
         case {"type": "text", "text": str(text)}:
             return Text(text)
         case {"type": "image" | "audio" | "video" | "document" as kind, "source": {"value": str(value), **source}}:
-            mime, provider = str(source.get("mimeType") or ANY[kind]), source.get("provider")
+            mime, provider = str(source.get("mimeType") or DEFAULT_MIME_TYPES[kind]), source.get("provider")
             match source.get("type"):
                 case "data":
                     return Media(mime_type=mime, data=_bytes(value, path))
@@ -68,7 +73,7 @@ def _bytes(value: str, path: str) -> bytes:
         raise InvalidRequest(f"invalid base64: {error}.", path=path) from None
 
 
-def _shown(message: Message) -> Iterator[JSONObject]:
+def _encode_message(message: Message) -> Iterator[JSONObject]:
     uid = original_uid(message.uid)
     match message.role:
         case "user":

@@ -12,21 +12,21 @@ from starlette.requests import Request
 
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.executor.threads import durable
-from contextc.executor.watching import Inbox, hub, watch_together
+from contextc.executor.threads import run_blocking
+from contextc.executor.watching import Inbox, event_hub, watch_batches
 from contextc.store import Store
-from contextc.store.places import head
+from contextc.store.places import load_tip
 from contextc.store.reading import SEQ_MASK
-from contextc.web.desk import Desk
-from contextc.web.running import Begun
+from contextc.web.desk import AppState
+from contextc.web.running import RunningTurn
 
 HEARTBEAT = b": still here\n\n"
 HEARTBEAT_SECONDS = 15.0
 
-NONE = -1
+NO_CONVERSATION = -1
 """Number of a conversation that does not exist."""
 
-Encode: TypeAlias = Callable[[AnyEvent], bytes]
+FrameEncoder: TypeAlias = Callable[[AnyEvent], bytes]
 """Encoder of an event as frames."""
 
 
@@ -37,30 +37,32 @@ def frame(data: bytes, *, id: int | None = None, event: str = "") -> bytes:
     return b"%s%sdata: %s\n\n" % (named, numbered, data)
 
 
-def first_wanted(request: Request, after: int) -> int:
+def start_number(request: Request, after: int) -> int:
     """Return the event number to continue after. The header `Last-Event-ID` takes precedence over `after`."""
     said = request.headers.get("last-event-id", "").strip()
-    found = event_number(said) if said else after
+    found = parse_event_number(said) if said else after
     if found is None:
         raise InvalidRequest("Last-Event-ID must be the number of an event", got=said[:100])
     return found
 
 
-def event_number(said: str) -> int | None:
+def parse_event_number(said: str) -> int | None:
     """Parse the number of an event; None if it is invalid."""
     is_number = said.isascii() and said.isdigit() and len(said) <= len(str(SEQ_MASK))
     return number if is_number and (number := int(said)) <= SEQ_MASK else None
 
 
-async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> AsyncGenerator[bytes]:
+async def stream_conversation(
+    desk: AppState, conversation: str, after: int, encode: FrameEncoder
+) -> AsyncGenerator[bytes]:
     """Stream all events of a conversation after event `after`, until it is deleted or the server stops."""
-    inbox, watched = Inbox(await durable(_number, desk.store, conversation)), hub(desk.store)
+    inbox, watched = Inbox(await run_blocking(_number, desk.store, conversation)), event_hub(desk.store)
     watched.join(conversation, inbox)
     try:
         if desk.ending.is_set():
             return
         with desk.watchers.watching(conversation) as gone:
-            source = watch_together(desk.store, conversation, after, inbox=inbox, pulse=HEARTBEAT_SECONDS)
+            source = watch_batches(desk.store, conversation, after, inbox=inbox, pulse=HEARTBEAT_SECONDS)
             async with aclosing(source):
                 async for events in source:
                     if desk.ending.is_set() or gone.is_set() or inbox.is_replaced:
@@ -70,7 +72,7 @@ async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> Asy
         watched.leave(conversation, inbox)
 
 
-async def followed(desk: Desk, begun: Begun, after: int, telling: "Telling") -> AsyncGenerator[bytes]:
+async def stream_turn(desk: AppState, begun: RunningTurn, after: int, telling: "TurnEncoder") -> AsyncGenerator[bytes]:
     """Stream a turn and its follow-up turns after event `after`, to the end or to a pending approval."""
     with desk.running.following(begun), desk.watchers.watching(begun.turn.conversation) as gone:
         source = begun.turn.together(after=after, pulse=HEARTBEAT_SECONDS)
@@ -78,13 +80,13 @@ async def followed(desk: Desk, begun: Begun, after: int, telling: "Telling") -> 
             async for events in source:
                 if desk.ending.is_set() or gone.is_set():
                     break
-                yield _told_of(events, telling) if events else HEARTBEAT
+                yield _encode_until_waiting(events, telling) if events else HEARTBEAT
                 if telling.waits:
                     break
         yield telling.ended()
 
 
-def _told_of(events: Sequence[AnyEvent], telling: "Telling") -> bytes:
+def _encode_until_waiting(events: Sequence[AnyEvent], telling: "TurnEncoder") -> bytes:
     told: list[bytes] = []
     for event in events:
         told.append(telling.frames(event))
@@ -93,7 +95,7 @@ def _told_of(events: Sequence[AnyEvent], telling: "Telling") -> bytes:
     return b"".join(told)
 
 
-class Telling(Protocol):
+class TurnEncoder(Protocol):
     """Encoder of one turn in a client's vocabulary."""
 
     waits: bool
@@ -109,6 +111,6 @@ class Telling(Protocol):
 def _number(store: Store, conversation: str) -> int:
     """Return the number of a conversation. A conversation that is deleted and created again gets another one."""
     try:
-        return store.read(lambda tx: head(tx, conversation).conversation)
+        return store.read(lambda tx: load_tip(tx, conversation).conversation)
     except UnknownConversation:
-        return NONE
+        return NO_CONVERSATION

@@ -13,30 +13,30 @@ from contextc._json import JSON, JSONObject, decode
 from contextc.events import (
     AnyEvent,
     ApprovalRequest,
-    Interrupted,
     ReasoningDelta,
     StepStart,
     TextDelta,
-    ToolAnswer,
     ToolCallDelta,
-    ToolError,
+    ToolCallEnded,
+    ToolFailed,
     TurnFinish,
+    TurnInterrupted,
     UsageReport,
 )
-from contextc.executor.tools import DECLINED
-from contextc.web.streams.agui import GONE
+from contextc.executor.tools import DECLINED_RESULT
+from contextc.web.streams.agui import PROCESS_ENDED
 from contextc.web.streams.sse import frame
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
-DONE = b"data: [DONE]\n\n"
-FINISH = {"stop": "stop", "length": "length", "content_filter": "content-filter", "refusal": "content-filter"}
-MEASURED = ("provider", "model", "used", "available", "cut")
-SHOWN = TextDelta | ReasoningDelta | ToolCallDelta | StepStart | UsageReport | ToolAnswer | ApprovalRequest
+DONE_FRAME = b"data: [DONE]\n\n"
+FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content-filter", "refusal": "content-filter"}
+CONTEXT_FIELDS = ("provider", "model", "used", "available", "cut")
+MessageEvent = TextDelta | ReasoningDelta | ToolCallDelta | StepStart | UsageReport | ToolCallEnded | ApprovalRequest
 """Events that are part of the message."""
 _encode = msgspec.json.Encoder().encode
 
 
-class Chunks:
+class VercelEncoder:
     """Encoder of the events of one agent's turns. `message` is the id of a message to continue.
 
     `seen` are the tool calls that the message already has. With `one`, all events form one message, which `end` ends.
@@ -50,7 +50,7 @@ class Chunks:
         self._seen = set(seen)
         self._count = 0
         self._context: JSONObject = {}
-        self._last: TurnFinish | Interrupted | None = None
+        self._last: TurnFinish | TurnInterrupted | None = None
         self.waits = False
         """True if the last event requested an approval, so that the message ends here for now."""
 
@@ -68,20 +68,20 @@ class Chunks:
             case ToolCallDelta():
                 return [*told, *self._called(event)]
             case StepStart():
-                self._context = {name: getattr(event, name) for name in MEASURED}
+                self._context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
                 told += [*self._closed(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
                 self._in_step = True
             case UsageReport():
                 self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
                 told.append(self._gauge())
-            case ToolAnswer():
-                told += [*self._closed(), *self._shown(event.id, event.name, {}), _answered(event)]
+            case ToolCallEnded():
+                told += [*self._closed(), *self._shown(event.id, event.name, {}), _tool_output(event)]
             case ApprovalRequest():
                 self.waits = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
                 told += [*self._closed(), *self._asked(event)]
                 told.append({"type": "tool-approval-request", **asked})
-            case TurnFinish() | Interrupted():
+            case TurnFinish() | TurnInterrupted():
                 self._last = event
                 return [*told, _custom(event), *([] if self._one else self.end())]
             case _:
@@ -98,22 +98,22 @@ class Chunks:
                 return [*told, {"type": "abort"}]
             case TurnFinish(finish="error"):
                 return [*told, {"type": "error", "errorText": last.error or "The turn failed."}]
-            case Interrupted():
-                return [*told, {"type": "error", "errorText": GONE}]
+            case TurnInterrupted():
+                return [*told, {"type": "error", "errorText": PROCESS_ENDED}]
             case TurnFinish():
                 about: JSONObject = {"finish": last.finish, "steps": last.steps, "cost": last.cost}
-                reason = FINISH.get(last.finish, "other")
+                reason = FINISH_REASONS.get(last.finish, "other")
                 return [*told, {"type": "finish", "finishReason": reason, "messageMetadata": {"contextc": about}}]
             case None:
                 return [*told, {"type": "finish", "finishReason": "tool-calls"}] if started else told
 
     def ended(self) -> bytes:
         """Return the final frames of a stream."""
-        return b"".join([frame(_encode(each)) for each in self.end()]) + DONE
+        return b"".join([frame(_encode(each)) for each in self.end()]) + DONE_FRAME
 
     def _begun(self, event: AnyEvent) -> list[JSONObject]:
         """Return the start chunk, with the first event of a turn or of its message."""
-        if self._started or not (event.turn or isinstance(event, SHOWN)):
+        if self._started or not (event.turn or isinstance(event, MessageEvent)):
             return []
         self._started = True
         return [{"type": "start", "messageId": self._message or f"turn-{event.turn}"}]
@@ -178,11 +178,11 @@ def _input(id: str, name: str, arguments: JSONObject) -> JSONObject:
     return {"type": "tool-input-available", "toolCallId": id, "toolName": name, "input": arguments, "dynamic": True}
 
 
-def _answered(event: ToolAnswer) -> JSONObject:
+def _tool_output(event: ToolCallEnded) -> JSONObject:
     about: JSONObject = {"toolCallId": event.id}
-    if not isinstance(event, ToolError):
+    if not isinstance(event, ToolFailed):
         return {"type": "tool-output-available", **about, "output": event.text}
-    if event.text.startswith(DECLINED[:-1]):
+    if event.text.startswith(DECLINED_RESULT[:-1]):
         return {"type": "tool-output-denied", **about}
     return {"type": "tool-output-error", **about, "errorText": event.text}
 
