@@ -94,13 +94,13 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 
 prove: setup programs
 	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 3 --dist worksteal
-	$(BIN)/python -m tests.proofs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
+	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 stress: setup programs
 	$(BIN)/python -m tests.stress $(STRESS)
 
 rules: setup
-	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md
+	$(BIN)/python -c "from contextc.formats.rules_docs import rules_page; print(rules_page(), end='')" > docs/rules.md
 
 lock: setup
 	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --extra web --extra claude-code --extra codex --group dev --no-header --output-file requirements.lock

@@ -29,7 +29,7 @@ from rich.table import Table
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.models import cost
-from contextc.tokens import TokenCounter
+from contextc.models.tokens import TokenCounter
 from converters import CLAUDE, Said, openai_message
 from measure import Goal, show_goals
 from peers import version

@@ -27,14 +27,14 @@ from rich.table import Table
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.agents.whom import ModelChoice
+from contextc.app.model_selection import ModelChoice
 from contextc.executor import AgentExecutor
-from contextc.providers.endpoint import Endpoint, ProviderCall
+from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import default_triggers
-from contextc.web.app import create_application
-from contextc.web.desk import ServerOptions
-from contextc.web.lines import ExecutorPool
-from contextc.web.serving import create_server, listen
+from contextc.web.app_state import ServerOptions
+from contextc.web.application import create_application
+from contextc.web.executor_pool import ExecutorPool
+from contextc.web.server import create_server, listen
 from measure import Goal, show_goals
 
 CONVERSATIONS, SECONDS = 200, 60

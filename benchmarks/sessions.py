@@ -23,13 +23,13 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.sessions.programs import PROGRAMS, House, Marked, TestedProgram, answered, marks, turn
-from tests.standin import FakeVendors
+from tests.fake_vendors import FakeVendors
+from tests.sessions.cli_agents import PROGRAMS, House, Marked, TestedProgram, answered, marks, turn
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.providers.endpoint import ProviderCall
-from contextc.tokens import get_counter
+from contextc.models.tokens import get_counter
+from contextc.providers.client import ProviderCall
 
 TURNS = 10
 WORDS = "The lighthouse keeper writes down the weather, the ships and the hour, and nobody reads it until winter. "

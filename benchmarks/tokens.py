@@ -12,7 +12,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.tokens.fitting import HOUSES, left_out, samples
+from tests.tokens.overhead_fitting import HOUSES, left_out, samples
 
 
 def main() -> None:

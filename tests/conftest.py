@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 import contextc as cc
-from tests.pgbouncer import find_pgbouncer, running_pgbouncer
+from tests.pgbouncer_server import find_pgbouncer, running_pgbouncer
 
 T = TypeVar("T")
 LAST_LINE = "-----END CERTIFICATE-----\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import run_contextc
+from tests.forked_commands import run_contextc
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]

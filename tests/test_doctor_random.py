@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc.doctor import repair_conversations, scan_store
-from contextc.store.base import Transaction
+from contextc.store.types import Transaction
 from tests.conftest import often
-from tests.test_doctor_heal import asks, rows
+from tests.test_doctor_repair import asks, rows
 
 IDS = st.sampled_from(["a", "b", "c"])
 AUTHORS = st.sampled_from([None, None, "one", "two"])

@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc.doctor import scan_store
-from contextc.transfer import ImportSummary, import_files
+from contextc.interchange import ImportSummary, import_files
 
 IMPORTS = Path(__file__).parent / "data" / "imports"
 GARDEN = ["user: What grows here?", "assistant: Thyme.", "user: And in winter?", "assistant: Moss."]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.transfer import import_files
-from contextc.transfer.files import detect_source, is_own_format
-from contextc.transfer.given import InputFile
-from contextc.transfer.sources import load_source, source_names
-from tests.transcripts import GARDEN, claude_lines, codex_lines
+from contextc.interchange import import_files
+from contextc.interchange.file_import import detect_source, is_own_format
+from contextc.interchange.input_files import InputFile
+from contextc.interchange.sources import load_source, source_names
+from tests.transcript_files import GARDEN, claude_lines, codex_lines
 
 IMPORTS = Path(__file__).parent / "data" / "imports"
 

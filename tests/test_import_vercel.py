@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.transfer import import_files
+from contextc.interchange import import_files
 
 CHAT: list[JSONObject] = [
     {

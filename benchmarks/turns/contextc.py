@@ -8,7 +8,7 @@ import httpx2
 
 import contextc as cc
 from contextc.events import TurnFinish
-from contextc.providers.endpoint import endpoint
+from contextc.providers.client import endpoint
 from converters import TOOL, Said
 from transcripts import system_prompt
 from trimmers import PROVIDER, WINDOW, message

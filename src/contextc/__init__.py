@@ -8,6 +8,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # True for type checkers; importing typing would take most of the import time
 if TYPE_CHECKING:
     from contextc.compiler import Attempt, Compiled, Cost, MessageCompiler
+    from contextc.compiler.ledger.sessions import SessionManager
+    from contextc.compiler.manifest import Manifest
     from contextc.errors import (
         Conflict,
         ContextcError,
@@ -58,9 +60,8 @@ if TYPE_CHECKING:
         VercelLegacyFormatter,
         formatter,
     )
-    from contextc.ledger.sessions import SessionManager
+    from contextc.linting import AppliedFix, ConvertedBody, ConvertedMessages, Violation, convert, fix, lint
     from contextc.manager import MessageManager
-    from contextc.manifest import Manifest
     from contextc.messages import (
         Media,
         Message,
@@ -81,13 +82,12 @@ if TYPE_CHECKING:
     from contextc.models import Model, Price, cost, model
     from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptContext, PromptFragment
     from contextc.providers import Endpoint, Provider, endpoint, provider
-    from contextc.providers.claude_code.sessions import ClaudeSessions
+    from contextc.providers.claude_code.session_store import ClaudeSessions
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
-    from contextc.todos import Todo
-    from contextc.toolbox import FunctionTool, ToolContext, tool
-    from contextc.tools import NativeTool, Tool
+    from contextc.tools import FunctionTool, ToolContext, tool
+    from contextc.tools.spec import NativeTool, Tool
+    from contextc.tools.todos import Todo
     from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
-    from contextc.wire import AppliedFix, ConvertedBody, ConvertedMessages, Violation, convert, fix, lint
 
 __all__ = [
     "AgentCard",

@@ -16,11 +16,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
 import contextc as cc
-from contextc.web.desk import ServerOptions
-from tests.browser.model import KEY, SPEC, Model, speaking
-from tests.browser.person import Person
-from tests.browser.serving import served
-from tests.browser.watching import Watch
+from contextc.web.app_state import ServerOptions
+from tests.browser.page_driver import Person
+from tests.browser.page_errors import Watch
+from tests.browser.scripted_model import KEY, SPEC, Model, speaking
+from tests.browser.server import served
 from tests.conftest import give_up
 
 PATIENCE = 30_000

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
-from tests.browser.model import OTHER, Model, says
-from tests.browser.person import Person
+from tests.browser.page_driver import Person
+from tests.browser.scripted_model import OTHER, Model, says
 
 
 @pytest.fixture

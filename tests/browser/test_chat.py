@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
-from contextc.web.desk import ServerOptions
-from tests.browser.model import OTHER, Gate, Model, Reply, calls, says
-from tests.browser.person import MESSAGES, Person
+from contextc.web.app_state import ServerOptions
+from tests.browser.page_driver import MESSAGES, Person
+from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, says
 
 
 def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(

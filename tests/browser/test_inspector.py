@@ -11,14 +11,14 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
-from contextc.web.desk import ServerOptions
+from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
-from tests.browser.lives import busy, two_models
-from tests.browser.model import KEY, SPEC, Gate, Model, says
-from tests.browser.person import Person
-from tests.browser.serving import served
-from tests.compiler.talk import Talk, call, keeper
-from tests.web.lives import Life, whom
+from tests.browser.page_driver import Person
+from tests.browser.sample_conversations import busy, two_models
+from tests.browser.scripted_model import KEY, SPEC, Gate, Model, says
+from tests.browser.server import served
+from tests.compiler.session_conversation import Talk, call, keeper
+from tests.web.sample_conversations import Life, whom
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 TAKEN = """async () => {

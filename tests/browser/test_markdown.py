@@ -11,11 +11,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import contextc as cc
-from contextc.web.desk import ServerOptions
+from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import PagePool
-from tests.browser.model import SPEC, Model
-from tests.browser.person import Person
-from tests.browser.serving import served
+from tests.browser.page_driver import Person
+from tests.browser.scripted_model import SPEC, Model
+from tests.browser.server import served
 from tests.conftest import THOROUGH, some
 
 PATIENT = 60_000

@@ -5,10 +5,10 @@ from playwright.sync_api import Locator, expect
 
 import contextc as cc
 from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNoticeCreated
-from contextc.store import turns
-from contextc.store.places import load_tip
-from tests.browser.model import Model, says
-from tests.browser.person import MESSAGES, Person
+from contextc.store import execution_records
+from contextc.store.addressing import load_tip
+from tests.browser.page_driver import MESSAGES, Person
+from tests.browser.scripted_model import Model, says
 
 DELTAS = 60
 HINTS = "[data-testid=notice-system-hint]"
@@ -21,7 +21,7 @@ def talked(store: cc.Store) -> cc.Store:
     store.extend("demo", said)
     answers = [message for message in store.load("demo") if message.role == "assistant"]
     told = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
-    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "demo").conversation, told))
+    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, told))
     return store
 
 

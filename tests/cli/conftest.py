@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import run_contextc
+from tests.forked_commands import run_contextc
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -13,10 +13,10 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import find_model_file
-from contextc.providers.local.model import check_installed
-from tests.cli.chatting import calls, home, recorded, refuses, says
-from tests.commands import run_contextc
+from contextc.providers.local.model_path import check_installed
+from tests.cli.chat_terminal import calls, home, recorded, refuses, says
 from tests.conftest import give_up
+from tests.forked_commands import run_contextc
 
 STORE = ("--store", "sqlite:///chat.db")
 

@@ -10,9 +10,9 @@ from rich.console import Console
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli.chat.approval import MAX_LINES, TerminalApproval
-from contextc.cli.chat.keyboard import TerminalInput
-from contextc.cli.chat.screen import TerminalRenderer
-from contextc.toolbox.builtin.file_tools import file_tools
+from contextc.cli.chat.renderer import TerminalRenderer
+from contextc.cli.chat.terminal_input import TerminalInput
+from contextc.tools.builtin.file_tools import file_tools
 
 
 class Typist(TerminalInput):

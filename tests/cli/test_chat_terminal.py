@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.cli.chatting import Terminal, calls, recorded, says
+from tests.cli.chat_terminal import Terminal, calls, recorded, says
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 NASTY = "[red]x[/] \x1b[2J\x1b]0;title\x07 \u202e end"

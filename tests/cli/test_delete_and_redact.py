@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.cli.chatting import home
+from tests.cli.chat_terminal import home
 from tests.cli.conftest import Run
 
 DELETE = ("delete", "demo")

@@ -11,9 +11,9 @@ from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTyp
 
 import contextc as cc
 from tests.cli.conftest import Run
-from tests.standin import KEY, FakeVendors
-from tests.standin.scripts import Scripted
-from tests.transcripts import CLAUDE_ID, GARDEN, claude_file, claude_lines, codex_file, codex_lines, written
+from tests.fake_vendors import KEY, FakeVendors
+from tests.fake_vendors.scripts import Scripted
+from tests.transcript_files import CLAUDE_ID, GARDEN, claude_file, claude_lines, codex_file, codex_lines, written
 
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1"}

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from tests.cli.chatting import home, recorded, says
+from tests.cli.chat_terminal import home, recorded, says
 from tests.cli.conftest import Run
 
 PATIENCE = 60.0

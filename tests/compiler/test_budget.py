@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
-from contextc.ledger.render import FETCH_TOOL
-from contextc.passes.fit_budget import STEPS_LEFT_OUT_TEXT
-from tests.compiler.budgets import CLAUDE, LOOK, compiler_for, of_tokens, say, step, texts, words
+from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
+from tests.compiler.sized_conversations import CLAUDE, LOOK, compiler_for, of_tokens, say, step, texts, words
 
 # ── what is available ─────────────────────────────────────────────────────────────────────────────────────────────────
 

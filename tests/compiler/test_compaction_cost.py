@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.compiler import looking
-from contextc.ledger import look as ledger_look
-from contextc.store.base import Transaction
+from contextc.compiler import pipeline
+from contextc.compiler.ledger import channel_loader as ledger_look
+from contextc.store.types import Transaction
 
 PROVIDER = cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500)
 
@@ -86,14 +86,14 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
     between: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What opened the turn stays in sight, and a result is not summed up without its call."""
-    real = looking.load_snapshot
+    real = pipeline.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
     found: list[list[object]] = []
     for reads in (real, whole):
-        monkeypatch.setattr(looking, "load_snapshot", reads)
+        monkeypatch.setattr(pipeline, "load_snapshot", reads)
         store, made = cc.open_store("memory:"), list[object]()
         compiler = cc.MessageCompiler(store, PROVIDER)
 
@@ -114,12 +114,12 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
 def test_what_is_summed_up_does_not_depend_on_how_much_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A summary must not lose or repeat anything because the messages before the last one were not read."""
     found = compacted(Random(seed))
-    real = looking.load_snapshot
+    real = pipeline.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
-    monkeypatch.setattr(looking, "load_snapshot", whole)
+    monkeypatch.setattr(pipeline, "load_snapshot", whole)
     assert compacted(Random(seed)) == found
 
 

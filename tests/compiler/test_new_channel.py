@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 import contextc as cc
-from contextc.ledger import look as ledger_look
-from contextc.store.base import Transaction
+from contextc.compiler.ledger import channel_loader as ledger_look
+from contextc.store.types import Transaction
 
 TOOL = cc.Tool(name="look_up")
 LOOKS_LIKE_A_CALL = 'He wrote {"type":"tool_call","id":"x"}],"author":"tester" there.'

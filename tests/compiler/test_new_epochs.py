@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.messages import Message
-from tests.compiler.budgets import CLAUDE, compiler_for, say, texts, words
-from tests.compiler.replay import begins_with, blocks
+from tests.compiler.recorded_replay import begins_with, blocks
+from tests.compiler.sized_conversations import CLAUDE, compiler_for, say, texts, words
 
 
 def picture(name: str) -> Message:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.compiler.talk import TOOL, Talk, call, keeper, plain, said
+from tests.compiler.session_conversation import TOOL, Talk, call, keeper, plain, said
 
 
 @pytest.fixture

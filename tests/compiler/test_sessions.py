@@ -4,9 +4,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.ledger.warm import get_channel_cache
-from tests.compiler.simulated import blocks
-from tests.compiler.talk import IDENTITY, TOOL, Talk, call, keeper, plain, said
+from contextc.compiler.ledger.cache import get_channel_cache
+from tests.compiler.session_conversation import IDENTITY, TOOL, Talk, call, keeper, plain, said
+from tests.compiler.simulated_providers import blocks
 
 
 @pytest.fixture

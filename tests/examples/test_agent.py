@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import contextc as cc
-from tests.standin import KEY, FakeVendors, Reply, Scripted, ScriptedCall
+from tests.fake_vendors import KEY, FakeVendors, Reply, Scripted, ScriptedCall
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agent.py"
 QUESTION = "How is Paris? Write home about it."

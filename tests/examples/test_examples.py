@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from contextc._json import JSONObject
-from tests.examples.refusals import RULES, refusal
-from tests.examples.stand_in import KEY, StandIn, reply
+from tests.examples.fake_providers import KEY, StandIn, reply
+from tests.examples.request_checks import RULES, refusal
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 QUESTION = "Is it nicer in Paris or in Atlantis?"

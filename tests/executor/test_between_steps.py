@@ -12,8 +12,8 @@ from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, SystemMessageCreated, TriggerFailed, TurnFinish, UserNoticeCreated
 from contextc.messages import UserNotice
 from contextc.triggers import FunctionTrigger, TriggerContext, trigger
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
-from tests.full_disk import full_disk
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.full_disk_sqlite import full_disk
 
 
 def steps(count: int, *, last: str = "Done.") -> Scripted:
@@ -70,7 +70,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 ) -> None:
     """Turns that are ten minutes apart belong to one session, unless the gap is set to less."""
     clock = [1_000_000_000_000]
-    monkeypatch.setattr("contextc.executor.ends.now_ms", lambda: clock[0])
+    monkeypatch.setattr("contextc.executor.turn_lifecycle.now_ms", lambda: clock[0])
     heard: list[tuple[str, int]] = []
     for _ in range(2):
         executor = cc.AgentExecutor(store, SONNET, triggers=[listener(heard)], endpoint=steps(0), session_gap=gap)

@@ -11,8 +11,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished
-from contextc.providers.endpoint import Endpoint, ProviderCall
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
+from contextc.providers.client import Endpoint, ProviderCall
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
 
 
 class Stop(BaseException):

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc.events import ToolFailed, TurnFinish
-from tests.executor.scripted import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 
 
 class Counting:

@@ -16,14 +16,14 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode
+from contextc.compiler.manifest import Manifest
 from contextc.errors import ContextcError, ProviderFailed
 from contextc.events import AnyEvent, RetryScheduled, StepStart
 from contextc.formats.base import Request
-from contextc.manifest import Manifest
 from contextc.messages import Message
 from contextc.triggers import TriggerContext, trigger
-from tests.executor.scripted import played
-from tests.standin import (
+from tests.executor.scripted_provider import played
+from tests.fake_vendors import (
     KEY,
     AcceptedRequest,
     FakeVendors,
@@ -34,8 +34,8 @@ from tests.standin import (
     faults,
     listed,
 )
-from tests.standin.faults import QUICK
-from tests.standin.vendors._openai_kept import Kept
+from tests.fake_vendors.faults import QUICK
+from tests.fake_vendors.vendors._openai_state import Kept
 
 FORMAT, VARIABLE = "openai_responses", "CONTEXTC_STANDIN_KEY"
 SESSION, CONVERSATION = KINDS = ("openai-session", "openai-conversation")

@@ -9,9 +9,9 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import InvalidInput, ProviderFailed
 from contextc.events import StepStart
-from contextc.providers.endpoint import Endpoint, ProviderCall
-from contextc.store.places import FIRST_UNANSWERED
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt
+from contextc.providers.client import Endpoint, ProviderCall
+from contextc.store.addressing import FIRST_UNANSWERED
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt
 
 REPLACED = "the request before it was replaced"
 

@@ -14,8 +14,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, InputDequeued, InputQueued, TextDelta, TurnFinish, TurnStart
-from contextc.store.turns import QueuedMessage
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
+from contextc.store.execution_records import QueuedMessage
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
 

@@ -12,8 +12,8 @@ from contextc._json import JSONObject, encode
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart, SystemMessageCreated
 from contextc.triggers import ResourceUsage, Trigger, TriggerContext, context_triggers, memory_trigger, trigger
-from tests.executor.scripted import SONNET, Line, Say, Scripted, call, played
-from tests.executor.test_own_tools import recorded
+from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, call, played
+from tests.executor.test_provider_tools import recorded
 
 HIGH = 20
 """The step after which memory is short."""

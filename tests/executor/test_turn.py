@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ConversationBusy
 from contextc.events import StepFinish, StepStart, TextDelta, ToolFailed, ToolFinished, TurnFinish, UsageReport
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
 def test_a_turn_with_a_tool_is_told_from_beginning_to_end(store: cc.Store) -> None:

@@ -11,6 +11,7 @@ from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.bedrock import BedrockFormatter
 from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
 from contextc.formats.bedrock.media import find_documents
+from contextc.linting import convert, fix, lint
 from contextc.messages import (
     Media,
     Message,
@@ -24,9 +25,8 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.pairing import pair_tool_calls
-from contextc.tools import NativeTool, Tool
-from contextc.wire import convert, fix, lint
+from contextc.messages.pairing import pair_tool_calls
+from contextc.tools.spec import NativeTool, Tool
 from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
 from tests.formats.known import problems
 from tests.formats.traffic import accepted, transcripts

@@ -4,6 +4,7 @@ import pytest
 
 from contextc._json import JSONObject
 from contextc.formats.bedrock import BedrockFormatter
+from contextc.linting import lint
 from contextc.messages import (
     Media,
     Reasoning,
@@ -13,7 +14,6 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.wire import lint
 from tests.formats.bedrock_samples import EVENTS, REPLY, REQUEST
 
 BEDROCK = BedrockFormatter()

@@ -14,8 +14,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.claude_code import split_prompt, transcript_entries
+from tests.fake_vendors import KEY, FakeVendors, Scripted
 from tests.formats.claude_code_samples import FORM
-from tests.standin import KEY, FakeVendors, Scripted
 
 sdk = pytest.importorskip("claude_agent_sdk")
 SESSION = "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a"

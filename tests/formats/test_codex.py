@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
 from contextc.formats.codex.encode import encode_result
 from contextc.messages import ProviderBlock
-from contextc.pairing import SYNTHETIC_RESULTS
+from contextc.messages.pairing import SYNTHETIC_RESULTS
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, TURNS, answer, called, lines, ran, said

@@ -12,7 +12,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.messages import Message
-from contextc.pairing import pair_tool_calls
+from contextc.messages.pairing import pair_tool_calls
 from tests.conftest import some
 from tests.formats.known import known, problems
 from tests.formats.traffic import accepted, transcripts

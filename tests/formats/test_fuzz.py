@@ -8,8 +8,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names
-from contextc.transfer.opening import detect_format, open_text
-from contextc.wire.files import read_requests
+from contextc.interchange.open_any import detect_format, open_text
+from contextc.linting.request_files import read_requests
 from tests.stress.fuzz_formats import Case, failures, fuzz, samples
 
 HUGE = 10**5_000

@@ -24,8 +24,8 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.pairing import pair_tool_calls
-from contextc.tools import NativeTool, Tool
+from contextc.messages.pairing import pair_tool_calls
+from contextc.tools.spec import NativeTool, Tool
 from tests.formats.traffic import accepted, events, normal
 
 GOOGLE = GeminiFormatter()

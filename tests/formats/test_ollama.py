@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
-from contextc.formats.settings import OutputFormat, RequestSettings
+from contextc.formats.request_settings import OutputFormat, RequestSettings
 from contextc.store.streams import join_deltas
 from tests.formats.known import problems
 

@@ -19,8 +19,8 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.pairing import pair_tool_calls
-from contextc.tools import NativeTool, Tool
+from contextc.messages.pairing import pair_tool_calls
+from contextc.tools.spec import NativeTool, Tool
 from tests.formats.traffic import accepted
 
 RESPONSES = OpenAIResponsesFormatter()

@@ -15,7 +15,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Request, split_segments
-from contextc.formats.checking import RequestPart
+from contextc.formats.lint_engine import RequestPart
 from tests.conftest import often
 from tests.formats.histories import TOOLS, History, histories, marks
 from tests.formats.known import having, known, problems

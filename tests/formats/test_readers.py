@@ -8,7 +8,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter as named
 from contextc.formats.base import Formatter
-from contextc.formats.reading import Delta, StreamReader
+from contextc.formats.stream import Delta, StreamReader
 from contextc.messages import AnyPart
 from contextc.store.streams import join_deltas
 from tests.formats import traffic

@@ -7,10 +7,10 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.ledger.rendering import has_signed_reasoning
 from contextc.formats.base import Request
 from contextc.formats.openai_chat.decode import gather
-from contextc.formats.reading import Delta
-from contextc.ledger.render import has_signed_reasoning
+from contextc.formats.stream import Delta
 from contextc.store.streams import join_deltas
 from tests.formats.traffic import Exchange, accepted
 

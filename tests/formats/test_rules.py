@@ -13,8 +13,8 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
-from contextc.formats.checking import Rule
-from contextc.formats.pages import render_rules
+from contextc.formats.lint_engine import Rule
+from contextc.formats.rules_docs import render_rules
 from tests.conftest import often
 from tests.formats.traffic import accepted
 

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.wire import fix, lint
+from contextc.linting import fix, lint
 
 ASK: JSONObject = {"role": "user", "parts": [{"text": "What is in a.py?"}]}
 SIGNATURE = base64.b64encode(bytes([0x12, 100, *range(100)])).decode()

@@ -8,7 +8,7 @@ import pytest
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_chat import OpenAIFormatter
-from contextc.wire import fix, lint
+from contextc.linting import fix, lint
 
 FORMAT = OpenAIFormatter.name
 HI: JSONObject = {"role": "user", "content": "hi"}

@@ -8,9 +8,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
+from contextc.formats.openai_responses.parse import ITEMS
 from contextc.formats.openai_responses.rules import RULES
-from contextc.formats.openai_responses.sketch import ITEMS
-from contextc.wire import fix
+from contextc.linting import fix
 from tests.formats.traffic import FILES
 
 HI: JSONObject = {"role": "user", "content": "hi"}

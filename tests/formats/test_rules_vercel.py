@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.wire import fix, lint
+from contextc.linting import fix, lint
 
 LONG = "EqMBCkYICxgCKkBDb3Vu" * 5
 

@@ -8,8 +8,8 @@ import pytest
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock.encode import PLACEHOLDER_TOOL, encode_tool
-from contextc.formats.checking import JSONPath
-from contextc.wire import fix, lint
+from contextc.formats.lint_engine import JSONPath
+from contextc.linting import fix, lint
 from tests.conftest import often, some
 from tests.formats.known.bedrock import problems
 

@@ -9,8 +9,8 @@ from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel import VercelFormatter
 from contextc.messages import validate_message
-from contextc.pairing import SYNTHETIC_RESULTS, pair_tool_calls
-from contextc.tools import NativeTool, Tool
+from contextc.messages.pairing import SYNTHETIC_RESULTS, pair_tool_calls
+from contextc.tools.spec import NativeTool, Tool
 
 VERCEL = VercelFormatter()
 PNG = b"\x89PNG"

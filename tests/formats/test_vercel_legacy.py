@@ -9,8 +9,8 @@ from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel_legacy import VercelLegacyFormatter
 from contextc.messages import validate_message
-from contextc.pairing import SYNTHETIC_RESULTS, pair_tool_calls
-from contextc.tools import Tool
+from contextc.messages.pairing import SYNTHETIC_RESULTS, pair_tool_calls
+from contextc.tools.spec import Tool
 
 LEGACY = VercelLegacyFormatter()
 PNG = b"\x89PNG"

@@ -5,9 +5,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.vercel import VercelFormatter
+from contextc.linting import ConvertedMessages, convert, fix, lint
 from contextc.messages import validate_message
-from contextc.pairing import SYNTHETIC_RESULTS
-from contextc.wire import ConvertedMessages, convert, fix, lint
+from contextc.messages.pairing import SYNTHETIC_RESULTS
 
 VERCEL = VercelFormatter()
 HI: JSONObject = {"role": "user", "content": "hi"}

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.golden import recordings
+from tests.golden import store_content
 
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file as it was written, never opened by our code."""
-    return recordings.unpack(tmp_path_factory.mktemp("raw"))
+    return store_content.unpack(tmp_path_factory.mktemp("raw"))
 
 
 @pytest.fixture(scope="session")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recordings.unpack(tmp_path_factory.mktemp("golden"))
+    return store_content.unpack(tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture(scope="session")

@@ -18,17 +18,17 @@ from contextc.errors import ContextcError, ProviderFailed
 from contextc.events import TextDelta, ToolProgress
 from contextc.executor import Limits
 from contextc.prompts import PromptBuilder, PromptFragment
-from contextc.providers.endpoint import ProviderCall
-from contextc.store import transcripts
-from contextc.store.transcripts import EntryBatch, TranscriptKey
-from contextc.todos import Todo
-from contextc.toolbox import ToolContext
-from contextc.toolbox.builtin import todo_tool
+from contextc.providers.client import ProviderCall
+from contextc.store import session_transcripts
+from contextc.store.session_transcripts import EntryBatch, TranscriptKey
+from contextc.tools import ToolContext
+from contextc.tools.builtin import todo_tool
+from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, default_triggers, resource_triggers
-from tests.executor.programs import agent as codex_agent
-from tests.executor.programs import answered, asked, ended, said, used
-from tests.executor.scripted import Say, call, taken_over
-from tests.golden.script import (
+from tests.executor.scripted_provider import Say, call, taken_over
+from tests.executor.scripted_tool_provider import agent as codex_agent
+from tests.executor.scripted_tool_provider import answered, asked, ended, said, used
+from tests.golden.scenario_script import (
     DIRECTORY,
     HANG,
     LOOK,
@@ -398,8 +398,10 @@ def _transcripts(store: cc.Store) -> None:
     def keep(tx: Any) -> None:  # a transaction
         key = TranscriptKey("garden", "session-1")
         entries: list[JSONObject] = [{"uuid": "u1", "text": "kept"}, {"text": "without a name"}]
-        transcripts.append_entries(tx, key, EntryBatch(entries), "work", lambda before, new: {"count": len(new)})
-        transcripts.append_entries(
+        session_transcripts.append_entries(
+            tx, key, EntryBatch(entries), "work", lambda before, new: {"count": len(new)}
+        )
+        session_transcripts.append_entries(
             tx, TranscriptKey("garden", "session-1", "side"), EntryBatch([{"uuid": "u2"}]), "work"
         )
 

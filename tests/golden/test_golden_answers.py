@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import contextc as cc
-from tests.golden import answers
-from tests.golden.compare import assert_same, mapped
-from tests.golden.recordings import lasting, read
+from tests.golden import server_answers
+from tests.golden.json_compare import assert_same, mapped
+from tests.golden.store_content import lasting, read
 
 
 def test_http_answers_are_the_same(store: cc.Store, file: Path, tmp_path: Path) -> None:
     """Every GET route that needs no running turn, with the document about the API: clients read these fields."""
-    found = answers.http(store, file, tmp_path)
+    found = server_answers.http(store, file, tmp_path)
     expected = read("http.json")
     for path, answer in expected.items():
         assert_same(mapped(answer, lasting), found.get(path), path)
@@ -32,12 +32,12 @@ def _fits(path: list[str], pieces: list[str]) -> bool:
 
 def test_stored_events_are_streamed_to_the_byte(store: cc.Store) -> None:
     """As server-sent events, in our own words, in AG-UI's and in the Vercel AI SDK's."""
-    assert_same(_frames(read("streams.json")), _frames(answers.streams(store)), "a stream")
+    assert_same(_frames(read("streams.json")), _frames(server_answers.streams(store)), "a stream")
 
 
 def test_turns_are_streamed_to_clients_to_the_byte(tmp_path: Path) -> None:
     """A turn that runs, as `useChat` and an AG-UI client are sent it, up to an approval; ids and times apart."""
-    assert_same(_frames(read("turns.json")), _frames(answers.turns(tmp_path)), "a turn's stream")
+    assert_same(_frames(read("turns.json")), _frames(server_answers.turns(tmp_path)), "a turn's stream")
 
 
 def _frames(streams: dict[str, str]) -> dict[str, list[str]]:
@@ -45,4 +45,4 @@ def _frames(streams: dict[str, str]) -> dict[str, list[str]]:
 
 
 def test_commands_print_the_same_json(store: cc.Store, file: Path, tmp_path: Path) -> None:
-    assert_same(read("commands.json"), answers.commands(file, tmp_path), "what a command prints")
+    assert_same(read("commands.json"), server_answers.commands(file, tmp_path), "what a command prints")

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 import contextc
-from tests.golden.compare import assert_same
-from tests.golden.names import names, schema_of
-from tests.golden.recordings import read
+from tests.golden.json_compare import assert_same
+from tests.golden.store_content import read
+from tests.golden.stored_names import names, schema_of
 
 RECORDED = read("names.json")
 

@@ -10,22 +10,20 @@ import msgspec
 import pytest
 
 import contextc as cc
+from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
+from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.doctor import scan_store
 from contextc.events import AnyEvent, decode_event, encode_event
-from contextc.ledger.book import OpenAttempt
-from contextc.ledger.items import LedgerRow
-from contextc.ledger.overlays import StoredSummary
-from contextc.ledger.standing import state_from_json
-from contextc.manifest import record_from_json, record_to_json
+from contextc.interchange import import_lines
 from contextc.messages import Role, Status, decode_message, encode_message
 from contextc.messages.parts import PART_TYPES
-from contextc.store.turns import StepRecord, TurnRecord
-from contextc.todos import TODO_STATES
-from contextc.transfer import import_lines
-from tests.golden import recordings
-from tests.golden.compare import assert_same
-from tests.golden.recordings import GOLDEN, SCHEMA, read, rows
+from contextc.store.execution_records import StepRecord, TurnRecord
+from contextc.store.ledger_schema import LedgerRow, state_from_json
+from contextc.tools.todos import TODO_STATES
+from tests.golden import store_content
+from tests.golden.json_compare import assert_same
 from tests.golden.scenario import play
+from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 
 def bodies(file: Path, table: str, column: str) -> list[bytes]:
@@ -80,7 +78,7 @@ def test_stored_json_is_read_and_written_again_to_the_byte(raw: Path, what: str)
 
 def test_conversations_are_loaded_as_they_were(store: cc.Store) -> None:
     """Messages with their ids, branches, turns, steps, events, todos, queued input, sessions, transcripts, media."""
-    assert_same(read("stored.json"), recordings.stored(store), "the content of the store")
+    assert_same(read("stored.json"), store_content.stored(store), "the content of the store")
 
 
 def test_hash_chains_hold(store: cc.Store) -> None:
@@ -89,20 +87,20 @@ def test_hash_chains_hold(store: cc.Store) -> None:
 
 
 def test_past_requests_are_built_again_to_the_byte(store: cc.Store, file: Path) -> None:
-    assert_same(read("requests.json"), recordings.requests(store, file), "a past request")
+    assert_same(read("requests.json"), store_content.requests(store, file), "a past request")
 
 
 def test_next_requests_are_compiled_to_the_byte(store: cc.Store, file: Path) -> None:
     """Another byte in a request is a cache miss, and a new epoch, in every store there is."""
-    assert_same(read("next.json"), recordings.upcoming(store, file), "a next request")
+    assert_same(read("next.json"), store_content.upcoming(store, file), "a next request")
 
 
 def test_a_conversation_is_the_same_request_in_every_format(store: cc.Store) -> None:
-    assert_same(read("formats.json"), recordings.conversions(store), "a request")
+    assert_same(read("formats.json"), store_content.conversions(store), "a request")
 
 
 def test_exports_are_the_same_to_the_byte(store: cc.Store) -> None:
-    for name, lines in recordings.exports(store).items():
+    for name, lines in store_content.exports(store).items():
         expected = (GOLDEN / name).read_bytes()
         assert_same(expected.decode().split("\n"), lines.decode().split("\n"), f"{name}, by lines,")
 
@@ -115,7 +113,7 @@ def test_exports_are_imported_with_the_same_ids() -> None:
             then = kept[made.name]
             assert made.tip == then["conversation"]["tip"], made.name
             assert_same(
-                then["messages"], recordings.later_hidden(recordings.as_json(new.load(made.name))), f"{made.name}"
+                then["messages"], store_content.later_hidden(store_content.as_json(new.load(made.name))), f"{made.name}"
             )
         assert len(new.conversations()) == len(kept)
 
@@ -126,7 +124,7 @@ def test_the_same_turns_send_and_store_the_same(raw: Path, tmp_path: Path) -> No
     with cc.open_store(file) as new:
         sent = play(new, file)
     assert_same(read("sent.json"), [body.decode() for body in sent], "what was sent")
-    then, now = (dict.fromkeys(recordings.shape(each), "stored") for each in (raw, file.with_suffix(".copy")))
+    then, now = (dict.fromkeys(store_content.shape(each), "stored") for each in (raw, file.with_suffix(".copy")))
     assert_same(then, now, "what was stored")
 
 

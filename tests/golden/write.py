@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import contextc as cc
-from tests.golden import answers, names, recordings
+from tests.golden import server_answers, store_content, stored_names
 from tests.golden.scenario import play
 
 DEPTH = 3
 
 
 def write() -> None:
-    folder = recordings.GOLDEN
+    folder = store_content.GOLDEN
     if (folder / "store.db.gz").exists():
         sys.exit(f"{folder} has golden files already. Delete them first, if they were never released.")
     (folder / "exports").mkdir(parents=True, exist_ok=True)
@@ -33,13 +33,13 @@ def write() -> None:
         copy = file.with_suffix(".copy")
         with closing(sqlite3.connect(copy)) as connection, connection:
             connection.execute("UPDATE lease SET expires = 0, holder = 'elsewhere/pid:[1] 1 1' WHERE holder <> ''")
-        recordings.STORE.write_bytes(gzip.compress(copy.read_bytes(), mtime=0))
-        _save("about.json", {"schema": recordings.SCHEMA, "written": int(time.time() * 1000)})
+        store_content.STORE.write_bytes(gzip.compress(copy.read_bytes(), mtime=0))
+        _save("about.json", {"schema": store_content.SCHEMA, "written": int(time.time() * 1000)})
         time.sleep(0.01)  # what happens from here on is later
         _save("sent.json", [body.decode() for body in sent])
-        for name, value in _everything(recordings.unpack(Path(scratch))).items():
+        for name, value in _everything(store_content.unpack(Path(scratch))).items():
             _save(name, value)
-        _save("names.json", names.names())
+        _save("names.json", stored_names.names())
 
 
 def _everything(file: Path) -> dict[str, Any]:
@@ -47,20 +47,20 @@ def _everything(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, cc.open_store(file) as store:
         root = Path(folder)
-        found["stored.json"] = recordings.stored(store)
-        found["requests.json"] = recordings.requests(store, file)
-        found["next.json"] = recordings.upcoming(store, file)
-        found["formats.json"] = recordings.conversions(store)
-        found |= recordings.exports(store)
-        found["http.json"] = answers.http(store, file, root)
-        found["streams.json"] = answers.streams(store)
-        found["turns.json"] = answers.turns(root)
-        found["commands.json"] = answers.commands(file, root)
+        found["stored.json"] = store_content.stored(store)
+        found["requests.json"] = store_content.requests(store, file)
+        found["next.json"] = store_content.upcoming(store, file)
+        found["formats.json"] = store_content.conversions(store)
+        found |= store_content.exports(store)
+        found["http.json"] = server_answers.http(store, file, root)
+        found["streams.json"] = server_answers.streams(store)
+        found["turns.json"] = server_answers.turns(root)
+        found["commands.json"] = server_answers.commands(file, root)
     return found
 
 
 def _save(name: str, value: Any) -> None:  # JSON, or bytes
-    target = recordings.GOLDEN / name
+    target = store_content.GOLDEN / name
     if isinstance(value, bytes):
         target.write_bytes(value)
     else:

@@ -8,15 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.draft import Budget, CompilerOptions, Draft, DraftEntry
-from contextc.ledger.items import FragmentCopy, Item
-from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import ChannelState
+from contextc.compiler.draft import Budget, CompilerOptions, Draft, DraftEntry
+from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.passes import fit_budget
+from contextc.compiler.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT
 from contextc.messages import Role
-from contextc.passes import fit_budget
-from contextc.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT
+from contextc.models.tokens import get_counter
 from contextc.prompts import Prompt
-from contextc.tokens import get_counter
+from contextc.store.ledger_schema import ChannelState, FragmentCopy, Item
 
 PROVIDER = cc.provider("openai-chat:gpt-4o")
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}

@@ -14,7 +14,7 @@ from contextc.prompts import (
     PromptFragment,
     default_system_prompt,
 )
-from contextc.todos import Todo, TodoState
+from contextc.tools.todos import Todo, TodoState
 
 CROWD = (AgentCard(name="coder", description="You write code."), AgentCard(name="tester", description="Runs\ntests"))
 

@@ -17,12 +17,12 @@ from contextc._json import JSONObject, encode
 from contextc.errors import FailureKind, InvalidSetting
 from contextc.providers import Endpoint, ProviderCall
 from contextc.providers.bedrock import BedrockEndpoint
-from contextc.providers.bedrock.frames import EventStreamParser
-from contextc.providers.bedrock.line import CURRENT, ThreadedResponse
-from contextc.providers.sse import MalformedEvent
-from tests.providers.loopback import Answer, Arrived, Loopback, loopback, refused
+from contextc.providers.bedrock.event_stream import EventStreamParser
+from contextc.providers.bedrock.threaded_response import CURRENT, ThreadedResponse
+from contextc.providers.stream_parsers import MalformedEvent
+from tests.fake_vendors import KEY
+from tests.providers.loopback_server import Answer, Arrived, Loopback, loopback, refused
 from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
-from tests.standin import KEY
 
 ACCESS, SECRET, SESSION = "AKIDTEST", "secret-0123456789abcdef", "session-token-0123456789"
 VARIABLE = "CONTEXTC_STANDIN_KEY"

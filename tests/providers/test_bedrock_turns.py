@@ -11,9 +11,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import RetryScheduled, TextDelta
 from contextc.providers import Endpoint, ProviderCall
-from tests.standin import KEY, AcceptedRequest, FakeVendors, Reply, faults, listed
-from tests.standin import ScriptedCall as Asked
-from tests.standin.faults import Fault
+from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, faults, listed
+from tests.fake_vendors import ScriptedCall as Asked
+from tests.fake_vendors.faults import Fault
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 

@@ -15,7 +15,8 @@ import pytest
 import contextc as cc
 from contextc.errors import ProviderFailed
 from tests.conftest import some
-from tests.providers.claude_cli import (
+from tests.fake_vendors import FakeVendors, Reply, faults
+from tests.providers.claude_code_program import (
     SLOW,
     Said,
     assistant,
@@ -30,7 +31,6 @@ from tests.providers.claude_cli import (
     slow_where_asked,
     user,
 )
-from tests.standin import FakeVendors, Reply, faults
 
 pytest.importorskip("claude_agent_sdk")
 

@@ -11,9 +11,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.claude_code.local import file_matches
-from tests.providers.claude_cli import Said, echo, opened, said, shown
-from tests.standin import FakeVendors
+from contextc.providers.claude_code.transcript import file_matches
+from tests.fake_vendors import FakeVendors
+from tests.providers.claude_code_program import Said, echo, opened, said, shown
 
 pytest.importorskip("claude_agent_sdk")
 

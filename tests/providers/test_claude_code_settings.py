@@ -13,11 +13,11 @@ from contextc._json import JSONObject, decode
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import provider
-from contextc.providers.claude_code import live
-from contextc.providers.claude_code.failing import result_failure
+from contextc.providers.claude_code import process
+from contextc.providers.claude_code.errors import result_failure
 from tests.conftest import some
-from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
-from tests.standin import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
+from tests.fake_vendors import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
+from tests.providers.claude_code_program import KEY_NAME, Host, Said, echo, gone, opened, said, shown
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -283,7 +283,7 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
         monkeypatch.context() as patched,
         FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin,
     ):
-        patched.setattr(live, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
+        patched.setattr(process, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
         reply = once(standin, tmp_path, host=Waiting(), body={"tools": [WEATHER]}, timeout=60)
         assert reply.text == "Done."
     assert {*limits} >= {60, None}

@@ -18,8 +18,8 @@ from claude_agent_sdk import (
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import contextc as cc
-from tests.standin import KEY, FakeVendors
-from tests.standin.scripts import Scripted
+from tests.fake_vendors import KEY, FakeVendors
+from tests.fake_vendors.scripts import Scripted
 
 WHERE: SessionKey = {"project_key": "-garden", "session_id": "5f2c8a52-6f3e-4d7a-9a3e-2f6b7f5f0001"}
 

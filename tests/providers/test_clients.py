@@ -18,7 +18,7 @@ from contextc.errors import InvalidSetting
 from contextc.providers import Provider, ProviderCall
 from contextc.store.streams import join_deltas
 from tests.conftest import some
-from tests.providers.loopback import Answer, Loopback, loopback, loopback_in_a_thread, refused
+from tests.providers.loopback_server import Answer, Loopback, loopback, loopback_in_a_thread, refused
 from tests.providers.vendors import Vendor, vendors
 
 KEY = "sk-test-0123456789abcdef"

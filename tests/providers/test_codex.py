@@ -11,13 +11,13 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidSetting
-from contextc.formats.reading import NOTE_EVENT
+from contextc.formats.stream import NOTE_EVENT
 from contextc.providers import ProviderCall as Request
-from contextc.providers.codex import failing
-from contextc.providers.codex.asked import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
-from contextc.providers.codex.history import replace_rejected, to_importable
-from tests.providers.codexes import Codex, answered, body, directory, is_alive, said, seen
-from tests.standin import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
+from contextc.providers.codex import errors as failing
+from contextc.providers.codex.call_options import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
+from contextc.providers.codex.thread_history import replace_rejected, to_importable
+from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
+from tests.providers.codex_program import Codex, answered, body, directory, is_alive, said, seen
 
 
 def replies() -> Scripted:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from contextc._json import JSONObject, encode
-from contextc.providers.codex.server import AppServer
+from contextc.providers.codex.app_server import AppServer
 
 
 def test_lines_of_any_length_are_put_together_from_their_pieces() -> None:

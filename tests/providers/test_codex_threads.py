@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.providers.codex.launching import LaunchConfig
-from contextc.providers.codex.server import AppServer
-from tests.providers.codexes import Codex, Told, answered, said, seen
-from tests.standin import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
+from contextc.providers.codex.app_server import AppServer, LaunchConfig
+from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
+from tests.providers.codex_program import Codex, Told, answered, said, seen
 
 
 def replies() -> Scripted:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contextc._json import JSONObject, decode
-from tests.providers.codexes import LOOK, Codex, Host, is_alive, seen
-from tests.standin import AcceptedRequest, FakeVendors, Reply, Scripted, ScriptedCall
+from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, Scripted, ScriptedCall
+from tests.providers.codex_program import LOOK, Codex, Host, is_alive, seen
 
 
 def last_said(ask: AcceptedRequest) -> JSONObject:

@@ -15,13 +15,13 @@ from contextc.errors import FailureKind, ProviderFailed
 from contextc.events import AnyEvent, ReasoningDelta, RetryScheduled, TurnFinish
 from contextc.formats.base import Request
 from contextc.providers import ProviderCall, endpoint, openai
-from contextc.providers.failures import map_error, with_provider_rules
-from tests.executor.scripted import played, rebuilt
+from contextc.providers.error_mapping import map_error, with_provider_rules
+from tests.executor.scripted_provider import played, rebuilt
+from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, RequestRecord, faults
+from tests.fake_vendors import ScriptedCall as Asked
+from tests.fake_vendors.vendors.openrouter import COST, PROCESSING, foreign_to_types, types
 from tests.formats.traffic import Exchange, accepted, normal
-from tests.providers.loopback import Answer, loopback
-from tests.standin import KEY, AcceptedRequest, FakeVendors, Reply, RequestRecord, faults
-from tests.standin import ScriptedCall as Asked
-from tests.standin.vendors.openrouter import COST, PROCESSING, foreign_to_types, types
+from tests.providers.loopback_server import Answer, loopback
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 CLAUDE, GPT = "anthropic/claude-opus-5.5", "openai/gpt-5"

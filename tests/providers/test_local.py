@@ -22,9 +22,9 @@ from contextc.config import read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Provider, ProviderCall, endpoint
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, running_server, stop_server
-from contextc.providers.local.locks import is_locked
-from contextc.providers.local.model import check_installed
-from contextc.providers.local.running import server_folder
+from contextc.providers.local.file_lock import is_locked
+from contextc.providers.local.model_path import check_installed
+from contextc.providers.local.server_control import server_folder
 from tests.conftest import give_up
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -228,7 +228,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalSer
     assert server.key in place.state.read_text()
     assert server.key not in repr(server)
     command = subprocess.run(["ps", "-o", "args=", "-p", str(server.pid)], capture_output=True, text=True, check=True)
-    assert "contextc.providers.local.serve" in command.stdout
+    assert "contextc.providers.local.server_process" in command.stdout
     assert server.key not in command.stdout
 
 

@@ -11,8 +11,8 @@ import contextc as cc
 from contextc._json import JSON, JSONObject, decode
 from contextc.errors import FailureKind
 from contextc.providers import openai
-from contextc.providers.failures import map_error, with_provider_rules
-from tests.standin import KEY, FakeVendors, Fault, Reply, Scripted, ScriptedCall, faults, listed
+from contextc.providers.error_mapping import map_error, with_provider_rules
+from tests.fake_vendors import KEY, FakeVendors, Fault, Reply, Scripted, ScriptedCall, faults, listed
 
 SPEC = "mistral:mistral-medium-latest"
 REPLIES = (

@@ -10,10 +10,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.providers import Provider, ProviderCall
-from contextc.providers.ndjson import NDJSONParser
-from contextc.providers.sse import MalformedEvent
+from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser
 from contextc.store.streams import join_deltas
-from tests.providers.loopback import Answer, loopback, refused
+from tests.providers.loopback_server import Answer, loopback, refused
 
 KEY = "sk-test-0123456789abcdef"
 SPEC = "ollama:qwen3:8b"

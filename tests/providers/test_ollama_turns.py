@@ -13,8 +13,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, ReasoningDelta, TextDelta
-from tests.standin import KEY, FakeVendors, RandomFaults, Reply, Scripted, ScriptedCall, faults
-from tests.standin.faults import Plan
+from tests.fake_vendors import KEY, FakeVendors, RandomFaults, Reply, Scripted, ScriptedCall, faults
+from tests.fake_vendors.faults import Plan
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
 STEPS = [

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import ProviderFailed
-from contextc.formats.named import formatter
-from contextc.formats.reading import StreamReader
-from contextc.providers.endpoint import Endpoint, ProviderCall, endpoint
-from tests.standin import KEY, AcceptedRequest, FakeVendors, Fault, Reply, faults
-from tests.standin.reply import ScriptedCall as Asked
-from tests.standin.sdks import http
-from tests.standin.vendors._openai_kept import Kept
+from contextc.formats.registry import formatter
+from contextc.formats.stream import StreamReader
+from contextc.providers.client import Endpoint, ProviderCall, endpoint
+from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Fault, Reply, faults
+from tests.fake_vendors.replies import ScriptedCall as Asked
+from tests.fake_vendors.sdks import http
+from tests.fake_vendors.vendors._openai_state import Kept
 
 if TYPE_CHECKING:
     import openai

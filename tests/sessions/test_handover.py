@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import contextc as cc
-from contextc.providers.endpoint import endpoint
-from tests.sessions.programs import CLAUDE, CODEX, VARIABLE, House, answered, marks, run_turns
-from tests.standin import AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall
+from contextc.providers.client import endpoint
+from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall
+from tests.sessions.cli_agents import CLAUDE, CODEX, VARIABLE, House, answered, marks, run_turns
 
 
 class Relay:

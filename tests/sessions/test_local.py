@@ -17,9 +17,9 @@ from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, stop_server
-from contextc.providers.local.model import check_installed
+from contextc.providers.local.model_path import check_installed
 from tests.conftest import give_up
-from tests.sessions.programs import House, turn
+from tests.sessions.cli_agents import House, turn
 
 MODEL, WINDOW, PATIENCE = "SmolLM2-135M-Instruct", 8_192, 55.0
 KEY = "CONTEXTC_LOCAL_KEY"

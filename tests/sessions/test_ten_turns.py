@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import contextc as cc
-from tests.sessions.programs import CODEX, House, Marked, TestedProgram, answered, marks, turn, with_program
-from tests.standin import FakeVendors
+from tests.fake_vendors import FakeVendors
+from tests.sessions.cli_agents import CODEX, House, Marked, TestedProgram, answered, marks, turn, with_program
 
 TURNS, RESTART = 10, 6
 

@@ -6,8 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc.doctor import repair_conversations, scan_store
-from contextc.store.places import SEQ_BITS, load_lineage
-from contextc.transfer import export_lines
+from contextc.interchange import export_lines
+from contextc.store.addressing import SEQ_BITS, load_lineage
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_redacted_messages_and_forks_are_loaded(filled: cc.Store) -> None:
 
 def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifying costs as much as reading, so that a second load does not pay again."""
-    from contextc.store import chain
+    from contextc.store import message_chain
 
     seen: list[int] = []
 
@@ -153,8 +153,8 @@ def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatc
         seen.append(message.seq)
         return original(message)
 
-    original = chain.canonical_content
-    monkeypatch.setattr(chain, "canonical_content", content_of)
+    original = message_chain.canonical_content
+    monkeypatch.setattr(message_chain, "canonical_content", content_of)
     filled.load("demo", after=1, upto=3)
     filled.load("demo")
     filled.load("demo")

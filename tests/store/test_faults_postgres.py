@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.base import Result, Row, Transaction
-from contextc.store.engine import ConnectionLost
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore
+from contextc.store.transactions import ConnectionLost
+from contextc.store.types import Result, Row, Transaction
 
 
 def backend(tx: Transaction) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.postgres import POSTGRES, PostgresTransaction
-from tests.store.watched import LosesCommits, Watched
+from tests.store.observed_postgres import LosesCommits, Watched
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import contextc as cc
 from contextc.errors import InvalidInput
 from contextc.messages import AnyPart
 from contextc.store import leases, streams
-from contextc.store.base import Transaction
+from contextc.store.types import Transaction
 
 
 def deltas(store: cc.Store) -> int:

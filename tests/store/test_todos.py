@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 import pytest
 
 import contextc as cc
-from contextc.todos import MAX_TEXT_CHARACTERS, MAX_TODOS, TODO_TOOL, Todo, TodoChange, apply_todo_call
+from contextc.tools.todos import MAX_TEXT_CHARACTERS, MAX_TODOS, TODO_TOOL, Todo, TodoChange, apply_todo_call
 
 WRITERS, ADDS = 4, 25
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -18,8 +18,8 @@ import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Request, split_segments
-from contextc.transfer.opening import detect_format, open_text
-from contextc.wire.files import read_requests
+from contextc.interchange.open_any import detect_format, open_text
+from contextc.linting.request_files import read_requests
 from tests.formats.known import known
 
 if TYPE_CHECKING:

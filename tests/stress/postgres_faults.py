@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import contextc as cc
 from contextc.doctor import scan_store
 from tests.conftest import in_schema
-from tests.pgbouncer import find_pgbouncer, running_pgbouncer
-from tests.stress.server import Server, running_server
+from tests.pgbouncer_server import find_pgbouncer, running_pgbouncer
+from tests.stress.postgres_server import Server, running_server
 
 LONGEST = 180
 """Seconds after which a scenario is broken off."""
@@ -154,7 +154,7 @@ def _worker(scenario: Scenario, name: str, address: str, folder: Path) -> "subpr
     given = {key: value for key, value in scenario._asdict().items() if key != "fault"}
     given |= {"name": name, "out": str(folder / f"{name}.out")}
     with (folder / f"{name}.err").open("wb") as errors:
-        command = [sys.executable, "-m", "tests.stress.worker", address, json.dumps(given)]
+        command = [sys.executable, "-m", "tests.stress.turn_worker", address, json.dumps(given)]
         return subprocess.Popen(command, stderr=errors)
 
 

@@ -5,9 +5,9 @@ from statistics import median
 import pytest
 
 from contextc.messages import tool_result
-from contextc.tokens import estimate_next_input, get_counter
-from tests.tokens.chains import Step, all_steps, expected, steps
-from tests.tokens.fitting import HOUSES, left_out, samples
+from contextc.models.tokens import estimate_next_input, get_counter
+from tests.tokens.overhead_fitting import HOUSES, left_out, samples
+from tests.tokens.recorded_conversations import Step, all_steps, expected, steps
 
 ENOUGH = 20
 LIMITS = {"OpenAI": 0.03, "Anthropic": 0.15, "Gemini": 0.15}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextc.tokens import Calibration, estimate_next_input
+from contextc.models.tokens import Calibration, estimate_next_input
 
 
 def test_the_first_figure_counts_most() -> None:

@@ -22,9 +22,9 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.tokens import get_counter
-from contextc.tokens.estimate import estimate_tokens
-from contextc.tokens.profiles import find_profile
+from contextc.models.tokens import get_counter
+from contextc.models.tokens.overhead_profiles import find_profile
+from contextc.models.tokens.text_counting import estimate_tokens
 
 GPT = get_counter("o200k_base", provider="openai", model="gpt-4o")
 CLAUDE = get_counter("claude", provider="anthropic", model="claude-sonnet-4-5")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
-from contextc.toolbox.builtin.run_command import ALLOWED_VARIABLES, allowed_environment
+from contextc.tools.builtin import command_tool, file_tools, todo_tool
+from contextc.tools.builtin.run_command import ALLOWED_VARIABLES, allowed_environment
 
 
 def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.toolbox.builtin import file_tools
-from contextc.toolbox.builtin.folder import Workspace
-from contextc.toolbox.builtin.search_files import make_search_files
-from contextc.toolbox.builtin.searching import glob_pattern
+from contextc.tools.builtin import file_tools
+from contextc.tools.builtin.search_files import make_search_files
+from contextc.tools.builtin.search_worker import glob_pattern
+from contextc.tools.builtin.workspace import Workspace
 
 
 @pytest.fixture

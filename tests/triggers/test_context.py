@@ -1,7 +1,7 @@
 """How full the context is."""
 
 from contextc.triggers import TriggerContext, context_triggers
-from tests.triggers.playing import Play, filled
+from tests.triggers.run_triggers import Play, filled
 
 
 def leads(*shares: float) -> list[str]:

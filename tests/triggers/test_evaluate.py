@@ -8,7 +8,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
 from contextc.triggers import Trigger, TriggerContext, TriggerMessage, check_triggers, evaluate_triggers
-from tests.triggers.playing import Play, filled
+from tests.triggers.run_triggers import Play, filled
 
 NOTHING: JSONObject = {}
 

@@ -5,7 +5,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.triggers import TriggerContext, limit_triggers
-from tests.triggers.playing import Play
+from tests.triggers.run_triggers import Play
 
 
 def says(*moments: TriggerContext) -> list[str]:

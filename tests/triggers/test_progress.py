@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.triggers import TriggerContext, progress_triggers
-from tests.triggers.playing import Play
+from tests.triggers.run_triggers import Play
 
 Did = tuple[str, str, str]  # tool, argument, result; a result that begins with "!" is an error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contextc.triggers import ResourceUsage, TriggerContext, read_resources, resource_triggers
-from tests.triggers.playing import Play
+from tests.triggers.run_triggers import Play
 
 
 def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> TriggerContext:
@@ -70,7 +70,7 @@ print(first.failures, second.failures)
 def test_triggers_are_loaded_without_psutil_and_without_an_event_loop() -> None:
     code = "import sys, contextc as cc; cc.default_triggers(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "contextc.triggers.resources" in loaded
+    assert "contextc.triggers.builtin" in loaded
     assert not {"psutil", "asyncio", "sqlite3"} & set(loaded)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from contextc._json import decode, encode
 from contextc.errors import InvalidInput
 from contextc.triggers import ThresholdTrigger, TriggerContext, context_triggers, evaluate_triggers
-from tests.triggers.playing import Play, filled
+from tests.triggers.run_triggers import Play, filled
 
 
 def level(**more: object) -> ThresholdTrigger:

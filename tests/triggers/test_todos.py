@@ -1,9 +1,9 @@
 """What is left to do is said at the start of a session and after a compaction."""
 
 import contextc as cc
-from contextc.todos import TodoState
+from contextc.tools.todos import TodoState
 from contextc.triggers import TriggerContext, TriggerTime, todo_triggers
-from tests.triggers.playing import Play
+from tests.triggers.run_triggers import Play
 
 
 def left(when: TriggerTime, *states: TodoState) -> list[str]:

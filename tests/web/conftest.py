@@ -1,7 +1,7 @@
 """What the tests of the server share: a desk, a client without a network, and a real server on loopback.
 
 `options` says how the server is wanted; a module that wants another has a fixture of that name. The model of a test is
-a recording: `recorded(path, says("hi"))` of `tests.cli.chatting` is what `model` takes.
+a recording: `recorded(path, says("hi"))` of `tests.cli.chat_terminal` is what `model` takes.
 """
 
 import os
@@ -16,14 +16,14 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.web import serving
-from contextc.web.app import create_application
-from contextc.web.desk import AppState, ServerOptions
-from contextc.web.serving import listen
+from contextc.web import server as serving
+from contextc.web.app_state import AppState, ServerOptions
+from contextc.web.application import create_application
+from contextc.web.server import listen
 from tests.conftest import give_up
-from tests.oracle.sdk import Unavailable
-from tests.web.clients.judge import Judge
-from tests.web.clients.judge import running as judging
+from tests.sdk_comparison.ai_sdk_process import Unavailable
+from tests.web.clients.client_process import Judge
+from tests.web.clients.client_process import running as judging
 from tests.web.fast_polling import poll_fast
 
 PATIENCE = 20.0

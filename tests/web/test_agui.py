@@ -12,12 +12,12 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.web import running
-from contextc.web.desk import ServerOptions
-from tests.cli.chatting import calls, recorded, refuses, says
-from tests.web.clients.judge import HERE, Judge
+from contextc.web import turn_manager
+from contextc.web.app_state import ServerOptions
+from tests.cli.chat_terminal import calls, recorded, refuses, says
+from tests.web.clients.client_process import HERE, Judge
 from tests.web.conftest import Served
-from tests.web.listening import heard
+from tests.web.sse_reader import heard
 
 
 class Client:
@@ -121,12 +121,12 @@ def test_a_turn_that_nobody_follows_any_longer_is_stopped(
     server: Served, agent: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.10: a page that was closed spends nothing."""
-    assert running.FOLLOWER_TIMEOUT >= 1, "a page that is loaded again has to be there before"
-    monkeypatch.setattr(running, "FOLLOWER_TIMEOUT", 3600)
+    assert turn_manager.FOLLOWER_TIMEOUT >= 1, "a page that is loaded again has to be there before"
+    monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 3600)
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     assert server.desk.running.turns == ["demo"]
-    monkeypatch.setattr(running, "FOLLOWER_TIMEOUT", 0.1)
+    monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 0.1)
     agent.run("demo", stopAt="TEXT_MESSAGE_CONTENT")
     assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
 

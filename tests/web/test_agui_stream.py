@@ -7,10 +7,10 @@ from pydantic import TypeAdapter
 
 from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, TextDelta, TurnFinish, TurnInterrupted
-from contextc.web.streams.agui import AGUIEncoder
+from contextc.web.streams.agui_encoder import AGUIEncoder
 from tests.conftest import THOROUGH
-from tests.web.clients.judge import Judge
-from tests.web.happenings import made_up, tails, told
+from tests.web.clients.client_process import Judge
+from tests.web.event_streams import made_up, tails, told
 
 MODELS = TypeAdapter[Event](Event)
 DELTAS = ("text-delta", "reasoning-delta", "tool-call-delta")

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from contextc._json import JSONObject
-from contextc.agents.deeds import preview_call
+from contextc.app.approval_preview import preview_call
 from contextc.messages import ToolCall
-from contextc.web.desk import ServerOptions
-from contextc.web.running import ApprovalView
-from tests.cli.chatting import calls, recorded, says
+from contextc.web.app_state import ServerOptions
+from contextc.web.turn_manager import ApprovalView
+from tests.cli.chat_terminal import calls, recorded, says
 from tests.web.conftest import Served
-from tests.web.listening import frames, heard
+from tests.web.sse_reader import frames, heard
 
 HARMLESS, HARMFUL = {"path": "list.txt", "content": "the files"}, {"path": "owned.txt", "content": "everything"}
 

@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.transfer import import_lines
+from contextc.interchange import import_lines
 
 DEMO = "/api/conversations/demo"
 

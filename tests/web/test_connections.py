@@ -11,11 +11,13 @@ import httpx
 import pytest
 
 import contextc as cc
-from contextc.web import connections, guard, serving
-from contextc.web.connections import ConnectionLimiter, LimitedConnection, max_connections
-from contextc.web.desk import ServerOptions
+from contextc.web import connection_limits as connections
+from contextc.web import security
+from contextc.web import server as serving
+from contextc.web.app_state import ServerOptions
+from contextc.web.connection_limits import ConnectionLimiter, LimitedConnection, max_connections
 from tests.web.conftest import Served
-from tests.web.listening import listening, until
+from tests.web.sse_reader import listening, until
 
 PATIENCE = 20.0
 TOKEN = "a-token-that-nobody-guesses"
@@ -123,7 +125,7 @@ def test_streams_that_were_let_in_leave_the_rest_of_the_room_to_others(server: S
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_TIMEOUT", 0.1)
+    monkeypatch.setattr(security, "BODY_TIMEOUT", 0.1)
     head = f"POST /api/conversations HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
     begun = f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode()
     with connected(server, begun) as (slow,):

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 import contextc as cc
-from contextc.web.desk import ServerOptions
-from tests.cli.chatting import recorded, says
+from contextc.web.app_state import ServerOptions
+from tests.cli.chat_terminal import recorded, says
 from tests.web.conftest import Served
-from tests.web.listening import Frame, heard, listening, until
+from tests.web.sse_reader import Frame, heard, listening, until
 
 ANSWERS = 6
 

@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, StepFinish, TextDelta, UserNoticeCreated
-from contextc.store import turns
-from contextc.store.places import load_tip
-from tests.executor.scripted import SONNET, Say, Scripted, add, call
+from contextc.store import execution_records
+from contextc.store.addressing import load_tip
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 
 
 def asked(client: TestClient, **query: int) -> list[Any]:  # JSON
@@ -29,7 +29,7 @@ def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.
         ErrorOccurred(kind="internal", error="no"),
     ]
     told = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
-    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "demo").conversation, told))
+    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, told))
     found = asked(client)
     assert [(each["after"], each["uid"]) for each in found] == [(1, "u")] * 4
     assert [each["event"] for each in found] == [

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
-from contextc.store import turns
-from contextc.store.places import load_tip
-from contextc.web.openapi import build_document
+from contextc.store import execution_records
+from contextc.store.addressing import load_tip
+from contextc.web.openapi_document import build_document
 from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served
-from tests.web.lives import Life
+from tests.web.sample_conversations import Life
 
 EVENTS = "text/event-stream"
 STRANGE = {"no_such_field": 1}
@@ -73,7 +73,7 @@ def places(store: cc.Store) -> dict[str, str]:
         RetryScheduled(kind="rate", seconds=1.5, attempt=1, error="slowly"),
         ErrorOccurred(kind="internal", error="no"),
     ]
-    store.write(lambda tx: turns.append_events(tx, load_tip(tx, "a/b").conversation, notices))
+    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "a/b").conversation, notices))
     return {
         "name": "a/b",
         "channel": life.channel,

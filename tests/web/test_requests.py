@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
-from tests.compiler.talk import Talk, keeper
-from tests.web.lives import GPT, SONNET, Asking, Life, whom
+from tests.compiler.session_conversation import Talk, keeper
+from tests.web.sample_conversations import GPT, SONNET, Asking, Life, whom
 
 FORMATS = (GPT, SONNET, "openai:gpt-5.2", "gemini:gemini-2.5-pro")
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")

@@ -3,7 +3,7 @@
 import httpx
 from starlette.testclient import TestClient
 
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
 from tests.web.conftest import Served
 
 

@@ -8,11 +8,11 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from contextc.ledger.standing import Channel
-from contextc.web.channels import channel_id
-from tests.compiler.talk import Talk, keeper
-from tests.executor.scripted import Say, Scripted, add, call, played
-from tests.web.lives import SONNET, Asking, Life, whom
+from contextc.store.ledger_schema import Channel
+from contextc.web.channel_view import channel_id
+from tests.compiler.session_conversation import Talk, keeper
+from tests.executor.scripted_provider import Say, Scripted, add, call, played
+from tests.web.sample_conversations import SONNET, Asking, Life, whom
 
 
 def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.Store) -> None:

@@ -13,15 +13,15 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.executor.record import TurnStore
+from contextc.executor.turn_store import TurnStore
 from contextc.messages import encode_message
-from contextc.web.app import create_application
-from contextc.web.desk import ServerOptions
-from contextc.web.lines import MAX_EXECUTORS
-from contextc.web.running import ApprovalView
-from tests.cli.chatting import calls, home, recorded, refuses, says
+from contextc.web.app_state import ServerOptions
+from contextc.web.application import create_application
+from contextc.web.executor_pool import MAX_EXECUTORS
+from contextc.web.turn_manager import ApprovalView
+from tests.cli.chat_terminal import calls, home, recorded, refuses, says
 from tests.web.conftest import Served
-from tests.web.listening import heard, kinds, listening, until
+from tests.web.sse_reader import heard, kinds, listening, until
 
 SLOW = "?seconds=0.05"
 

@@ -13,12 +13,12 @@ from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwr
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.web.desk import ServerOptions
-from tests.cli.chatting import calls, recorded, refuses, says
+from contextc.web.app_state import ServerOptions
+from tests.cli.chat_terminal import calls, recorded, refuses, says
 from tests.conftest import give_up
-from tests.web.clients.judge import HERE, Judge
+from tests.web.clients.client_process import HERE, Judge
 from tests.web.conftest import Served
-from tests.web.listening import frames, heard
+from tests.web.sse_reader import frames, heard
 
 PATIENCE = 20_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

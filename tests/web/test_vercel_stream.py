@@ -6,11 +6,11 @@ from hypothesis import given, settings
 
 from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, ToolCallDelta
-from contextc.formats.vercel import ui
-from contextc.web.streams.vercel import DONE_FRAME, VercelEncoder
+from contextc.formats.vercel import ui_messages
+from contextc.web.streams.vercel_encoder import DONE_FRAME, VercelEncoder
 from tests.conftest import THOROUGH
-from tests.web.clients.judge import Judge
-from tests.web.happenings import made_up, tails, told
+from tests.web.clients.client_process import Judge
+from tests.web.event_streams import made_up, tails, told
 
 EXPECTED = ("The process that ran this turn ended.", "ProviderFailed", "The turn failed.", "x")
 """How an error begins that a stream tells of, and that is none in the stream."""
@@ -48,7 +48,7 @@ def test_the_sdk_and_we_read_the_same_message_from_it(judge: Judge) -> None:
     """Guarantee 12.2: what we write is what we would read of another's stream."""
     chunks = taken(told()["answered"])
     theirs = judge.vercel(chunks)["message"]
-    ours = ui.gather(chunks)
+    ours = ui_messages.gather(chunks)
     assert [part["type"] for part in theirs["parts"]] == [part["type"] for part in ours["parts"]]
     calls = [part for part in theirs["parts"] if part["type"] == "dynamic-tool"]
     assert [(part["state"], part["input"]) for part in calls[:2]] == [

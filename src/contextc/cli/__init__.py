@@ -29,8 +29,8 @@ from contextc.cli import (
     tour,
     trust,
 )
-from contextc.cli.advice import format_error
-from contextc.cli.terminal import err, escape_markup, out
+from contextc.cli.console import err, escape_markup, out
+from contextc.cli.error_text import format_error
 from contextc.config import find_untrusted_file
 from contextc.errors import ContextcError
 

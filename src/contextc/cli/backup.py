@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import StoreOption, YesOption, confirm, escape_markup, open_configured_store, out, pluralize
+from contextc.cli.console import StoreOption, YesOption, confirm, escape_markup, open_configured_store, out, pluralize
 from contextc.config import mask_secrets, read_settings
 from contextc.store.backup import check_backup_file, restore
 

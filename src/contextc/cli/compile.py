@@ -6,24 +6,24 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from contextc.cli.account import overflow_figures, print_cost, print_manifest, print_overflow
-from contextc.cli.files import read_input, write_output
+from contextc.cli.console import JSONOption, StoreOption, err, escape_markup, open_configured_store, out, print_json
+from contextc.cli.file_io import read_input, write_output
 from contextc.cli.import_ import FormatOption
-from contextc.cli.terminal import JSONOption, StoreOption, err, escape_markup, open_configured_store, out, print_json
+from contextc.cli.manifest_view import overflow_figures, print_cost, print_manifest, print_overflow
 from contextc.compiler import Compiled
-from contextc.compiler.preview import find_channels, load_last_budget, parse_tools, preview_request
+from contextc.compiler.draft import TrimStrategy
 from contextc.config import read_settings
-from contextc.draft import TrimStrategy
 from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
 from contextc.formats import format_names, formatter
-from contextc.ledger.standing import Channel
+from contextc.inspection.preview import find_channels, load_last_budget, parse_tools, preview_request
+from contextc.interchange import import_lines, import_requests
+from contextc.linting.parse import coerce_request
+from contextc.linting.request_files import read_requests
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
-from contextc.store.base import DEFAULT_AGENT
-from contextc.tools import NativeTool, Tool
-from contextc.transfer import import_lines, import_requests
-from contextc.wire.files import read_requests
-from contextc.wire.reading import coerce_request
+from contextc.store.ledger_schema import Channel
+from contextc.store.types import DEFAULT_AGENT
+from contextc.tools.spec import NativeTool, Tool
 
 ModelOption = Annotated[
     str | None,

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import load_requests, write_output
+from contextc.cli.console import JSONOption, err, escape_markup, print_json
+from contextc.cli.file_io import load_requests, write_output
 from contextc.cli.fix import OutputOption
 from contextc.cli.lint import FileArgument
-from contextc.cli.terminal import JSONOption, err, escape_markup, print_json
-from contextc.wire import convert
-from contextc.wire.files import layout_for, write_requests
+from contextc.linting import convert
+from contextc.linting.request_files import layout_for, write_requests
 
 
 def run(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import (
+from contextc.cli.console import (
     JSONOption,
     StoreOption,
     YesOption,

@@ -13,8 +13,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from contextc.cli.blocks import print_block
-from contextc.cli.configured import (
+from contextc.cli.console import (
+    JSONOption,
+    StoreOption,
+    err,
+    escape_markup,
+    missing_store_file,
+    open_configured_store,
+    out,
+    pluralize,
+    progress_bar,
+)
+from contextc.cli.console import print_json as print_as_json
+from contextc.cli.doctor_config import (
     InstalledProgram,
     ProviderConfig,
     effective_settings,
@@ -26,19 +37,8 @@ from contextc.cli.configured import (
     print_providers,
     print_settings,
 )
-from contextc.cli.said_there import check_format, print_format_checks
-from contextc.cli.terminal import (
-    JSONOption,
-    StoreOption,
-    err,
-    escape_markup,
-    missing_store_file,
-    open_configured_store,
-    out,
-    pluralize,
-    progress_bar,
-)
-from contextc.cli.terminal import print_json as print_as_json
+from contextc.cli.doctor_format_check import check_format, print_format_checks
+from contextc.cli.layout import print_block
 from contextc.config import Settings, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation

@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.account import print_manifest, print_requests
-from contextc.cli.files import write_output
-from contextc.cli.terminal import JSONOption, StoreOption, escape_markup, open_configured_store, out, print_json
-from contextc.compiler.account import compute_request_cost, explain, load_channel_formatter, load_records, rebuild
+from contextc.cli.console import JSONOption, StoreOption, escape_markup, open_configured_store, out, print_json
+from contextc.cli.file_io import write_output
+from contextc.cli.manifest_view import print_manifest, print_requests
+from contextc.compiler.ledger.sessions import KnownSession, SessionManager
+from contextc.compiler.past_requests import compute_request_cost, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.ledger.sessions import KnownSession, SessionManager
-from contextc.ledger.standing import Channel
 from contextc.store import Store
+from contextc.store.ledger_schema import Channel
 
 NO_REQUESTS = (
     "{name!r} has no committed request. A program commits one with `compiler.commit(compiled, reply)`. "

@@ -6,12 +6,12 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.files import open_private, write_output
-from contextc.cli.terminal import StoreOption, err, escape_markup, open_configured_store, progress_bar
+from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, progress_bar
+from contextc.cli.file_io import open_private, write_output
 from contextc.errors import InvalidSetting
+from contextc.interchange import export_lines, export_request
+from contextc.linting.request_files import write_requests
 from contextc.store import Store
-from contextc.transfer import export_lines, export_request
-from contextc.wire.files import write_requests
 
 
 def run(

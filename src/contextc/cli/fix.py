@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import load_requests, write_output
+from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, print_json
+from contextc.cli.file_io import load_requests, write_output
 from contextc.cli.lint import FileArgument
-from contextc.cli.terminal import FormatOption, JSONOption, err, escape_markup, print_json
-from contextc.wire import fix, lint
-from contextc.wire.files import write_requests
+from contextc.linting import fix, lint
+from contextc.linting.request_files import write_requests
 
 OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
 

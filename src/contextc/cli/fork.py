@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.options import parse_reference
-from contextc.cli.terminal import (
+from contextc.cli.console import (
     JSONOption,
     StoreOption,
     escape_markup,
@@ -14,6 +13,7 @@ from contextc.cli.terminal import (
     pluralize,
     print_json,
 )
+from contextc.cli.shared_options import parse_reference
 
 
 def run(

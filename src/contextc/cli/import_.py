@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import read_input
-from contextc.cli.terminal import (
+from contextc.cli.console import (
     JSONOption,
     StoreOption,
     err,
@@ -21,9 +20,9 @@ from contextc.cli.terminal import (
     print_json,
     progress_bar,
 )
+from contextc.cli.file_io import read_input
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
-from contextc.store import Conversation, Store
-from contextc.transfer import (
+from contextc.interchange import (
     ImportedConversation,
     ImportSummary,
     import_files,
@@ -31,13 +30,14 @@ from contextc.transfer import (
     import_requests,
     list_sessions,
 )
-from contextc.transfer.files import detect_source, is_own_format, is_plain_requests
-from contextc.transfer.found import short_id
-from contextc.transfer.given import InputFile
-from contextc.transfer.lines import Progress
-from contextc.transfer.sessions import DEFAULT_LIMIT, find_session_file
-from contextc.transfer.sources import session_source_names, source_names
-from contextc.wire.files import read_requests
+from contextc.interchange.file_import import detect_source, is_own_format, is_plain_requests
+from contextc.interchange.imported import short_id
+from contextc.interchange.input_files import InputFile
+from contextc.interchange.jsonl_types import Progress
+from contextc.interchange.session_import import DEFAULT_LIMIT, find_session_file
+from contextc.interchange.sources import session_source_names, source_names
+from contextc.linting.request_files import read_requests
+from contextc.store import Conversation, Store
 
 MAX_ROWS, MIN_TITLE_WIDTH = 20, 8
 COLUMNS = ("messages", "new", "calls", "branches", "tokens")

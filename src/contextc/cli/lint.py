@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import load_requests, read_input
-from contextc.cli.terminal import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
-from contextc.transfer.opening import recorded_requests
-from contextc.wire import Violation, lint
+from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
+from contextc.cli.file_io import load_requests, read_input
+from contextc.interchange.open_any import recorded_requests
+from contextc.linting import Violation, lint
 
 MAX_VIOLATIONS = 200
 FileArgument = Annotated[

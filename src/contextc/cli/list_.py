@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from contextc.cli.terminal import (
+from contextc.cli.console import (
     JSONOption,
     StoreOption,
     open_configured_store,

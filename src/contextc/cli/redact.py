@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.options import parse_reference
-from contextc.cli.terminal import (
+from contextc.cli.console import (
     JSONOption,
     StoreOption,
     YesOption,
@@ -16,7 +15,8 @@ from contextc.cli.terminal import (
     print_json,
     warn_pending_erasure,
 )
-from contextc.messages.words import to_plain_text
+from contextc.cli.shared_options import parse_reference
+from contextc.messages.message import to_plain_text
 from contextc.store.redaction import load_redaction_target
 
 MAX_PREVIEW = 60

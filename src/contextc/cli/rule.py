@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.terminal import escape_markup, out
-from contextc.formats.pages import find_rule, list_rules, render_rule
+from contextc.cli.console import escape_markup, out
+from contextc.formats.rules_docs import find_rule, list_rules, render_rule
 
 
 def run(

@@ -18,7 +18,8 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from contextc.cli.options import (
+from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, out
+from contextc.cli.shared_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
@@ -29,9 +30,8 @@ from contextc.cli.options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.terminal import StoreOption, err, escape_markup, open_configured_store, out
 from contextc.errors import InvalidSetting
-from contextc.store.base import DEFAULT_AGENT
+from contextc.store.types import DEFAULT_AGENT
 
 PORT = 8377
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -77,17 +77,17 @@ def run(
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
     check_positive(budget=budget, output=output, steps=steps)
     try:
-        from contextc.web.app import create_application
-        from contextc.web.desk import ServerOptions
-        from contextc.web.serving import create_server, listen
+        from contextc.web.app_state import ServerOptions
+        from contextc.web.application import create_application
+        from contextc.web.server import create_server, listen
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InvalidSetting(
             f"The package {error.name!r} is not installed", fix="Install it: pip install 'contextc[web]'"
         ) from error
-    from contextc.agents.whom import resolve_model
-    from contextc.cli.chat.wish import read_system_prompt
+    from contextc.app.model_selection import resolve_model
+    from contextc.cli.chat.options import read_system_prompt
 
     secret = _token(host, token, no_token)
     folder = resolve_root(root)

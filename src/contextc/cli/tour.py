@@ -10,10 +10,10 @@ import time
 from rich.panel import Panel
 from rich.table import Table
 
-from contextc.cli.account import print_manifest
-from contextc.cli.terminal import escape_markup, out
-from contextc.compiler.preview import preview_request
+from contextc.cli.console import escape_markup, out
+from contextc.cli.manifest_view import print_manifest
 from contextc.doctor import scan_store
+from contextc.inspection.preview import preview_request
 from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user
 from contextc.providers import provider
 from contextc.store import Store, open_store

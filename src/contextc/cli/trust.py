@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import err, escape_markup, out
+from contextc.cli.console import err, escape_markup, out
 from contextc.config import CONFIG_FILE, UntrustedFile, check_project_file, distrust_file, find_untrusted_file
 from contextc.config import trust_file as remember
 from contextc.errors import InvalidSetting
-from contextc.providers.named import check_config_table
+from contextc.providers.registry import check_config_table
 
 
 def run(

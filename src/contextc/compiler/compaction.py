@@ -15,19 +15,19 @@ from msgspec.structs import replace
 
 from contextc._json import fix_surrogates
 from contextc.compiler.compiled import Compiled
-from contextc.draft import Draft
+from contextc.compiler.draft import Draft
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.rendering import render_item
+from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
 from contextc.errors import describe_error
-from contextc.ledger import overlays
-from contextc.ledger.items import Item
-from contextc.ledger.render import render_item
 from contextc.messages import Message
-from contextc.passes.choose_view import UNNAMED_AUTHOR
+from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
-from contextc.store import Store, chain
-from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK
-from contextc.tokens import TokenCounter
+from contextc.store import Store, message_chain
+from contextc.store.addressing import SEQ_MASK
+from contextc.store.ledger_schema import Item
+from contextc.store.types import Transaction
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Takes the messages as the agent sees them and the previous summary. Returns a new summary of both."""
@@ -195,16 +195,16 @@ def run_compaction_steps(
         if count(fenced) >= planned.tokens:
             return None
     humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
-    overlay = overlays.StoredSummary(
+    overlay = repository.StoredSummary(
         text=fenced,
         made_by="digest" if fallback else "summarizer",
-        time=chain.now_ms(),
+        time=message_chain.now_ms(),
         humans=humans,
         opening=opening,
     )
 
     def work(tx: Transaction) -> bool:
-        return overlays.save_summary(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
+        return repository.save_summary(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
 
     made = store.write(work)
     return CompactionResult(

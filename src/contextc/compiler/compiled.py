@@ -12,15 +12,15 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc._json import JSONObject, encode
-from contextc.compiler.assembly import AssembledRows, NewRow
-from contextc.draft import Budget, CacheMark, Draft
+from contextc.compiler.draft import Budget, CacheMark, Draft
+from contextc.compiler.ledger.cache import join_messages, split_chunk
+from contextc.compiler.ledger.channel_loader import ChannelSnapshot
+from contextc.compiler.manifest import Manifest, RequestRecord
+from contextc.compiler.row_builder import AssembledRows, NewRow
 from contextc.formats.base import Formatter
-from contextc.ledger.look import ChannelSnapshot
-from contextc.ledger.standing import Channel, ChannelState
-from contextc.ledger.warm import join_messages, split_chunk
-from contextc.manifest import Manifest, RequestRecord
 from contextc.providers import Provider
-from contextc.tools import NativeTool, Tool
+from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.tools.spec import NativeTool, Tool
 
 RequestMode: TypeAlias = Literal["full", "resume"]
 MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages

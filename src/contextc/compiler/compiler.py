@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
-from contextc.compiler import account, committing, door
-from contextc.compiler.ask import AnyTool, CompileInput
+from contextc.compiler import arguments, past_requests
+from contextc.compiler import commit as committing
+from contextc.compiler.arguments import ArgumentCache, PromptSource
 from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
@@ -24,28 +25,27 @@ from contextc.compiler.compaction import (
     run_compaction_steps,
     with_unlimited_window,
 )
-from contextc.compiler.compilation import compile_request
 from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.fetching import MAX_LENGTH, fetch_result
-from contextc.compiler.looking import ContextLoader
-from contextc.compiler.prepared import ArgumentCache, PromptSource
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.cache import ChannelCacheEntry, get_channel_cache
+from contextc.compiler.ledger.rendering import MAX_LENGTH, fetch_result
+from contextc.compiler.manifest import Manifest
+from contextc.compiler.pipeline import ContextLoader, compile_request
+from contextc.compiler.request_head import AnyTool, CompileInput
 from contextc.errors import ContextcError, InvalidInput, NothingNew
 from contextc.formats.base import as_json
-from contextc.ledger import book
-from contextc.ledger.standing import Channel, ProviderSession
-from contextc.ledger.warm import ChannelCacheEntry, get_channel_cache
-from contextc.manifest import Manifest
 from contextc.messages import Message, ToolCall, Usage, validate_message
+from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
-from contextc.store import Lease, Reference, Store, chain
-from contextc.store.base import DEFAULT_AGENT, Transaction
+from contextc.store import Lease, Reference, Store, message_chain
+from contextc.store.addressing import BranchTip as Tip
 from contextc.store.leases import check_lease as check_lease
-from contextc.store.places import BranchTip as Tip
-from contextc.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
+from contextc.store.ledger_schema import Channel, ProviderSession
+from contextc.store.types import DEFAULT_AGENT, Transaction
 
 if TYPE_CHECKING:  # importing it loads asyncio
-    from contextc.toolbox import ToolLike
+    from contextc.tools import ToolLike
 
 log = logging.getLogger("contextc.compiler")
 SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # error texts may quote keys
@@ -57,10 +57,10 @@ class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
     def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
-        door.check_store(store)
+        arguments.check_store(store)
         self.store = store
-        self.provider = door.as_provider(provider)
-        self.options = door.as_options(options)
+        self.provider = arguments.as_provider(provider)
+        self.options = arguments.as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
         model = self.provider.model
@@ -102,7 +102,7 @@ class MessageCompiler:
         compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
         `upcoming` messages.
         """
-        door.check_compile_arguments(
+        arguments.check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
@@ -145,7 +145,7 @@ class MessageCompiler:
             heads=self._heads,
             again=again,
             dry_run=dry_run,
-            left_out=lambda sight, items: account.load_left_out_reasons(
+            left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1, items
             ),
             elsewhere=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
@@ -163,7 +163,7 @@ class MessageCompiler:
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
-        attempt = book.OpenAttempt(
+        attempt = repository.OpenAttempt(
             request=compiled.request,
             token=compiled.token,
             session=compiled.session_id or "",
@@ -176,14 +176,16 @@ class MessageCompiler:
                 check_lease(tx, lease, compiled.channel.conversation)
             number, _, other = committing.lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
-            book.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
+            repository.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
             if also is not None:
                 also(tx)
 
         sight = compiled.sight
         seen = sight.attempt
         in_company = lease is not None or also is not None
-        if in_company or not book.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
+        if in_company or not repository.save_attempt_if_unchanged(
+            self.store, sight.channel, sight.version, attempt, seen
+        ):
             self.store.write(work, repeatable=True)
         log.info("%s: began request %d for %s", *_log_fields(compiled))
 
@@ -209,7 +211,7 @@ class MessageCompiler:
         history. `notes` appear in the manifest. `also` receives the stored messages and runs in the same transaction.
         """
         self._check(compiled)
-        door.check_commit_arguments(reply, produced, usage, session_id)
+        arguments.check_commit_arguments(reply, produced, usage, session_id)
         messages = [*(produced or ()), *([] if reply is None else [self._decoded(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
@@ -221,7 +223,7 @@ class MessageCompiler:
             if not message.id
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
-        entries = [chain.prepare_entry(validate_message(message)) for message in messages]
+        entries = [message_chain.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or self._session_of(reply)
         calibration, sight = self._learned(compiled, usage), compiled.sight
 
@@ -236,7 +238,7 @@ class MessageCompiler:
             else:
                 at, number, version, attempt = committing.locate_reply(tx, compiled)
                 found = committing.load_streamed(tx, compiled, at, there) if there else []
-                stored = [*found, *chain.insert_messages(tx, compiled.channel.conversation, at, entries)]
+                stored = [*found, *message_chain.insert_messages(tx, compiled.channel.conversation, at, entries)]
             written = committing.write_commit(
                 tx,
                 compiled,
@@ -306,14 +308,14 @@ class MessageCompiler:
         said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
         def work(tx: Transaction) -> int:
-            found = book.find_channel(tx, compiled.channel)
+            found = repository.find_channel(tx, compiled.channel)
             if found is None:
                 return 0
-            attempt = book.decode_attempt(found.attempt)
+            attempt = repository.decode_attempt(found.attempt)
             if tx.again and attempt is not None and attempt.token == compiled.token and attempt.kept:
                 return attempt.kept  # the previous try was committed, and only its confirmation was lost
             kept = committing.save_unanswered(tx, compiled, usage)
-            book.save_failure(tx, found.number, compiled.token, said[:2000], kept)
+            repository.save_failure(tx, found.number, compiled.token, said[:2000], kept)
             return kept
 
         kept = self.store.write(work, repeatable=True)
@@ -383,7 +385,7 @@ class MessageCompiler:
     ) -> Manifest:
         """Return the manifest of a committed request; by default of the last one."""
         self.store.conversation(conversation)
-        return account.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
+        return past_requests.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
 
     def rebuild(
         self,
@@ -396,7 +398,7 @@ class MessageCompiler:
         """Return the bytes of a committed request exactly as they were sent; by default of the last one."""
         self.store.conversation(conversation)
         channel = self.channel(conversation, agent=agent, directory=directory)
-        return account.rebuild(self.store, channel, self.provider.formatter, request)
+        return past_requests.rebuild(self.store, channel, self.provider.formatter, request)
 
     def fetch(self, conversation: str, call: ToolCall, *, agent: str = DEFAULT_AGENT) -> str:
         """Return the result of the model's `fetch_result` call. Only results of the agent's own tools are available."""

@@ -5,7 +5,7 @@ A format is imported when it is first used. The class of a format has the name o
 """
 
 from contextc.formats.base import ConversionNote, EncodedSegment, Formatter, Request
-from contextc.formats.named import find_formatter_class, format_names, formatter
+from contextc.formats.registry import find_formatter_class, format_names, formatter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
-from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet
-from contextc.formats.grouping import merge_unordered_results, split_segments
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy, apply_policy
-from contextc.formats.settings import SettingsTable, rename_tools, tool_choice_settings
-from contextc.formats.spelling import NameCodec
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
+from contextc.formats.message_groups import merge_unordered_results, split_segments
+from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
+from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
+from contextc.formats.stream import StreamReader
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, ToolCall, ToolResult, system
-from contextc.pairing import PairedHistory, PairingRepair, pair_tool_calls
-from contextc.tools import NativeTool, Tool
+from contextc.messages.pairing import PairedHistory, PairingRepair, pair_tool_calls
+from contextc.tools.spec import NativeTool, Tool
 
 OPENING_TEXT = "(The conversation begins with the assistant.)"
 DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)

@@ -1,7 +1,6 @@
 """Messages and their parts: immutable values, their JSON form, their hash and their validation."""
 
-from contextc.messages.admission import ValidatedMessage, validate_message
-from contextc.messages.make import Content, assistant, system, tool_call, tool_result, user
+from contextc.messages.constructors import Content, assistant, system, tool_call, tool_result, user
 from contextc.messages.message import (
     Message,
     Role,
@@ -26,6 +25,7 @@ from contextc.messages.parts import (
     ToolResult,
     UserNotice,
 )
+from contextc.messages.validation import ValidatedMessage, validate_message
 
 __all__ = [
     "ValidatedMessage",

@@ -3,6 +3,8 @@
 The `id` is a hash of the content (`role`, `parts`, `author`, `recipients`) and of the id of the previous message, so
 equal ids mean equal histories. All other fields are metadata outside the hash. A message that is not stored yet has no
 `uid`, `id` or `seq`; a store returns a copy with them.
+
+The content of a message as one string, for lists of messages and for search.
 """
 
 import os
@@ -12,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from contextc._json import JSONObject, encode_canonical
+from contextc._json import JSONObject, encode, encode_canonical
 from contextc.messages.parts import AnyPart, Extra, Media, Text, ToolCall, ToolResult
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -114,3 +116,22 @@ def make_root_id() -> bytes:
 
 encode_message = msgspec.json.Encoder().encode
 decode_message = msgspec.json.Decoder(Message).decode
+
+
+REDACTED_TEXT = "[removed]"
+
+
+def to_plain_text(message: Message | None) -> str:
+    """Return a message's text, its calls with their arguments, and its results, without reasoning and user notices."""
+    if message is None:
+        return ""
+    if message.redacted:
+        return REDACTED_TEXT
+    told = [message.text, *(_part_text(part) for part in message.parts if not isinstance(part, Text))]
+    return " ".join(each for each in told if each)
+
+
+def _part_text(part: AnyPart) -> str:
+    if isinstance(part, ToolCall):
+        return f"calls {part.name}({encode(part.arguments).decode()})"
+    return f"{part.name}: {part.text}" if isinstance(part, ToolResult) else ""

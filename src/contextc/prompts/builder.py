@@ -11,11 +11,10 @@ from typing import Self, cast
 
 from contextc._json import fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
-from contextc.prompts.builtin import ADDED_BY_NAME, BUILTIN_FRAGMENTS
-from contextc.prompts.builtin.behaviour import behaviour_fragment, default_system_prompt
+from contextc.prompts.builtin import ADDED_BY_NAME, BUILTIN_FRAGMENTS, behaviour_fragment, default_system_prompt
 from contextc.prompts.fragment import PromptContext, PromptFragment
-from contextc.prompts.moments import find_timestamp
-from contextc.prompts.prompt import Prompt, PromptWarning, RenderedFragment, hash_text
+from contextc.prompts.rendered_prompt import Prompt, PromptWarning, RenderedFragment, hash_text
+from contextc.prompts.timestamp_check import find_timestamp
 
 EMPTY_CONTEXT = PromptContext()
 

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from contextc.errors import InvalidInput
-from contextc.todos import Todo
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.todos import Todo
 
 Lifecycle: TypeAlias = Literal["static", "dynamic"]
 DEFAULT_AGENT = "assistant"

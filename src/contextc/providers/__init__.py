@@ -1,6 +1,6 @@
 """Providers as data (format, model, session behaviour), and the clients that send requests to them."""
 
-from contextc.providers.endpoint import Endpoint, ProviderCall, endpoint
-from contextc.providers.named import Provider, provider, provider_names
+from contextc.providers.client import Endpoint, ProviderCall, endpoint
+from contextc.providers.registry import Provider, provider, provider_names
 
 __all__ = ["ProviderCall", "Endpoint", "Provider", "endpoint", "provider", "provider_names"]

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc.errors import ProviderFailed
-from contextc.providers.endpoint import ProviderCall
-from contextc.providers.failures import ErrorTable
-from contextc.providers.named import Provider
-from contextc.providers.posting import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.client import ProviderCall
+from contextc.providers.error_mapping import ErrorTable
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.registry import Provider
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

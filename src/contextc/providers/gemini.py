@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc._json import JSON
 from contextc.errors import ProviderFailed
-from contextc.providers.endpoint import ProviderCall
-from contextc.providers.failures import ErrorTable
-from contextc.providers.named import Provider
-from contextc.providers.posting import HTTPEndpoint, HTTPResponse, missing_package
-from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
+from contextc.providers.client import ProviderCall
+from contextc.providers.error_mapping import ErrorTable
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, missing_package
+from contextc.providers.registry import Provider
+from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from google.genai import Client

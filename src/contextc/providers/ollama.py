@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import ProviderFailed
-from contextc.formats.settings import object_or_empty
-from contextc.providers.endpoint import ProviderCall
-from contextc.providers.failures import ErrorTable, mask_secrets
-from contextc.providers.named import Provider
-from contextc.providers.ndjson import NDJSONParser
-from contextc.providers.posting import HTTPEndpoint, HTTPResponse, StreamParser, error_reason, missing_package
-from contextc.providers.sse import MalformedEvent, parse_json_object
-from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
+from contextc.formats.request_settings import object_or_empty
+from contextc.providers.client import ProviderCall
+from contextc.providers.error_mapping import ErrorTable, mask_secrets
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason, missing_package
+from contextc.providers.registry import Provider
+from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser, parse_json_object
+from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from ollama import AsyncClient

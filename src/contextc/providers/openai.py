@@ -17,10 +17,10 @@ import msgspec
 
 from contextc._json import JSON, encode
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers.endpoint import ProviderCall
-from contextc.providers.failures import ErrorTable
-from contextc.providers.named import Provider, extra_of_format
-from contextc.providers.posting import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.client import ProviderCall
+from contextc.providers.error_mapping import ErrorTable
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.registry import Provider, extra_of_format
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -19,11 +19,11 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
-from contextc.formats.reading import is_error
-from contextc.providers.endpoint import Endpoint, ProviderCall
-from contextc.providers.failures import ErrorTable, map_error, mask_secrets
-from contextc.providers.named import Provider, client_of_format
-from contextc.providers.sse import MalformedEvent, parse_json_object
+from contextc.formats.stream import is_error
+from contextc.providers.client import Endpoint, ProviderCall
+from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets
+from contextc.providers.registry import Provider, client_of_format
+from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 
 RECORDING_KEYS = ("reply", "events", "error")
 

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
-from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store as AnyStore
 from contextc.store.streams import Stream
+from contextc.store.types import Branch, Conversation, Lease, Recovered, Reference
 
 __all__ = [
     "Branch",
@@ -80,7 +80,7 @@ def _backend(address: str | os.PathLike[str]) -> Store:
 
 
 def _memory(address: str) -> Store:
-    from contextc.store.memory import MemoryStore
+    from contextc.store.in_memory import MemoryStore
 
     return MemoryStore()
 

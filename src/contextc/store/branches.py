@@ -10,19 +10,7 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, make_root_id
-from contextc.store.base import Branch, Conversation, Reference, Row, Transaction
-from contextc.store.chain import (
-    PendingMessage,
-    VerifiedRanges,
-    find_free_uid,
-    insert_branch,
-    insert_conversation,
-    insert_messages,
-    load_between,
-    now_ms,
-)
-from contextc.store.forgetting import delete_channels
-from contextc.store.places import (
+from contextc.store.addressing import (
     SEQ_MASK,
     BranchTip,
     MessageLocation,
@@ -38,12 +26,24 @@ from contextc.store.places import (
     make_place,
     update_last_active,
 )
-from contextc.store.reading import to_id
+from contextc.store.execution_records import copy_trigger_states as copy_trigger_states
+from contextc.store.execution_records import delete_records as drop_turns
+from contextc.store.history_merge import HistoryDifference, compare_histories
+from contextc.store.ledger_redaction import delete_channels
+from contextc.store.message_chain import (
+    PendingMessage,
+    VerifiedRanges,
+    find_free_uid,
+    insert_branch,
+    insert_conversation,
+    insert_messages,
+    load_between,
+    now_ms,
+)
 from contextc.store.redaction import delete_unused_blobs
-from contextc.store.sync import HistoryDifference, compare_histories
+from contextc.store.row_decoding import to_id
 from contextc.store.todos import copy_todos as copy_todos
-from contextc.store.turns import copy_trigger_states as copy_trigger_states
-from contextc.store.turns import delete_records as drop_turns
+from contextc.store.types import Branch, Conversation, Reference, Row, Transaction
 
 
 def load_conversation(tx: Transaction, name: str) -> Conversation:

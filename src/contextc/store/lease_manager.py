@@ -25,12 +25,12 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.messages import AnyPart, Message
-from contextc.store import chain, leases, streams
-from contextc.store.base import DEFAULT_AGENT, Lease, Recovered, Transaction
-from contextc.store.engine import Connection, TransactionEngine
-from contextc.store.keeper import log_warning
-from contextc.store.places import check_name
-from contextc.store.waiting import LeaseQueue
+from contextc.store import leases, message_chain, streams
+from contextc.store.addressing import check_name
+from contextc.store.lease_queue import LeaseQueue
+from contextc.store.scheduler import log_warning
+from contextc.store.transactions import Connection, TransactionEngine
+from contextc.store.types import DEFAULT_AGENT, Lease, Recovered, Transaction
 
 MAX_RECOVERED = 100
 CLOSING_SECONDS = 5.0
@@ -167,9 +167,9 @@ class LeaseManager(TransactionEngine[Connection]):
             )
         if head.parts:
             raise InvalidMessage("must be empty in a stream", field="parts", fix="Add parts with stream.write(…).")
-        uid = head.uid or chain.new_uid()
-        sound = chain.validate_for(replace(head, uid=uid, status="error"), lease.conversation).message
-        head = replace(sound, status="pending", time=head.time or chain.now_ms())
+        uid = head.uid or message_chain.new_uid()
+        sound = message_chain.validate_for(replace(head, uid=uid, status="error"), lease.conversation).message
+        head = replace(sound, status="pending", time=head.time or message_chain.now_ms())
 
         def begin(tx: Transaction) -> None:
             leases.check_lease(tx, lease, lease.conversation)

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, ToolCall, tool_result, validate_message
-from contextc.pairing import find_open_calls
-from contextc.store import streams, turns
-from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import (
+from contextc.messages.pairing import find_open_calls
+from contextc.store import execution_records, streams
+from contextc.store.addressing import find_tip, load_base_seq, load_tip
+from contextc.store.message_chain import (
     append_messages,
     find_free_uid,
     insert_conversation,
@@ -27,8 +27,8 @@ from contextc.store.chain import (
     now_ms,
     prepare_entry,
 )
-from contextc.store.holder import current_process, has_ended, is_running
-from contextc.store.places import find_tip, load_base_seq, load_tip
+from contextc.store.process_identity import current_process, has_ended, is_running
+from contextc.store.types import Lease, Recovered, Transaction
 
 PROCESS_ENDED = "The process that was running this turn ended before the turn was over."
 NOT_RENEWED = "The process that was running this turn did not renew its lease, and the turn was taken over."
@@ -170,7 +170,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
     for uid in streams.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
-    turns.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
+    execution_records.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -252,7 +252,7 @@ def _end_dead_turn(
     open_streams = streams.list_open_of_turn(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
-    turns.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
+    execution_records.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -285,7 +285,7 @@ def _answer_open_calls(
     """
     here = load_tip(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], load_base_seq(tx, here.branch))
-    turn = turns.load_last_turn(tx, here.conversation, agent)
+    turn = execution_records.load_last_turn(tx, here.conversation, agent)
     turn = turn if turn is not None and turn.state == "running" else None
     if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
@@ -295,7 +295,9 @@ def _answer_open_calls(
 
     @cache
     def started(seq: int) -> set[str] | None:
-        return turns.find_started_calls(tx, here.conversation, turn.number, seq) if turn is not None else None
+        return (
+            execution_records.find_started_calls(tx, here.conversation, turn.number, seq) if turn is not None else None
+        )
 
     def may_have_run(message: Message, call: ToolCall) -> bool:
         if turn is None or message.turn != turn.number:

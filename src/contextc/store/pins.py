@@ -2,9 +2,17 @@
 
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
-from contextc.store.base import Reference, Transaction
-from contextc.store.chain import load_between
-from contextc.store.places import SEQ_MASK, BranchTip, find_message, load_lineage, load_tip, make_place, split_by_branch
+from contextc.store.addressing import (
+    SEQ_MASK,
+    BranchTip,
+    find_message,
+    load_lineage,
+    load_tip,
+    make_place,
+    split_by_branch,
+)
+from contextc.store.message_chain import load_between
+from contextc.store.types import Reference, Transaction
 
 MAX_CALL_DISTANCE = 500  # maximum distance between a call and its result, in messages
 

@@ -28,11 +28,11 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.base import Dialect, Result, Row, Transaction
-from contextc.store.engine import OUTAGE_SECONDS, ConnectionLost, RetryTransaction
-from contextc.store.keeper import THREAD_NAME
-from contextc.store.pool import ConnectionSlots
+from contextc.store.connection_limit import ConnectionSlots
+from contextc.store.scheduler import THREAD_NAME
 from contextc.store.store import Store
+from contextc.store.transactions import OUTAGE_SECONDS, ConnectionLost, RetryTransaction
+from contextc.store.types import Dialect, Result, Row, Transaction
 
 try:
     import psycopg

@@ -23,13 +23,13 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.backup import PRIVATE_MODE, write_copy
-from contextc.store.base import Dialect, Result, Row, Transaction
-from contextc.store.chain import now_ms
-from contextc.store.engine import jitter
-from contextc.store.group import WorkOutcome, WriteQueue
-from contextc.store.keeper import log_warning
+from contextc.store.group_commit import WorkOutcome, WriteQueue
+from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
+from contextc.store.scheduler import log_warning
 from contextc.store.store import Store
+from contextc.store.transactions import jitter
+from contextc.store.types import Dialect, Result, Row, Transaction
 
 SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"

@@ -9,20 +9,20 @@ from msgspec.structs import replace
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
-from contextc.store import branches, chain, leases, pins, places, redaction, streams, transcripts
-from contextc.store import overviews as lists
-from contextc.store import search as searching
+from contextc.store import addressing, branches, leases, message_chain, pins, redaction, session_transcripts, streams
+from contextc.store import conversation_list as lists
+from contextc.store import conversation_search as searching
+from contextc.store import execution_records as running
 from contextc.store import todos as todo_lists
-from contextc.store import turns as running
-from contextc.store.base import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
-from contextc.store.engine import Connection
+from contextc.store.addressing import BranchTip, check_name
+from contextc.store.conversation_list import ConversationOverview, ConversationPage
+from contextc.store.execution_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.store.lease_manager import LeaseManager
-from contextc.store.overviews import ConversationOverview, ConversationPage
-from contextc.store.places import BranchTip, check_name
-from contextc.store.reading import DOCTOR_HINT, bytes_or_none
-from contextc.store.transcripts import TranscriptKey
-from contextc.store.turns import QueuedMessage, QueueKind, StepRecord, TurnRecord
-from contextc.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
+from contextc.store.row_decoding import DOCTOR_HINT, bytes_or_none
+from contextc.store.session_transcripts import TranscriptKey
+from contextc.store.transactions import Connection
+from contextc.store.types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
+from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
@@ -34,7 +34,7 @@ class Store(LeaseManager[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._tips: dict[str, BranchTip] = {}
-        self._verified = chain.VerifiedRanges()
+        self._verified = message_chain.VerifiedRanges()
 
     def ready(self) -> None:
         """Migrate the schema, then recover dead turns."""
@@ -58,7 +58,9 @@ class Store(LeaseManager[Connection]):
         returns the stored message. A `parent` that is followed by another message raises `StaleParent`.
         """
         try:
-            entry = chain.prepare_entry(validate_message(message if lease is None else _with_author(message, lease)))
+            entry = message_chain.prepare_entry(
+                validate_message(message if lease is None else _with_author(message, lease))
+            )
         except InvalidMessage as error:
             raise error.within(conversation) from None
         if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
@@ -69,7 +71,7 @@ class Store(LeaseManager[Connection]):
         """Append several messages without others between them: all or none."""
         spoken = [message if lease is None else _with_author(message, lease) for message in _check_list(messages)]
         entries = [
-            chain.prepare_entry(chain.validate_for(message, conversation, index=index))
+            message_chain.prepare_entry(message_chain.validate_for(message, conversation, index=index))
             for index, message in enumerate(spoken)
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
@@ -90,7 +92,7 @@ class Store(LeaseManager[Connection]):
         """
 
         def work(tx: Transaction) -> list[Message]:
-            return chain.load_messages(
+            return message_chain.load_messages(
                 tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
             )
 
@@ -103,15 +105,15 @@ class Store(LeaseManager[Connection]):
         new branch and the old one is kept. If the history matches another branch, that branch becomes current.
         """
         entries = [
-            chain.prepare_entry(chain.validate_for(message, conversation, index=index))
+            message_chain.prepare_entry(message_chain.validate_for(message, conversation, index=index))
             for index, message in enumerate(_check_list(history))
         ]
 
         def work(tx: Transaction) -> list[Message]:
-            here = places.find_tip(tx, conversation, True)
+            here = addressing.find_tip(tx, conversation, True)
             if here is None:
-                return chain.append_messages(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.find_stored(tx, tails[-1])):
+                return message_chain.append_messages(tx, conversation, entries) if entries else []
+            if tx.again and (stored := message_chain.find_stored(tx, tails[-1])):
                 return stored
             open_now = streams.list_open_uids(
                 tx, conversation
@@ -122,7 +124,7 @@ class Store(LeaseManager[Connection]):
             )
             tail = mine[len(mine) - difference.tail :]
             tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
-            return chain.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
+            return message_chain.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
         return self.write(work, repeatable=True)
@@ -187,7 +189,7 @@ class Store(LeaseManager[Connection]):
 
     def edit(self, conversation: str, target: Reference, message: Message) -> Message:
         """Replace a message on a new branch. The old message and its successors stay on their branch."""
-        entry = chain.prepare_entry(chain.validate_for(replace(message, uid="", time=0), conversation))
+        entry = message_chain.prepare_entry(message_chain.validate_for(replace(message, uid="", time=0), conversation))
         return self.write(lambda tx: branches.edit(tx, conversation, target, entry))
 
     def switch(self, conversation: str, branch: int) -> Conversation:
@@ -209,7 +211,8 @@ class Store(LeaseManager[Connection]):
         """Return the seqs of the pinned messages."""
         return self.read(
             lambda tx: [
-                where & places.SEQ_MASK for where in pins.load_pinned_places(tx, places.load_tip(tx, conversation))
+                where & addressing.SEQ_MASK
+                for where in pins.load_pinned_places(tx, addressing.load_tip(tx, conversation))
             ]
         )
 
@@ -252,7 +255,7 @@ class Store(LeaseManager[Connection]):
             raise InvalidSetting(
                 "age must be a timedelta above zero", got=age, fix="Pass an age such as timedelta(days=90)."
             )
-        before, total, after = chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
+        before, total, after = message_chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
 
         def work(tx: Transaction) -> tuple[int, int]:
             count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
@@ -261,7 +264,7 @@ class Store(LeaseManager[Connection]):
             return count, last
 
         def drop(tx: Transaction) -> int:
-            count = transcripts.delete_unowned_older(tx, before)
+            count = session_transcripts.delete_unowned_older(tx, before)
             if count:
                 self._erases(tx)
             return count
@@ -276,7 +279,7 @@ class Store(LeaseManager[Connection]):
         """Remove a provider's transcript of a session permanently: one subpath of it, or all."""
 
         def work(tx: Transaction) -> None:
-            transcripts.delete_transcript(tx, key)
+            session_transcripts.delete_transcript(tx, key)
             self._erases(tx)
 
         self.write(work, repeatable=True)
@@ -334,11 +337,13 @@ class Store(LeaseManager[Connection]):
 
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
-        return self.read(lambda tx: running.load_turns(tx, places.load_tip(tx, conversation).conversation, last=last))
+        return self.read(
+            lambda tx: running.load_turns(tx, addressing.load_tip(tx, conversation).conversation, last=last)
+        )
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(lambda tx: running.load_steps(tx, places.load_tip(tx, conversation).conversation, turn))
+        return self.read(lambda tx: running.load_steps(tx, addressing.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
@@ -346,7 +351,7 @@ class Store(LeaseManager[Connection]):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
         return self.read(
-            lambda tx: running.load_events(tx, places.load_tip(tx, conversation).conversation, after, limit)
+            lambda tx: running.load_events(tx, addressing.load_tip(tx, conversation).conversation, after, limit)
         )
 
     def enqueue(
@@ -356,20 +361,20 @@ class Store(LeaseManager[Connection]):
         check_name(agent, "agent")
         if kind not in ("steer", "follow-up"):
             raise InvalidInput('kind must be "steer" or "follow-up"', got=kind)
-        blobs = chain.validate_for(message, conversation).blobs
+        blobs = message_chain.validate_for(message, conversation).blobs
 
         def work(tx: Transaction) -> QueuedMessage:
-            here = places.find_tip(tx, conversation, True) or chain.insert_conversation(tx, conversation)
-            chain.check_blobs(tx, conversation, blobs)
+            here = addressing.find_tip(tx, conversation, True) or message_chain.insert_conversation(tx, conversation)
+            message_chain.check_blobs(tx, conversation, blobs)
             return running.enqueue_message(tx, here.conversation, agent, kind, message)
 
         return self.write(work)
 
     def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(lambda tx: running.load_queue(tx, places.load_tip(tx, conversation).conversation, agent))
+        return self.read(lambda tx: running.load_queue(tx, addressing.load_tip(tx, conversation).conversation, agent))
 
-    def _append_at_tip(self, conversation: str, entry: chain.PendingMessage) -> Message | None:
+    def _append_at_tip(self, conversation: str, entry: message_chain.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
 
         The statement checks that the tip is unchanged. Return None if it changed, or if more than one row is needed.
@@ -377,8 +382,8 @@ class Store(LeaseManager[Connection]):
         tip = self._tips.get(conversation)
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
             return None
-        message, values = chain.build_row(tip, entry)
-        if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
+        message, values = message_chain.build_row(tip, entry)
+        if not self._run_alone(message_chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
@@ -391,7 +396,7 @@ class Store(LeaseManager[Connection]):
     def _append(
         self,
         conversation: str,
-        entries: list[chain.PendingMessage],
+        entries: list[message_chain.PendingMessage],
         *,
         key: str | None = None,
         parent: Reference | None = None,
@@ -400,9 +405,9 @@ class Store(LeaseManager[Connection]):
         def work(tx: Transaction) -> list[Message]:
             if lease is not None:
                 leases.check_lease(tx, lease, conversation)
-            stored = chain.append_messages(tx, conversation, entries, key=key, parent=parent)
+            stored = message_chain.append_messages(tx, conversation, entries, key=key, parent=parent)
             if plain:
-                ends.append(places.load_tip(tx, conversation))
+                ends.append(addressing.load_tip(tx, conversation))
             return stored
 
         plain, ends = key is None and parent is None and lease is None, list[BranchTip]()

@@ -29,9 +29,9 @@ from contextc.messages import (
     tool_call,
     validate_message,
 )
-from contextc.store.base import Lease, Transaction
-from contextc.store.places import check_name, find_by_name, load_tip
-from contextc.store.reading import decode_row, decode_rows
+from contextc.store.addressing import check_name, find_by_name, load_tip
+from contextc.store.row_decoding import decode_row, decode_rows
+from contextc.store.types import Lease, Transaction
 
 BATCH_SECONDS = 0.25
 StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]

@@ -8,10 +8,10 @@ them.
 from collections.abc import Iterable
 
 from contextc.errors import InvalidInput
-from contextc.store.base import Transaction
-from contextc.store.chain import insert_conversation
-from contextc.store.places import check_name, find_tip, load_tip
-from contextc.todos import Todo, TodoChange, check_count, validated_state, validated_text
+from contextc.store.addressing import check_name, find_tip, load_tip
+from contextc.store.message_chain import insert_conversation
+from contextc.store.types import Transaction
+from contextc.tools.todos import Todo, TodoChange, check_count, validated_state, validated_text
 
 
 def load_todos(tx: Transaction, conversation: str, agent: str) -> list[Todo]:

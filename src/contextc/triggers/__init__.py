@@ -14,19 +14,24 @@ from contextc.triggers.base import (
     TriggerScope,
     TriggerTime,
 )
-from contextc.triggers.context import context_triggers
-from contextc.triggers.evaluate import (
+from contextc.triggers.builtin import (
+    context_triggers,
+    cpu_trigger,
+    limit_triggers,
+    memory_trigger,
+    read_resources,
+    resource_triggers,
+    todo_triggers,
+)
+from contextc.triggers.decorator import FunctionTrigger, trigger
+from contextc.triggers.evaluation import (
     Evaluation,
     TriggerMessagesInRequest,
     check_triggers,
     evaluate_triggers,
     restate_warnings,
 )
-from contextc.triggers.limits import limit_triggers
-from contextc.triggers.progress import progress_triggers
-from contextc.triggers.resources import cpu_trigger, memory_trigger, read_resources, resource_triggers
-from contextc.triggers.todos import todo_triggers
-from contextc.triggers.written import FunctionTrigger, trigger
+from contextc.triggers.loop_detection import progress_triggers
 
 __all__ = [
     "FunctionTrigger",

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput
 from contextc.messages import Message
-from contextc.todos import Todo
+from contextc.tools.todos import Todo
 
 TriggerTime: TypeAlias = Literal["session_start", "before_step", "mid_step", "after_compaction"]
 TriggerKind: TypeAlias = Literal["system", "hint"]

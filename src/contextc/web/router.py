@@ -14,13 +14,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from contextc.errors import InvalidRequest
-from contextc.executor.threads import REQUEST_SLOTS, run_blocking
+from contextc.executor.blocking import REQUEST_SLOTS, run_blocking
 from contextc.web import api
-from contextc.web.address import api_segments
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import ENDPOINTS, Endpoint, EventStream, RawResponse
-from contextc.web.problems import HTTPError
-from contextc.web.problems import error_response as refused
+from contextc.web.http_errors import HTTPError
+from contextc.web.http_errors import error_response as refused
+from contextc.web.urls import api_segments
 
 JSON_TYPE = "application/json"
 

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 from msgspec import Struct, field
 
 from contextc._json import JSONObject, encode
-from tests.providers.loopback import Answer
+from tests.providers.loopback_server import Answer
 
 TEXT: JSONObject = {"role": "user", "content": "Grüß dich 🙂 \u2028"}
 OVERLOADED: JSONObject = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}

@@ -1,8 +1,8 @@
 """Bedrock's Converse API, with a token in place of a signature. A stream consists of frames with checksums."""
 
 from contextc._json import JSONObject, encode
+from tests.fake_vendors.vendors.bedrock import framed
 from tests.providers.vendors import TEXT, Vendor
-from tests.standin.vendors.bedrock import framed
 
 KIND = "application/vnd.amazon.eventstream"
 MODEL = "us.anthropic.claude-opus-4-5-20251101-v1:0"

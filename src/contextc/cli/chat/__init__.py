@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.options import (
+from contextc.cli.console import JSONOption, StoreOption, open_configured_store
+from contextc.cli.shared_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
@@ -16,9 +17,8 @@ from contextc.cli.options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.terminal import JSONOption, StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
-from contextc.store.base import DEFAULT_AGENT
+from contextc.store.types import DEFAULT_AGENT
 
 
 def run(
@@ -61,8 +61,8 @@ def run(
     Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 if a
     turn failed, was stopped, or reached a limit. --json prints the events, one per line.
     """
+    from contextc.cli.chat.options import ChatOptions
     from contextc.cli.chat.session import run_chat
-    from contextc.cli.chat.wish import ChatOptions
 
     if question is not None and prompt is not None:
         raise InvalidSetting("A question and --prompt are given", fix="Pass one of the two.")

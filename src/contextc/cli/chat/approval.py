@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.text import Text
 
-from contextc.agents.deeds import preview_call
-from contextc.cli.chat.keyboard import TerminalInput
-from contextc.cli.chat.screen import TerminalRenderer
-from contextc.cli.chat.words import wrap_lines
-from contextc.executor.threads import run_blocking
+from contextc.app.approval_preview import preview_call
+from contextc.cli.chat.renderer import TerminalRenderer
+from contextc.cli.chat.terminal_input import TerminalInput
+from contextc.cli.chat.wrapping import wrap_lines
+from contextc.executor.blocking import run_blocking
 from contextc.messages import ToolCall
-from contextc.toolbox import FunctionTool
+from contextc.tools import FunctionTool
 
 MAX_LINES = 200
 YES, NO, ALL = ("y", "yes"), ("", "n", "no"), ("a", "all")

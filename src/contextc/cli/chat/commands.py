@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.table import Table
 
-from contextc.cli.account import print_manifest, print_overflow
-from contextc.cli.chat.gauge import format_dollars
-from contextc.cli.terminal import escape_markup, out, pluralize
+from contextc.cli.chat.context_meter import format_dollars
+from contextc.cli.console import escape_markup, out, pluralize
+from contextc.cli.manifest_view import print_manifest, print_overflow
+from contextc.compiler.ledger.sessions import SessionManager
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
-from contextc.executor.threads import run_blocking
-from contextc.ledger.sessions import SessionManager
-from contextc.providers.named import provider_names
-from contextc.todos import format_todos
+from contextc.executor.blocking import run_blocking
+from contextc.providers.registry import provider_names
+from contextc.tools.todos import format_todos
 
 if TYPE_CHECKING:
     from contextc.cli.chat.session import ChatSession

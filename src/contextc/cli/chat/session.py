@@ -13,23 +13,23 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from contextc.agents.made import build_agent, choose_tools
-from contextc.agents.whom import ModelChoice, resolve_model
-from contextc.agents.words import sanitize
-from contextc.cli.advice import format_error
+from contextc.app.agent_factory import build_agent, choose_tools
+from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.app.sanitize import sanitize
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import TerminalApproval
-from contextc.cli.chat.keyboard import TerminalInput, on_interrupt, read_line
-from contextc.cli.chat.screen import JSONRenderer, TerminalRenderer
-from contextc.cli.chat.which import pick_conversation
-from contextc.cli.chat.wish import ChatOptions, read_system_prompt
-from contextc.cli.chat.words import to_one_line
-from contextc.cli.terminal import err, out, pluralize
+from contextc.cli.chat.conversation_picker import pick_conversation
+from contextc.cli.chat.options import ChatOptions, read_system_prompt
+from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
+from contextc.cli.chat.terminal_input import TerminalInput, on_interrupt, read_line
+from contextc.cli.chat.wrapping import to_one_line
+from contextc.cli.console import err, out, pluralize
+from contextc.cli.error_text import format_error
 from contextc.config import mask_secrets
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
-from contextc.executor.tools import Approve
+from contextc.executor.tool_runner import Approve
 from contextc.providers import Endpoint
 from contextc.store import Store
 

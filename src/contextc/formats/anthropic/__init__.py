@@ -13,18 +13,18 @@ from contextc.formats.anthropic.encode import (
     tag_system_blocks,
     without_trailing_space,
 )
-from contextc.formats.anthropic.reader import AnthropicStreamReader
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.settings import SETTINGS
+from contextc.formats.anthropic.stream import AnthropicStreamReader
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
-from contextc.formats.checking import RuleSet
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.message_groups import APART_KEY
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")

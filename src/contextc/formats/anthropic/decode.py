@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
 from contextc.formats.base import Request, append_text, extra_of, own_extra
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.media import decode_base64, guess_media_type
+from contextc.formats.media_encoding import decode_base64, guess_media_type
+from contextc.formats.message_groups import APART_KEY
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -28,7 +28,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 FINISH_REASONS = {
     "end_turn": "stop",

@@ -22,7 +22,7 @@ from contextc.formats.base import (
     own_extra,
     wrapped_arguments_note,
 )
-from contextc.formats.grouping import APART_KEY
+from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 

@@ -6,8 +6,8 @@ from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import errors, mends, sketch
-from contextc.formats.checking import (
+from contextc.formats.anthropic import fixes, parse, provider_messages
+from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
     RuleSet,
@@ -19,7 +19,7 @@ from contextc.formats.checking import (
     merge_sides,
     results_in_next_message,
 )
-from contextc.formats.signatures import is_valid_signature
+from contextc.formats.signature_check import is_valid_signature
 
 ANSWER_SETTINGS = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
 """Settings that a request for an answer may have, but a request for a token count may not."""
@@ -28,17 +28,17 @@ ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}
 
 RULES = RuleSet(
     "ANT",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     house="anthropic",
-    unknown=sketch.find_unknown_fields,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -50,7 +50,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_first_message)
+@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -61,7 +61,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
-@rule(4, errors.EMPTY_CONTENT, mend=mends.without_empty_messages)
+@rule(4, provider_messages.EMPTY_CONTENT, mend=fixes.without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
@@ -74,7 +74,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(5, errors.BLANK_TEXT)
+@rule(5, provider_messages.BLANK_TEXT)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text block is empty or only white space.
 
@@ -89,7 +89,7 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(6, errors.UNANSWERED)
+@rule(6, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -106,7 +106,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
 
-@rule(7, errors.RESULTS_FIRST)
+@rule(7, provider_messages.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -125,7 +125,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, errors.ORPHAN_RESULT)
+@rule(8, provider_messages.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -138,7 +138,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, errors.DUPLICATE_RESULT)
+@rule(9, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -151,7 +151,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
-@rule(10, errors.DUPLICATE_CALL_ID)
+@rule(10, provider_messages.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -167,7 +167,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
-@rule(11, errors.WRONG_ROLE)
+@rule(11, provider_messages.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
 
@@ -190,7 +190,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(12, errors.ID_FORM)
+@rule(12, provider_messages.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -202,7 +202,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
-@rule(13, errors.SYSTEM_PLACE)
+@rule(13, provider_messages.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -227,7 +227,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(14, errors.SIGNATURE, mend=mends.with_valid_thinking)
+@rule(14, provider_messages.SIGNATURE, mend=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -243,7 +243,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, errors.THINKING_FIRST, mend=mends.without_thinking)
+@rule(15, provider_messages.THINKING_FIRST, mend=fixes.without_thinking)
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -269,7 +269,7 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, errors.TOO_MANY_BREAKPOINTS, mend=mends.with_last_breakpoints)
+@rule(16, provider_messages.TOO_MANY_BREAKPOINTS, mend=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
@@ -280,15 +280,15 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the last four breakpoints are kept.
     """
     marked = [
-        path for path, _ in mends.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]})
+        path for path, _ in fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]})
     ]
-    if len(marked) > mends.MAX_BREAKPOINTS:
+    if len(marked) > fixes.MAX_BREAKPOINTS:
         yield make_finding(
             marked[0], f"at most 4 blocks may have `cache_control`, got {len(marked)}.", count=len(marked)
         )
 
 
-@rule(17, errors.MISPLACED_BREAKPOINT, mend=mends.without_thinking_breakpoints)
+@rule(17, provider_messages.MISPLACED_BREAKPOINT, mend=fixes.without_thinking_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
@@ -305,7 +305,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(18, errors.TOOL_NAME)
+@rule(18, provider_messages.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -323,7 +323,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(19, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+@rule(19, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -335,7 +335,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+@rule(20, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -354,7 +354,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
-@rule(21, errors.TRAILING_SPACE)
+@rule(21, provider_messages.TRAILING_SPACE)
 def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The text of a final assistant message does not end with white space.
 
@@ -366,7 +366,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.pieces[-1].path, "the final text ends with white space.")
 
 
-@rule(22, errors.MAX_TOKENS, mend=mends.with_max_tokens)
+@rule(22, provider_messages.MAX_TOKENS, mend=fixes.with_max_tokens)
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
@@ -379,7 +379,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, errors.SERVER_ORPHAN, mend=mends.without_server_orphans)
+@rule(23, provider_messages.SERVER_ORPHAN, mend=fixes.without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
@@ -392,7 +392,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the result is left out. Only Anthropic can read its content.
     """
     pieces = [piece for turn in request.turns if turn.role == "assistant" for piece in turn.pieces]
-    orphans = {id(wire) for wire in mends.find_server_orphans([piece.wire for piece in pieces])}
+    orphans = {id(wire) for wire in fixes.find_server_orphans([piece.wire for piece in pieces])}
     for each in pieces:
         if id(each.wire) in orphans:
             piece, path = each.wire, each.path
@@ -404,7 +404,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(24, errors.NO_PREFILL, mend=mends.with_last_user_message)
+@rule(24, provider_messages.NO_PREFILL, mend=fixes.with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
@@ -422,7 +422,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, errors.FORCED_CHOICE, mend=mends.with_auto_tool_choice)
+@rule(25, provider_messages.FORCED_CHOICE, mend=fixes.with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
@@ -432,12 +432,12 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         "object"}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the choice is left to the model. The setting for parallel calls is kept.
     """
-    kind = mends.tool_choice(request.body).get("type")
+    kind = fixes.tool_choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, errors.UNKNOWN_FIELD, mend=mends.without_unknown_fields)
+@rule(26, provider_messages.UNKNOWN_FIELD, mend=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 
@@ -447,5 +447,5 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "name": "ada", "content": "hi"}]
     Repair: the field is left out.
     """
-    if mends.is_claude(request.body):
-        yield from sketch.find_unknown_fields(request)
+    if fixes.is_claude(request.body):
+        yield from parse.find_unknown_fields(request)

@@ -1,9 +1,9 @@
 """The settings of Anthropic's API. Sampling settings such as temperature are read, but no longer written."""
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic.mends import DEFAULT_MAX_TOKENS
+from contextc.formats.anthropic.fixes import DEFAULT_MAX_TOKENS
 from contextc.formats.base import text_of
-from contextc.formats.settings import (
+from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,
     SettingsTable,

@@ -17,19 +17,19 @@ from contextc.formats.bedrock.encode import (
     encode_tool,
     encode_tools,
 )
+from contextc.formats.bedrock.fixes import is_blank
 from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_document_names
-from contextc.formats.bedrock.mends import is_blank
-from contextc.formats.bedrock.reader import BedrockStreamReader
 from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.settings import SETTINGS
-from contextc.formats.checking import RuleSet
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.bedrock.stream import BedrockStreamReader
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.message_groups import APART_KEY
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
 BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))

@@ -25,13 +25,13 @@ from contextc.formats.bedrock.encode import (
     encode_part,
     encode_tool,
 )
+from contextc.formats.bedrock.fixes import is_blank, is_separator
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
-from contextc.formats.bedrock.mends import is_blank, is_separator
-from contextc.formats.bedrock.sketch import is_client_tool
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.media import decode_base64
+from contextc.formats.bedrock.parse import is_client_tool
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_groups import APART_KEY
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id
-from contextc.formats.settings import object_or_empty
+from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -46,7 +46,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 FINISH_REASONS = {
     "end_turn": "stop",

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.media import decode_base64, encode_base64
+from contextc.formats.media_encoding import decode_base64, encode_base64
 from contextc.messages import Media
 
 FORMATS: dict[str, dict[str, str]] = {

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from contextc.formats.bedrock import errors, mends, sketch
+from contextc.formats.bedrock import fixes, parse, provider_messages
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
-from contextc.formats.checking import (
+from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
     RuleSet,
@@ -17,16 +17,16 @@ from contextc.formats.checking import (
 
 RULES = RuleSet(
     "BED",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     house="bedrock",
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -38,7 +38,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_first_message)
+@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -49,7 +49,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
-@rule(3, errors.EMPTY_CONTENT)
+@rule(3, provider_messages.EMPTY_CONTENT)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty.
 
@@ -62,7 +62,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, errors.BLANK_TEXT, mend=mends.without_blank_texts)
+@rule(4, provider_messages.BLANK_TEXT, mend=fixes.without_blank_texts)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text is empty or only white space.
 
@@ -78,11 +78,11 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     for turn in request.turns:
         wires = [piece.wire for piece in turn.pieces]
         for index, piece in enumerate(turn.pieces):
-            if mends.is_blank(piece.wire) and not mends.is_separator(wires, index, turn.role):
+            if fixes.is_blank(piece.wire) and not fixes.is_separator(wires, index, turn.role):
                 yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(5, errors.ROLES_MUST_ALTERNATE)
+@rule(5, provider_messages.ROLES_MUST_ALTERNATE)
 def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
     """User messages and assistant messages alternate.
 
@@ -94,7 +94,7 @@ def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
-@rule(6, errors.UNANSWERED)
+@rule(6, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -111,7 +111,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
 
-@rule(7, errors.RESULTS_FIRST)
+@rule(7, provider_messages.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -129,7 +129,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results))
 
 
-@rule(8, errors.ORPHAN_RESULT)
+@rule(8, provider_messages.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -143,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, errors.DUPLICATE_RESULT)
+@rule(9, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -157,7 +157,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 
 
-@rule(10, errors.DUPLICATE_CALL_ID)
+@rule(10, provider_messages.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -172,7 +172,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
-@rule(11, errors.WRONG_ROLE, mend=mends.with_text_system_messages)
+@rule(11, provider_messages.WRONG_ROLE, mend=fixes.with_text_system_messages)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
 

@@ -5,7 +5,7 @@ of "none" is left out.
 """
 
 from contextc._json import JSONObject, encode, parse_object
-from contextc.formats.settings import (
+from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,
     SettingsTable,

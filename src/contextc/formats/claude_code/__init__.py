@@ -12,7 +12,6 @@ from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.anthropic.decode import collect_events
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json, text_of
-from contextc.formats.checking import RuleFinding, RuleSet, unknown_field_findings
 from contextc.formats.claude_code import decode
 from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX
 from contextc.formats.claude_code.encode import (
@@ -22,17 +21,18 @@ from contextc.formats.claude_code.encode import (
     encode_tool,
     seal_session_results,
 )
-from contextc.formats.claude_code.entries import split_prompt, transcript_entries
-from contextc.formats.claude_code.lines import make_line
-from contextc.formats.claude_code.reader import ClaudeCodeStreamReader
+from contextc.formats.claude_code.message_lines import make_line
 from contextc.formats.claude_code.rules import RULES
 from contextc.formats.claude_code.settings import SETTINGS
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
+from contextc.formats.claude_code.transcript_writer import split_prompt, transcript_entries
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleFinding, RuleSet, unknown_field_findings
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 EMPTY_USER_MESSAGE: JSONObject = {"role": "user", "content": []}
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import decode as anthropic
 from contextc.formats.base import OPENING_TEXT, Request, extra_of, own_extra
-from contextc.formats.claude_code.chain import active_lines
 from contextc.formats.claude_code.encode import PROMPT_FIELD, PROMPT_TEXT_FIELDS, encode_tool
-from contextc.formats.claude_code.lines import is_conversation_message, merge_lines
+from contextc.formats.claude_code.message_lines import is_conversation_message, merge_lines
+from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 TOOL_PREFIX = "mcp__contextc__"
 """Prefix of our tools' names in Claude Code."""

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import encode as anthropic
 from contextc.formats.base import ConversionNote, EncodedSegment
-from contextc.formats.claude_code.lines import make_line
+from contextc.formats.claude_code.message_lines import make_line
 from contextc.messages import AnyPart, Message, ProviderBlock, Text, ToolResult
 from contextc.prompts import SYSTEM_CONTEXT
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 PROMPT_FIELD = "system_prompt"
 PROMPT_TEXT_FIELDS = {"preset": "append", "custom": "prompt"}

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
-from contextc.formats.checking import (
+from contextc.formats.claude_code import fixes, parse, provider_messages
+from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
     RuleFinding,
@@ -18,15 +19,14 @@ from contextc.formats.checking import (
     make_finding,
     match_results,
 )
-from contextc.formats.claude_code import errors, mends, sketch
 
 RULES = RuleSet(
     "CLC",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
-    unknown=sketch.find_unknown_fields,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
@@ -43,7 +43,7 @@ def results_before_next_reply(turns: Sequence[RequestMessage]) -> Sequence[int]:
     return ends
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every line has a known type, user and assistant lines have a message, and blocks and tools are complete.
 
@@ -56,7 +56,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, mend=mends.with_first_message)
+@rule(2, mend=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """There is at least one message of the user or the assistant.
 
@@ -151,7 +151,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"duplicate call id {call.id}.")
 
 
-@rule(8, errors.WRONG_ROLE)
+@rule(8, provider_messages.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant lines, results in user lines.
 
@@ -163,7 +163,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_block_roles(request)
 
 
-@rule(9, errors.ID_FORM)
+@rule(9, provider_messages.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -177,7 +177,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_call_id_format(request)
 
 
-@rule(10, errors.SIGNATURE, mend=mends.with_valid_thinking)
+@rule(10, provider_messages.SIGNATURE, mend=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -191,7 +191,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, errors.INVALID_SESSION_ID, mend=mends.without_session)
+@rule(11, provider_messages.INVALID_SESSION_ID, mend=fixes.without_session)
 def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 
@@ -202,7 +202,7 @@ def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("resume",), f"`resume` must be a UUID, got {name!r}.")
 
 
-@rule(12, errors.TOOL_NAME)
+@rule(12, provider_messages.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -213,7 +213,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_tool_names(request)
 
 
-@rule(13, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+@rule(13, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

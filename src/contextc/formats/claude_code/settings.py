@@ -2,7 +2,13 @@
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.settings import EFFORTS
-from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, nearest_effort, object_or_empty
+from contextc.formats.request_settings import (
+    OutputFormat,
+    RequestSettings,
+    SettingsTable,
+    nearest_effort,
+    object_or_empty,
+)
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:

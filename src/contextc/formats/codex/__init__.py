@@ -7,22 +7,22 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request, text_of
-from contextc.formats.checking import RuleFinding, RuleSet, make_finding
-from contextc.formats.codex import decode, replies
+from contextc.formats.codex import decode, turns
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
-from contextc.formats.codex.events import is_event
-from contextc.formats.codex.names import NAME_CODEC
-from contextc.formats.codex.reader import CodexStreamReader
+from contextc.formats.codex.event_collector import is_event
+from contextc.formats.codex.identifiers import NAME_CODEC
 from contextc.formats.codex.rollout import is_rollout_line
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.settings import SETTINGS
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import NameCodec
+from contextc.formats.codex.stream import CodexStreamReader
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import RuleFinding, RuleSet, make_finding
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message, ToolResult
-from contextc.pairing import PairedHistory
-from contextc.tools import Tool
+from contextc.messages.pairing import PairedHistory
+from contextc.tools.spec import Tool
 
 
 class CodexFormatter(Formatter):
@@ -75,7 +75,7 @@ class CodexFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         """Return the final answer of a turn. `reader` returns all messages of it."""
-        return replies.last_reply(replies.decode_turn(reply, self.provider))
+        return turns.last_reply(turns.decode_turn(reply, self.provider))
 
     def session_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
@@ -84,7 +84,7 @@ class CodexFormatter(Formatter):
         return CodexStreamReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return replies.collect_turn(events)
+        return turns.collect_turn(events)
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:

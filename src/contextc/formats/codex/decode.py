@@ -14,15 +14,15 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of, text_of
 from contextc.formats.codex import rollout
 from contextc.formats.codex.encode import BARE_KEY, EMPTY_REASONING, ITEM_KEY, Encoder
-from contextc.formats.codex.events import (
+from contextc.formats.codex.event_collector import (
     SHOWN_TEXT_KEY,
     collect_items,
     completed_notification,
     is_event,
     reasoning_text,
 )
-from contextc.formats.codex.kinds import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
-from contextc.formats.media import from_data_url, guess_media_type
+from contextc.formats.codex.items import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
+from contextc.formats.media_encoding import from_data_url, guess_media_type
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -35,7 +35,7 @@ from contextc.messages import (
     ToolResult,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 OWN_FIELDS = ("items", "developerInstructions", "dynamicTools")
 

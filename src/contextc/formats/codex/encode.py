@@ -25,7 +25,8 @@ from contextc.formats.base import (
     own_extra,
     text_of,
 )
-from contextc.formats.codex.kinds import (
+from contextc.formats.codex.identifiers import NAMES
+from contextc.formats.codex.items import (
     CALL_TYPES,
     COMPLETED,
     FAILED,
@@ -36,11 +37,10 @@ from contextc.formats.codex.kinds import (
     result_block,
     with_result,
 )
-from contextc.formats.codex.names import NAMES
-from contextc.formats.media import to_data_url
+from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
-from contextc.prompts.escape import SYSTEM_CONTEXT
+from contextc.prompts.escaping import SYSTEM_CONTEXT
 
 ITEM_KEY = "item"
 """Key in `extra`: the fields of an item in which our encoding would differ, such as its id."""

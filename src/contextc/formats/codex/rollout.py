@@ -11,7 +11,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.formats.settings import object_or_empty
+from contextc.formats.request_settings import object_or_empty
 from contextc.messages import Message
 
 HISTORY_TYPES = ("user.", "compaction.summary")

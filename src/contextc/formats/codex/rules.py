@@ -5,23 +5,23 @@ The app-server refuses some violations with an error. It accepts others silently
 
 from collections.abc import Iterable
 
-from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
-from contextc.formats.codex import errors, mends, sketch
-from contextc.formats.codex.names import NAMES
+from contextc.formats.codex import fixes, parse, provider_messages
+from contextc.formats.codex.identifiers import NAMES
+from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 
 RULES = RuleSet(
     "COD",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     key="items",
-    unknown=sketch.find_unknown_fields,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool has the required fields of its type.
 
@@ -35,7 +35,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_ID, mend=mends.with_item_ids)
+@rule(2, provider_messages.NO_ID, mend=fixes.with_item_ids)
 def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item has an id.
 
@@ -49,7 +49,7 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, errors.INVALID_THREAD_ID, mend=mends.without_thread_id)
+@rule(3, provider_messages.INVALID_THREAD_ID, mend=fixes.without_thread_id)
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 
@@ -61,7 +61,7 @@ def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the id is left out, and a new thread begins.
     """
     name = request.body.get("threadId")
-    if name is not None and not mends.is_thread_id(name):
+    if name is not None and not fixes.is_thread_id(name):
         yield make_finding(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
 
 
@@ -76,11 +76,11 @@ def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
         "userMessage", "id": "1", "content": [{"type": "text", "text": "and?"}]}]
     Repair: a result is added which states that it is missing.
     """
-    for turn in mends.find_unfinished_calls(request.turns):
+    for turn in fixes.find_unfinished_calls(request.turns):
         yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, errors.TOOL_NAME, mend=mends.with_encoded_names)
+@rule(5, provider_messages.TOOL_NAME, mend=fixes.with_encoded_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
@@ -94,7 +94,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, errors.DUPLICATE_TOOL, mend=mends.with_unique_names)
+@rule(6, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_names)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

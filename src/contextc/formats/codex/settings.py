@@ -1,7 +1,7 @@
 """The settings of a Codex turn: the parameters of `thread/start` and `turn/start`."""
 
 from contextc._json import JSONObject
-from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable
+from contextc.formats.request_settings import OutputFormat, RequestSettings, SettingsTable
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:

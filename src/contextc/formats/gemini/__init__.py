@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request, own_extra
-from contextc.formats.checking import RuleSet
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
     ALONE_KEY,
@@ -23,17 +22,18 @@ from contextc.formats.gemini.encode import (
     is_same_model,
     without_signature,
 )
-from contextc.formats.gemini.mends import NAMES, has_thinking_level, with_signatures
-from contextc.formats.gemini.reader import GeminiStreamReader
+from contextc.formats.gemini.fixes import NAMES, has_thinking_level, with_signatures
 from contextc.formats.gemini.rules import RULES
 from contextc.formats.gemini.settings import SETTINGS
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import NameCodec
+from contextc.formats.gemini.stream import GeminiStreamReader
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.message_groups import APART_KEY
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 
 class GeminiFormatter(Formatter):

@@ -26,10 +26,10 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     to_urlsafe,
 )
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.media import decode_base64
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_groups import APART_KEY
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.settings import object_or_empty as object_or_empty
+from contextc.formats.request_settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,
     Media,
@@ -42,7 +42,7 @@ from contextc.messages import (
     ToolResult,
     Usage,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 FINISH_REASONS = {
     "STOP": "stop",

@@ -28,11 +28,11 @@ from contextc.formats.base import (
     own_extra,
     wrapped_arguments_note,
 )
-from contextc.formats.grouping import APART_KEY
-from contextc.formats.media import encode_base64
+from contextc.formats.media_encoding import encode_base64
+from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 RESULT_MEDIA_TYPES = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
-from contextc.formats.checking import (
+from contextc.formats.gemini import fixes, parse, provider_messages
+from contextc.formats.gemini.parse import format_google_path, iter_list, with_camel_case
+from contextc.formats.lint_engine import (
     JSONPath,
     ParsedRequest,
     RequestMessage,
@@ -18,24 +20,22 @@ from contextc.formats.checking import (
     merge_sides,
     results_in_next_message,
 )
-from contextc.formats.gemini import errors, mends, sketch
-from contextc.formats.gemini.sketch import format_google_path, iter_list, with_camel_case
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
 RULES = RuleSet(
     "GEM",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     key="contents",
-    unknown=sketch.find_unknown_fields,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every content, part and function has the required fields of its type, and no others.
 
@@ -49,7 +49,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.misshapen if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, errors.NO_CONTENTS, mend=mends.with_first_content)
+@rule(2, provider_messages.NO_CONTENTS, mend=fixes.with_first_content)
 def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 
@@ -60,7 +60,7 @@ def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("contents",) if request.body else (), "contents is empty.")
 
 
-@rule(3, errors.NO_PARTS)
+@rule(3, provider_messages.NO_PARTS)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No content is empty.
 
@@ -75,7 +75,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this content is empty.", where=format_google_path(turn.path))
 
 
-@rule(4, errors.MALFORMED)
+@rule(4, provider_messages.MALFORMED)
 def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A part has exactly one data field.
 
@@ -85,7 +85,7 @@ def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.misshapen if "second" in finding.facts]
 
 
-@rule(5, errors.INVALID_ROLE)
+@rule(5, provider_messages.INVALID_ROLE)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a content is "user" or "model".
 
@@ -95,7 +95,7 @@ def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.misshapen if "role" in finding.facts]
 
 
-@rule(6, errors.WRONG_ROLE)
+@rule(6, provider_messages.WRONG_ROLE)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls are in contents of the model, results are not.
 
@@ -121,7 +121,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(7, errors.CALL_PLACE, mend=mends.with_opening)
+@rule(7, provider_messages.CALL_PLACE, mend=fixes.with_opening)
 def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls come after a content of the user, or after results.
 
@@ -138,7 +138,7 @@ def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"{_describe(calls[0])} is at the start of the conversation.")
 
 
-@rule(8, errors.RESULT_COUNT)
+@rule(8, provider_messages.RESULT_COUNT)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call has a result in the next content.
 
@@ -167,11 +167,11 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
     for turn, result in match_results(turns, results_in_next_message).orphans:
         before = earlier.get(turn.path)
-        what = errors.RESULT_COUNT if before and before.of("call") else errors.RESULT_PLACE
+        what = provider_messages.RESULT_COUNT if before and before.of("call") else provider_messages.RESULT_PLACE
         yield make_finding(result.path, f"{_describe(result)} has no call in the previous content.", what=what)
 
 
-@rule(10, errors.RESULT_COUNT)
+@rule(10, provider_messages.RESULT_COUNT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call has only one result.
 
@@ -184,7 +184,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"{_describe(result)} is a duplicate for its call.")
 
 
-@rule(11, errors.SIGNATURE, mend=mends.with_valid_signatures)
+@rule(11, provider_messages.SIGNATURE, mend=fixes.with_valid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `thoughtSignature` is the original one of its part.
 
@@ -196,11 +196,11 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.turns:
         for piece in turn.pieces:
-            if not mends.has_valid_signature(piece.wire):
+            if not fixes.has_valid_signature(piece.wire):
                 yield make_finding(piece.path, "the signature of this part is invalid.")
 
 
-@rule(12, errors.UNSIGNED, mend=mends.with_signatures)
+@rule(12, provider_messages.UNSIGNED, mend=fixes.with_signatures)
 def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """From Gemini 3 on, the first call of each step since the last user message has its signature.
 
@@ -211,18 +211,18 @@ def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]}
     Repair: the call gets the placeholder signature that Google accepts.
     """
-    if not mends.has_thinking_level(request.body):
+    if not fixes.has_thinking_level(request.body):
         return
     turns = merge_sides(request.turns)
     spoke = max((index for index, turn in enumerate(turns) if _has_user_content(turn)), default=0)
     for index, turn in enumerate(turns[spoke:], spoke):
-        if any(mends.signature_of(piece.wire) for piece in turn.pieces):
+        if any(fixes.signature_of(piece.wire) for piece in turn.pieces):
             continue
         for call in turn.of("call")[:1]:
             yield make_finding(call.path, f"{_describe(call)} has no signature.", name=call.name, position=index + 1)
 
 
-@rule(13, errors.BASE64, mend=mends.with_valid_media)
+@rule(13, provider_messages.BASE64, mend=fixes.with_valid_media)
 def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The data of `inlineData` is base64, in either alphabet.
 
@@ -233,14 +233,14 @@ def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     for turn in request.turns:
         for piece in turn.pieces:
             for path, part in _inline(piece):
-                if not mends.has_valid_media(part):
+                if not fixes.has_valid_media(part):
                     data = str(with_camel_case(with_camel_case(part)["inlineData"])["data"])[:24]
                     yield make_finding(
                         piece.path, "the data of this part is not base64.", where=format_google_path(path), data=data
                     )
 
 
-@rule(14, errors.FUNCTION_NAME)
+@rule(14, provider_messages.FUNCTION_NAME)
 def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a function has at most 128 letters, digits, `_`, `.`, `:` and `-`, and begins with a letter or `_`.
 
@@ -253,7 +253,7 @@ def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, message, where=format_google_path(function.path))
 
 
-@rule(15, errors.DUPLICATE_FUNCTION, mend=mends.with_unique_functions)
+@rule(15, provider_messages.DUPLICATE_FUNCTION, mend=fixes.with_unique_functions)
 def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Functions have different names.
 
@@ -265,7 +265,7 @@ def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, f"duplicate function name {function.id}.", name=function.id)
 
 
-@rule(16, errors.UNKNOWN_CHOICE, mend=mends.with_declared_choice)
+@rule(16, provider_messages.UNKNOWN_CHOICE, mend=fixes.with_declared_choice)
 def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The functions in `allowedFunctionNames` are declared.
 
@@ -273,10 +273,10 @@ def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
         "ANY", "allowedFunctionNames": ["find"]}}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     Repair: the name is removed from the list. If the list becomes empty, all functions are allowed.
     """
-    known = {str(function.get("name")) for function in mends.declared_functions(request.body)}
+    known = {str(function.get("name")) for function in fixes.declared_functions(request.body)}
     if request.body.get("cachedContent") or request.body.get("cached_content"):
         return  # the functions are in the cached content
-    for path, name in mends.allowed_functions(request.body):
+    for path, name in fixes.allowed_functions(request.body):
         if str(name) not in known:
             yield make_finding(path, f"function {name!r} is not declared.", name=name, where=format_google_path(path))
 

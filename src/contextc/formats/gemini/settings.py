@@ -5,7 +5,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.gemini.decode import json_schema
-from contextc.formats.settings import (
+from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,
     SettingsTable,

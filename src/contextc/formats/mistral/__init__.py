@@ -5,8 +5,10 @@ from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
-from contextc.formats.checking import RuleSet
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleSet
 from contextc.formats.mistral import decode
+from contextc.formats.mistral.call_ids import NineCharacterIds
 from contextc.formats.mistral.encode import (
     EMPTY_CONTENT,
     OBJECT_ARGUMENTS,
@@ -15,17 +17,15 @@ from contextc.formats.mistral.encode import (
     as_tagged_user_text,
     encode_segment,
 )
-from contextc.formats.mistral.ids import NineCharacterIds
-from contextc.formats.mistral.reader import MistralStreamReader
 from contextc.formats.mistral.rules import RULES
 from contextc.formats.mistral.settings import SETTINGS
+from contextc.formats.mistral.stream import MistralStreamReader
 from contextc.formats.openai_chat.decode import encode_tool
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 PREFIX = "prefix"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of
-from contextc.formats.media import decode_base64, from_data_url, guess_media_type
+from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
 from contextc.formats.mistral.encode import (
     EMPTY_CONTENT,
     OBJECT_ARGUMENTS,
@@ -20,7 +20,7 @@ from contextc.formats.mistral.encode import (
     as_chunks,
     thinking_text,
 )
-from contextc.formats.mistral.sketch import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.mistral.parse import ALLOWED_CHUNKS, CHUNKS
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id, merge_call_fragment
 from contextc.messages import (
     AnyPart,
@@ -35,7 +35,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 FINISH_REASONS = {"model_length": "length"}
 """Finish reasons of Mistral by their common name. `model_length`: the context window was full."""

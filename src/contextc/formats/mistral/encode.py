@@ -25,8 +25,8 @@ from contextc.formats.base import (
     merge_extra,
     own_extra,
 )
-from contextc.formats.media import to_data_url
-from contextc.formats.mistral.sketch import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.media_encoding import to_data_url
+from contextc.formats.mistral.parse import ALLOWED_CHUNKS, CHUNKS
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import (
+from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
     ParsedRequest,
@@ -21,8 +21,8 @@ from contextc.formats.checking import (
     match_results,
     results_in_role,
 )
-from contextc.formats.mistral import errors, mends, sketch
-from contextc.formats.mistral.sketch import (
+from contextc.formats.mistral import fixes, parse, provider_messages
+from contextc.formats.mistral.parse import (
     ALLOWED_CHUNKS,
     CALL,
     CHUNKS,
@@ -33,7 +33,7 @@ from contextc.formats.mistral.sketch import (
     unknown_field_names,
     vendor_path,
 )
-from contextc.formats.openai_chat.mends import with_a_message, with_assistant_calls
+from contextc.formats.openai_chat.fixes import with_a_message, with_assistant_calls
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -42,16 +42,16 @@ results_directly_after = results_in_role("tool")
 
 RULES = RuleSet(
     "MIS",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     house="mistral",
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, chunk, call and tool must have the fields its type requires.
 
@@ -66,7 +66,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, mend=with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -77,7 +77,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, errors.EMPTY_REPLY)
+@rule(3, provider_messages.EMPTY_REPLY)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -92,7 +92,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, errors.EXTRA, mend=mends.without_unknown_chunk_fields)
+@rule(4, provider_messages.EXTRA, mend=fixes.without_unknown_chunk_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 
@@ -118,7 +118,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown = check_known_fields
 
 
-@rule(5, errors.EXTRA, mend=mends.without_openai_settings)
+@rule(5, provider_messages.EXTRA, mend=fixes.without_openai_settings)
 def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings that only OpenAI has must not be sent.
 
@@ -127,14 +127,14 @@ def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"max_completion_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the output limit and the seed are renamed to Mistral's names; other settings are removed.
     """
-    for setting in mends.OPENAI_SETTINGS:
+    for setting in fixes.OPENAI_SETTINGS:
         if setting in request.body:
             yield make_finding(
                 (setting,), f"`{setting}` is an OpenAI setting, which Mistral rejects.", where=vendor_path((setting,))
             )
 
 
-@rule(6, errors.UNANSWERED)
+@rule(6, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
@@ -149,7 +149,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
 
 
-@rule(7, errors.MALFORMED)
+@rule(7, provider_messages.MALFORMED)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
@@ -158,15 +158,15 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     roles = {turn.path: before.role for before, turn in pairwise(request.turns)}
     for turn, result in match_results(request.turns, results_directly_after).orphans:
-        what = errors.UNEXPECTED_ID.format(id=result.id)
+        what = provider_messages.UNEXPECTED_ID.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
-            what = errors.UNEXPECTED_ROLE.format(role="tool", before=before)
+            what = provider_messages.UNEXPECTED_ROLE.format(role="tool", before=before)
         yield make_finding(
             result.path, f"tool call {result.id} of this result is not in the preceding assistant message.", what=what
         )
 
 
-@rule(8, errors.DUPLICATE_RESULT)
+@rule(8, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -179,7 +179,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(9, errors.DUPLICATE_CALL_ID)
+@rule(9, provider_messages.DUPLICATE_CALL_ID)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -195,7 +195,7 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(10, errors.EXTRA, mend=with_assistant_calls)
+@rule(10, provider_messages.EXTRA, mend=with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -210,7 +210,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
 
 
-@rule(11, errors.ID_FORM)
+@rule(11, provider_messages.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must consist of exactly nine letters and digits.
 
@@ -227,7 +227,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(12, errors.NAME_FORM)
+@rule(12, provider_messages.NAME_FORM)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`, in tools and in calls.
 
@@ -244,7 +244,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(13, errors.UNEXPECTED_ROLE)
+@rule(13, provider_messages.UNEXPECTED_ROLE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message must come first, or follow system or user messages.
 
@@ -260,7 +260,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, role=turn.role, before=before.role)
 
 
-@rule(14, errors.WRONG_FIRST_ROLE)
+@rule(14, provider_messages.WRONG_FIRST_ROLE)
 def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A conversation must not begin with tool calls, nor consist of a single assistant message.
 
@@ -275,7 +275,7 @@ def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(turns[0].path, "the conversation begins with the assistant.")
 
 
-@rule(15, errors.WRONG_LAST_ROLE)
+@rule(15, provider_messages.WRONG_LAST_ROLE)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A last message from the assistant must have `prefix`: the model continues it.
 
@@ -287,7 +287,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
 
 
-@rule(16, errors.PREFIX_NOT_LAST)
+@rule(16, provider_messages.PREFIX_NOT_LAST)
 def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the last message may have `prefix`.
 
@@ -300,7 +300,7 @@ def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message has `prefix` but is not the last.")
 
 
-@rule(17, errors.MISPLACED)
+@rule(17, provider_messages.MISPLACED)
 def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may have thoughts, it may not have images or audio, and system messages hold text.
 
@@ -316,7 +316,7 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, errors.ONE_OF, mend=mends.without_tool_choice)
+@rule(18, provider_messages.ONE_OF, mend=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
@@ -324,14 +324,14 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("tool_choice")
-    if not mends.is_valid_tool_choice(value):
+    if not fixes.is_valid_tool_choice(value):
         message = f"invalid `tool_choice` {value!r}."
         yield make_finding(
-            ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(mends.TOOL_CHOICES)
+            ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(fixes.TOOL_CHOICES)
         )
 
 
-@rule(19, errors.EXTRA, mend=mends.without_other_api_settings)
+@rule(19, provider_messages.EXTRA, mend=fixes.without_other_api_settings)
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -340,12 +340,12 @@ def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"reasoning": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
-    for setting in mends.OTHER_API_SETTINGS:
+    for setting in fixes.OTHER_API_SETTINGS:
         if setting in request.body:
             yield make_finding((setting,), f"`{setting}` is not a Mistral setting.", where=vendor_path((setting,)))
 
 
-@rule(20, errors.ONE_OF)
+@rule(20, provider_messages.ONE_OF)
 def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `type` of a tool call, and of a tool that has a `function`, must be `function`.
 
@@ -355,15 +355,15 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the type becomes `function`.
     """
     for each in (*_calls(request), *request.tools):
-        kind: JSON = each.wire.get("type", mends.FUNCTION)
-        if kind != mends.FUNCTION:
+        kind: JSON = each.wire.get("type", fixes.FUNCTION)
+        if kind != fixes.FUNCTION:
             message = f"`type` must be `function`, got {kind!r}."
             yield make_finding(
-                each.path, message, where=vendor_path((*each.path, "type")), known=_pydantic_choices([mends.FUNCTION])
+                each.path, message, where=vendor_path((*each.path, "type")), known=_pydantic_choices([fixes.FUNCTION])
             )
 
 
-@rule(21, errors.ONE_OF, mend=mends.without_response_format)
+@rule(21, provider_messages.ONE_OF, mend=fixes.without_response_format)
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 
@@ -371,10 +371,10 @@ def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("response_format")
-    if not mends.is_valid_response_format(value):
+    if not fixes.is_valid_response_format(value):
         where = vendor_path(("response_format", "type"))
         message = f"invalid `response_format` {value!r}."
-        yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(mends.RESPONSE_FORMATS))
+        yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(fixes.RESPONSE_FORMATS))
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:

@@ -2,7 +2,7 @@
 
 from contextc._json import JSONObject
 from contextc.formats.openai_chat import settings as chat
-from contextc.formats.settings import RequestSettings, SettingsTable
+from contextc.formats.request_settings import RequestSettings, SettingsTable
 
 LEGACY_REQUIRED = "any"  # the former name of `required`
 

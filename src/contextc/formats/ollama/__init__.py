@@ -5,18 +5,18 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request, own_extra
-from contextc.formats.checking import RuleSet
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import RuleSet
 from contextc.formats.ollama import decode
 from contextc.formats.ollama.encode import encode_segment, encode_tool, with_nested_extra
-from contextc.formats.ollama.reader import OllamaStreamReader
 from contextc.formats.ollama.rules import RULES
 from contextc.formats.ollama.settings import SETTINGS
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable, object_or_empty
-from contextc.formats.spelling import NameCodec
+from contextc.formats.ollama.stream import OllamaStreamReader
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable, object_or_empty
+from contextc.formats.stream import StreamReader
 from contextc.messages import Extra, Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 SDK_ARGUMENTS = (
     "model",

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, own_extra, text_of
-from contextc.formats.media import decode_base64
-from contextc.formats.ollama.calls import CallMatcher, is_assistant_message
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
 from contextc.formats.ollama.encode import encode_segment, encode_tool
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL
-from contextc.formats.settings import object_or_empty
+from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -28,7 +28,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 IMAGE_SIGNATURES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"))

@@ -22,11 +22,11 @@ from contextc.formats.base import (
     own_extra,
     wrapped_arguments_note,
 )
-from contextc.formats.media import encode_base64
-from contextc.formats.ollama.schemas import remove_type_mismatches
+from contextc.formats.media_encoding import encode_base64
+from contextc.formats.ollama.tool_schemas import remove_type_mismatches
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 NO_PARAMETERS: JSONObject = {"type": "object", "properties": {}}

@@ -7,24 +7,31 @@ unmatched calls and results. Others silently show the model a part of them. Both
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding, match_results
-from contextc.formats.ollama import errors, mends, sketch
-from contextc.formats.ollama.schemas import find_type_mismatches
-from contextc.formats.ollama.sketch import before_next_reply
-from contextc.formats.settings import object_or_empty
+from contextc.formats.lint_engine import (
+    ParsedRequest,
+    RuleFinding,
+    RuleSet,
+    find_duplicates,
+    make_finding,
+    match_results,
+)
+from contextc.formats.ollama import fixes, parse, provider_messages
+from contextc.formats.ollama.parse import before_next_reply
+from contextc.formats.ollama.tool_schemas import find_type_mismatches
+from contextc.formats.request_settings import object_or_empty
 
 RULES = RuleSet(
     "OLL",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_message,
-    unknown=sketch.find_unknown_fields,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_message,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, call and tool must have the fields its type requires, with the correct types.
 
@@ -38,7 +45,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, mend=mends.with_a_message)
+@rule(2, mend=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -68,7 +75,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(4, errors.ORPHAN)
+@rule(4, provider_messages.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
 
@@ -124,7 +131,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
-@rule(8, errors.NOT_BASE64, mend=mends.with_plain_images)
+@rule(8, provider_messages.NOT_BASE64, mend=fixes.with_plain_images)
 def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
@@ -133,11 +140,11 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.turns:
         for picture in turn.of("media"):
-            if (byte := mends.first_invalid_byte(picture.text)) is not None:
+            if (byte := fixes.first_invalid_byte(picture.text)) is not None:
                 yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, errors.THINK, mend=mends.without_think)
+@rule(9, provider_messages.THINK, mend=fixes.without_think)
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -145,11 +152,11 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("think")
-    if not mends.is_valid_think(value):
+    if not fixes.is_valid_think(value):
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, errors.FORMAT, mend=mends.without_format)
+@rule(10, provider_messages.FORMAT, mend=fixes.without_format)
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 
@@ -157,11 +164,11 @@ def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("format")
-    if not mends.is_valid_format(value):
+    if not fixes.is_valid_format(value):
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, errors.OPTION, mend=mends.with_valid_options)
+@rule(11, provider_messages.OPTION, mend=fixes.with_valid_options)
 def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
@@ -170,12 +177,12 @@ def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"options": {"stop": "END"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the option is removed.
     """
-    for name, expected in mends.invalid_options(request.body).items():
+    for name, expected in fixes.invalid_options(request.body).items():
         message = f"option `{name}` must be of {expected}."
         yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, errors.TOP_LOGPROBS, mend=mends.with_allowed_logprobs)
+@rule(12, provider_messages.TOP_LOGPROBS, mend=fixes.with_allowed_logprobs)
 def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`top_logprobs` must be between 0 and 20.
 
@@ -183,11 +190,11 @@ def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value is changed to the nearest allowed one.
     """
     count: JSON = request.body.get("top_logprobs")
-    if type(count) is int and not 0 <= count <= mends.MAX_LOGPROBS:
+    if type(count) is int and not 0 <= count <= fixes.MAX_LOGPROBS:
         yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, errors.MALFORMED, mend=mends.with_valid_schemas)
+@rule(13, provider_messages.MALFORMED, mend=fixes.with_valid_schemas)
 def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
     """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 

@@ -7,7 +7,13 @@ tool choice.
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, nearest_effort, object_or_empty
+from contextc.formats.request_settings import (
+    OutputFormat,
+    RequestSettings,
+    SettingsTable,
+    nearest_effort,
+    object_or_empty,
+)
 
 EFFORT_LEVELS = ("low", "medium", "high")
 THINK_LEVELS = (*EFFORT_LEVELS, "max")

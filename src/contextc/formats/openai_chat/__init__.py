@@ -5,18 +5,18 @@ from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request, merge_extra, own_extra
-from contextc.formats.checking import RuleSet
-from contextc.formats.openai_chat import decode, marking
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import encode_segment
-from contextc.formats.openai_chat.reader import ChatStreamReader
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.settings import SETTINGS
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.openai_chat.stream import ChatStreamReader
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import Extra, Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 
 class OpenAIFormatter(Formatter):
@@ -83,16 +83,18 @@ class OpenAIFormatter(Formatter):
         return body
 
     def marked(self, message: JSONObject) -> JSONObject | None:
-        return marking.with_cache_breakpoint(message) if self.cache_marks else None
+        return cache_control.with_cache_breakpoint(message) if self.cache_marks else None
 
     def marks_in(self, blocks: Iterable[JSONObject]) -> int:
-        return marking.count_breakpoints(blocks) if self.cache_marks else 0
+        return cache_control.count_breakpoints(blocks) if self.cache_marks else 0
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
-        return [marking.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
+        return (
+            [cache_control.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
+        )
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        return marking.with_head_breakpoint(body) if self.cache_marks else body
+        return cache_control.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         rest = dict(own_extra(extra, self.provider))

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, own_extra
-from contextc.formats.media import decode_base64, from_data_url, guess_media_type
+from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.openai_chat import details
+from contextc.formats.openai_chat import reasoning_details
 from contextc.formats.openai_chat.encode import AUDIO_FORMATS, FIELD, REASONING_FIELDS, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -25,11 +25,11 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 UNKNOWN_TOOL = "unknown"
-SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", "name", details.DETAILS)
+SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", "name", reasoning_details.DETAILS)
 """Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
 FAILED, NO_REASON_GIVEN = "error", "the provider ended the reply with an error, and does not say which"
 """Finish reason and error text of a failed reply. Some servers also state the cause."""
@@ -124,8 +124,8 @@ def _merge_delta(message: JSONObject, calls: list[JSONObject], delta: JSONObject
         if name == "tool_calls":
             for piece in cast(list[JSONObject], value or []):
                 merge_call_fragment(calls, piece)
-        elif name == details.DETAILS:
-            details.merge_fragments(cast(list[JSON], message.setdefault(name, [])), value)
+        elif name == reasoning_details.DETAILS:
+            reasoning_details.merge_fragments(cast(list[JSON], message.setdefault(name, [])), value)
         elif name != "role":
             _grow(message, name, value)
 
@@ -219,8 +219,8 @@ class _Decoder:
         known = {**wire, "refusal": wire.get("refusal") or None}
         if wire.get("tool_calls"):
             known["tool_calls"] = ours.get("tool_calls")
-        if self.replied and details.decode_blocks(wire.get(details.DETAILS), self.provider, None):
-            known[details.DETAILS] = ours.get(details.DETAILS)
+        if self.replied and reasoning_details.decode_blocks(wire.get(reasoning_details.DETAILS), self.provider, None):
+            known[reasoning_details.DETAILS] = ours.get(reasoning_details.DETAILS)
         if _blocks(known.get("content")) == _blocks(ours.get("content")):
             known["content"] = ours.get("content")
         extra = extra_of(known, ours, self.provider)
@@ -233,9 +233,11 @@ class _Decoder:
 
     def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
         """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
-        blocks = details.decode_blocks(wire.get(details.DETAILS), self.provider, self.model, replied=self.replied)
+        blocks = reasoning_details.decode_blocks(
+            wire.get(reasoning_details.DETAILS), self.provider, self.model, replied=self.replied
+        )
         texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
-        if texts and not (blocks and details.blocks_text(wire[details.DETAILS])):
+        if texts and not (blocks and reasoning_details.blocks_text(wire[reasoning_details.DETAILS])):
             yield Reasoning(text=texts[0], provider=self.provider, model=self.model)
         yield from blocks
 

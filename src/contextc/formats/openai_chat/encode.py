@@ -20,8 +20,8 @@ from contextc.formats.base import (
     merge_extra,
     own_extra,
 )
-from contextc.formats.media import encode_base64
-from contextc.formats.openai_chat import details
+from contextc.formats.media_encoding import encode_base64
+from contextc.formats.openai_chat import reasoning_details as details
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 

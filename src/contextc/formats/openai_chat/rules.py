@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import (
+from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
     RequestPart,
@@ -22,8 +22,8 @@ from contextc.formats.checking import (
     results_in_role,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import errors, mends, sketch
-from contextc.formats.openai_chat.sketch import vendor_group, vendor_path
+from contextc.formats.openai_chat import fixes, parse, provider_messages
+from contextc.formats.openai_chat.parse import vendor_group, vendor_path
 
 MAX_ID_LENGTH = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -31,17 +31,17 @@ results_directly_after = results_in_role("tool")
 
 RULES = RuleSet(
     "OAC",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     house="openai",
-    unknown=sketch.find_unknown_fields,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part, call and tool must have the fields its type requires.
 
@@ -55,7 +55,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -66,7 +66,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, errors.EMPTY_REPLY, mend=mends.without_empty_replies)
+@rule(3, provider_messages.EMPTY_REPLY, mend=fixes.without_empty_replies)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -76,11 +76,11 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the message is removed.
     """
     for turn in request.turns:
-        if turn.role == "assistant" and mends.is_empty_reply(turn.wire):
+        if turn.role == "assistant" and fixes.is_empty_reply(turn.wire):
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, errors.EMPTY_LIST, mend=mends.without_empty_content)
+@rule(4, provider_messages.EMPTY_LIST, mend=fixes.without_empty_content)
 def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `content` that is a list must not be empty.
 
@@ -88,11 +88,11 @@ def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the message is removed; the content of a tool message becomes an empty string.
     """
     for turn in request.turns:
-        if turn.wire.get("content") == [] and not mends.has_calls(turn.wire):
+        if turn.wire.get("content") == [] and not fixes.has_calls(turn.wire):
             yield make_finding(turn.path, "`content` is an empty list.", where=f"{vendor_path(turn.path)}.content")
 
 
-@rule(5, errors.EMPTY_LIST, mend=mends.without_empty_lists)
+@rule(5, provider_messages.EMPTY_LIST, mend=fixes.without_empty_lists)
 def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tools` and `tool_calls` must be left out if they are empty.
 
@@ -115,7 +115,7 @@ def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(6, errors.UNANSWERED)
+@rule(6, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
@@ -130,7 +130,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
-@rule(7, errors.ORPHAN)
+@rule(7, provider_messages.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
@@ -143,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(8, errors.DUPLICATE_RESULT)
+@rule(8, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -165,7 +165,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(9, errors.DUPLICATE_CALL_ID, mend=mends.with_distinct_ids)
+@rule(9, provider_messages.DUPLICATE_CALL_ID, mend=fixes.with_distinct_ids)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -182,7 +182,7 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
-@rule(10, errors.ASSISTANT_ONLY, mend=mends.with_assistant_calls)
+@rule(10, provider_messages.ASSISTANT_ONLY, mend=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -191,12 +191,12 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the role of the message becomes `assistant`.
     """
     for turn in request.turns:
-        if turn.role != "assistant" and mends.has_calls(turn.wire):
+        if turn.role != "assistant" and fixes.has_calls(turn.wire):
             what = "tool calls" if turn.wire.get("tool_calls") else "a function call"
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
 
 
-@rule(11, errors.ID_LENGTH)
+@rule(11, provider_messages.ID_LENGTH)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -212,12 +212,16 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     for call in _calls(request):
         length = len(call.id)
         if not 1 <= length <= MAX_ID_LENGTH:
-            what = errors.TOO_LONG.format(most=MAX_ID_LENGTH, length=length) if length else errors.TOO_SHORT
+            what = (
+                provider_messages.TOO_LONG.format(most=MAX_ID_LENGTH, length=length)
+                if length
+                else provider_messages.TOO_SHORT
+            )
             message = f"the id {call.id!r} must have 1 to {MAX_ID_LENGTH} characters, got {length}."
             yield make_finding(call.path, message, where=f"{vendor_path(call.path)}.id", what=what)
 
 
-@rule(12, errors.PATTERN, mend=mends.with_valid_tool_names)
+@rule(12, provider_messages.PATTERN, mend=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`.
 
@@ -235,7 +239,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
 
 
-@rule(13, errors.PATTERN, mend=mends.with_valid_message_names)
+@rule(13, provider_messages.PATTERN, mend=fixes.with_valid_message_names)
 def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `name` of a message must not contain white space, slashes, bars or angle brackets.
 
@@ -246,12 +250,12 @@ def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         name = cast(str | None, turn.wire.get("name"))
         if turn.role in ("tool", "function") or name is None:
             continue
-        if not name or mends.INVALID_NAME_CHARACTERS.search(name):
+        if not name or fixes.INVALID_NAME_CHARACTERS.search(name):
             message = f"invalid name {name!r}: it is empty, or contains characters that are not allowed."
             yield make_finding(turn.path, message, where=f"{vendor_path(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
 
 
-@rule(14, errors.DUPLICATE_TOOL, mend=mends.with_unique_tools)
+@rule(14, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool names must be unique.
 
@@ -263,7 +267,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, errors.TOO_MANY, mend=mends.with_allowed_tools)
+@rule(15, provider_messages.TOO_MANY, mend=fixes.with_allowed_tools)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
@@ -289,13 +293,13 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the first 128 tools are kept.
     """
     count = _length(request.body.get("tools"))
-    if count > mends.MAX_TOOLS and vendor_group(request.body) != "other":
+    if count > fixes.MAX_TOOLS and vendor_group(request.body) != "other":
         yield make_finding(
-            ("tools",), f"at most 128 tools are allowed, got {count}.", most=mends.MAX_TOOLS, count=count
+            ("tools",), f"at most 128 tools are allowed, got {count}.", most=fixes.MAX_TOOLS, count=count
         )
 
 
-@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+@rule(16, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -304,13 +308,13 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the choice is removed.
     """
     tools: JSON = request.body.get("tools")
-    known = [mends.tool_name(tool) for tool in cast(list[JSON], tools)] if isinstance(tools, list) else []
+    known = [fixes.tool_name(tool) for tool in cast(list[JSON], tools)] if isinstance(tools, list) else []
     for name in _chosen_tool_names(request.body.get("tool_choice")):
         if known and name not in known:
             yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
 
 
-@rule(17, errors.NO_TOOLS, mend=mends.without_unusable_settings)
+@rule(17, provider_messages.NO_TOOLS, mend=fixes.without_unusable_settings)
 def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` and `parallel_tool_calls` must be set only if there are tools.
 
@@ -319,14 +323,14 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if vendor_group(request.body) == "other":
         return
-    for setting, needed in mends.REQUIRED_FIELDS.items():
+    for setting, needed in fixes.REQUIRED_FIELDS.items():
         if request.body.get(setting) not in (None, "none") and not request.body.get(needed):
             yield make_finding(
                 (setting,), f"`{setting}` is set, but there are no {needed}.", setting=setting, needed=needed
             )
 
 
-@rule(18, errors.TOO_MANY, mend=mends.with_allowed_stops)
+@rule(18, provider_messages.TOO_MANY, mend=fixes.with_allowed_stops)
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -334,11 +338,11 @@ def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the first four are kept.
     """
     count = _length(request.body.get("stop"))
-    if count > mends.MAX_STOPS and vendor_group(request.body) != "other":
+    if count > fixes.MAX_STOPS and vendor_group(request.body) != "other":
         yield make_finding(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
 
 
-@rule(19, errors.MISPLACED_MEDIA, mend=mends.with_user_media)
+@rule(19, provider_messages.MISPLACED_MEDIA, mend=fixes.with_user_media)
 def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Images, audio and files must be in user messages.
 
@@ -357,7 +361,7 @@ def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=vendor_path(turn.path), role=turn.role)
 
 
-@rule(20, errors.DAMAGED_REASONING, mend=mends.without_damaged_reasoning)
+@rule(20, provider_messages.DAMAGED_REASONING, mend=fixes.without_damaged_reasoning)
 def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`reasoning_details` from OpenRouter must be sent back unchanged.
 
@@ -370,12 +374,12 @@ def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the reasoning of that message is removed; only the model that wrote it could have read it.
     """
     for turn in request.turns:
-        for index in mends.damaged_details(turn.wire):
+        for index in fixes.damaged_details(turn.wire):
             path = (*turn.path, "reasoning_details", index)
             yield make_finding(path, "this reasoning was altered after its provider wrote it.", where=vendor_path(path))
 
 
-@rule(21, errors.NO_MAX_TOKENS, mend=mends.with_completion_limit)
+@rule(21, provider_messages.NO_MAX_TOKENS, mend=fixes.with_completion_limit)
 def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models require `max_completion_tokens` in place of `max_tokens`.
 
@@ -388,7 +392,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, errors.NO_SAMPLING, mend=mends.without_sampling)
+@rule(22, provider_messages.NO_SAMPLING, mend=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -397,13 +401,13 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"model": "gpt-5", "temperature": 0, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
-    for setting in mends.SAMPLING:
+    for setting in fixes.SAMPLING:
         value: JSON = request.body.get(setting)
         if value not in (None, 1) and is_reasoning(request.facts, request.body.get("reasoning_effort")):
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, errors.TOOLS_AND_EFFORT, mend=mends.with_no_effort)
+@rule(23, provider_messages.TOOLS_AND_EFFORT, mend=fixes.with_no_effort)
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
@@ -420,7 +424,7 @@ def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("reasoning_effort",), message, model=request.body["model"])
 
 
-@rule(24, errors.TEXT_ONLY, mend=mends.with_images_described)
+@rule(24, provider_messages.TEXT_ONLY, mend=fixes.with_images_described)
 def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models accept no images: GPT-3.5, GPT-4, o1-mini, o3-mini.
 
@@ -434,11 +438,11 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
         return
     for turn in request.turns:
         for piece in turn.of("media"):
-            if piece.wire["type"] == mends.IMAGE_TYPE:
+            if piece.wire["type"] == fixes.IMAGE_TYPE:
                 yield make_finding(piece.path, "this model accepts only text.")
 
 
-@rule(25, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+@rule(25, provider_messages.UNKNOWN_PARAMETER, mend=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 
@@ -449,7 +453,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if vendor_group(request.body) != "other":
         for turn in request.turns:
-            for finding in unknown_field_findings(turn.wire, sketch.FIELDS, turn.path):
+            for finding in unknown_field_findings(turn.wire, parse.FIELDS, turn.path):
                 yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 
@@ -473,5 +477,5 @@ def _chosen_tool_names(choice: JSON) -> Iterator[str]:
     allowed: JSON = wire.get("allowed_tools")
     tools: JSON = cast(JSONObject, allowed).get("tools") if isinstance(allowed, dict) else None
     for each in cast(list[JSON], tools) if isinstance(tools, list) else [wire]:
-        if (named := sketch.find_function(each)) is not None:
+        if (named := parse.find_function(each)) is not None:
             yield named["name"]

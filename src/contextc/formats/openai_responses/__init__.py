@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request
-from contextc.formats.checking import RuleSet
+from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.lint_engine import RuleSet
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (
     ITEM,
@@ -17,17 +18,16 @@ from contextc.formats.openai_responses.encode import (
     extra_key,
     was_string_input,
 )
-from contextc.formats.openai_responses.mends import without_foreign_ids, without_unstored_items
-from contextc.formats.openai_responses.reader import ResponsesStreamReader
+from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
+from contextc.formats.openai_responses.parse import is_openai_model, is_other_vendor_model
 from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.settings import SETTINGS
-from contextc.formats.openai_responses.sketch import is_openai_model, is_other_vendor_model
-from contextc.formats.reading import StreamReader
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import IdentifierCodec, NameCodec
+from contextc.formats.openai_responses.stream import ResponsesStreamReader
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.stream import StreamReader
 from contextc.messages import AnyPart, Message, Reasoning
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 
 class OpenAIResponsesFormatter(Formatter):

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, append_text, extra_of, text_of
-from contextc.formats.grouping import merge_messages
-from contextc.formats.media import from_data_url, guess_media_type
+from contextc.formats.media_encoding import from_data_url, guess_media_type
+from contextc.formats.message_groups import merge_messages
 from contextc.formats.openai_responses.encode import (
     ITEM,
     NESTED,
@@ -36,7 +36,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINISH = {"max_output_tokens": "length"}

@@ -27,7 +27,7 @@ from contextc.formats.base import (
     merge_extra,
     own_extra,
 )
-from contextc.formats.media import to_data_url
+from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import (
+from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestPart,
     RuleFinding,
@@ -17,8 +17,8 @@ from contextc.formats.checking import (
     is_reasoning,
     make_finding,
 )
-from contextc.formats.openai_responses import errors, mends, sketch
-from contextc.formats.openai_responses.sketch import vendor_path
+from contextc.formats.openai_responses import fixes, parse, provider_messages
+from contextc.formats.openai_responses.parse import vendor_path
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_ID_LENGTH = 64
@@ -27,18 +27,18 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 RULES = RuleSet(
     "OAR",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_block,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_block,
     key="input",
     house="openai",
-    unknown=sketch.find_unknown_fields,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool must have the fields its type requires.
 
@@ -53,7 +53,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_INPUT, mend=mends.with_a_message)
+@rule(2, provider_messages.NO_INPUT, mend=fixes.with_a_message)
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
@@ -64,7 +64,7 @@ def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("input",) if request.body else (), "the request has no input.")
 
 
-@rule(3, errors.WRONG_BLOCK_TYPE, mend=mends.with_correct_block_types)
+@rule(3, provider_messages.WRONG_BLOCK_TYPE, mend=fixes.with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
@@ -72,11 +72,11 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hi"}]
     Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
-    for turn in request.turns if not sketch.is_other_vendor_model(request.body) else ():
+    for turn in request.turns if not parse.is_other_vendor_model(request.body) else ():
         own, others = (
-            (sketch.OUTPUT_BLOCKS, sketch.INPUT_BLOCKS)
+            (parse.OUTPUT_BLOCKS, parse.INPUT_BLOCKS)
             if turn.role == "assistant"
-            else (sketch.INPUT_BLOCKS[:3], sketch.OUTPUT_BLOCKS)
+            else (parse.INPUT_BLOCKS[:3], parse.OUTPUT_BLOCKS)
         )
         for piece in turn.pieces:
             kind = piece.wire.get("type")
@@ -90,7 +90,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(4, errors.UNANSWERED, mend=mends.with_paired_items)
+@rule(4, provider_messages.UNANSWERED, mend=fixes.with_paired_items)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
@@ -101,13 +101,13 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result stating that it is missing is inserted; if none can be made up for a type of call, the call becomes
         text.
     """
-    for call in mends.find_unpaired(request).unanswered:
+    for call in fixes.find_unpaired(request).unanswered:
         yield make_finding(
             call.path, f"tool call {call.id} has no result after it.", kind=_type_as_words(call), id=call.id
         )
 
 
-@rule(5, errors.ORPHAN, mend=mends.with_paired_items)
+@rule(5, provider_messages.ORPHAN, mend=fixes.with_paired_items)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
@@ -117,13 +117,13 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
     Repair: a result without a call becomes text.
     """
-    for result in mends.find_unpaired(request).orphans:
+    for result in fixes.find_unpaired(request).orphans:
         yield make_finding(
             result.path, f"tool call {result.id} is not before its result.", kind=_type_as_words(result), id=result.id
         )
 
 
-@rule(6, errors.DUPLICATE_RESULT, mend=mends.with_paired_items)
+@rule(6, provider_messages.DUPLICATE_RESULT, mend=fixes.with_paired_items)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -132,13 +132,13 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "call_id": "a", "output": "1"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for result in mends.find_unpaired(request).doubled:
+    for result in fixes.find_unpaired(request).doubled:
         yield make_finding(
             result.path, f"tool call {result.id} already has a result.", kind=_type_as_words(result), id=result.id
         )
 
 
-@rule(7, errors.CALL_ID, mend=mends.with_short_ids)
+@rule(7, provider_messages.CALL_ID, mend=fixes.with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -147,7 +147,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the id is replaced by a valid one, on the call and on its result.
     """
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
-        if not call.id or (len(call.id) > MAX_ID_LENGTH and not sketch.is_other_vendor_model(request.body)):
+        if not call.id or (len(call.id) > MAX_ID_LENGTH and not parse.is_other_vendor_model(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
             yield make_finding(
@@ -160,7 +160,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, errors.LONE_REASONING, mend=mends.without_lone_reasoning)
+@rule(8, provider_messages.LONE_REASONING, mend=fixes.without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
@@ -171,13 +171,13 @@ def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the reasoning is removed.
     """
-    for turn in mends.find_lone_reasoning(request.turns) if not sketch.is_other_vendor_model(request.body) else ():
+    for turn in fixes.find_lone_reasoning(request.turns) if not parse.is_other_vendor_model(request.body) else ():
         yield make_finding(
             turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
         )
 
 
-@rule(9, errors.NOT_STORED, mend=mends.without_unstored_items)
+@rule(9, provider_messages.NOT_STORED, mend=fixes.without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
@@ -186,14 +186,14 @@ def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
     Repair: the item is removed.
     """
-    if request.body.get("store") is False and not sketch.is_other_vendor_model(request.body):
+    if request.body.get("store") is False and not parse.is_other_vendor_model(request.body):
         for turn in request.turns:
-            if mends.is_unstored(turn.wire):
+            if fixes.is_unstored(turn.wire):
                 name = turn.wire["id"]
                 yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, errors.ENCRYPTED, mend=mends.without_damaged_items)
+@rule(10, provider_messages.ENCRYPTED, mend=fixes.without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
@@ -206,12 +206,12 @@ def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
     """
     for turn in request.turns:
-        if not mends.is_intact(turn.wire):
+        if not fixes.is_intact(turn.wire):
             begins = f"{turn.wire['encrypted_content'][:4]}..."
             yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, errors.DUPLICATE_ITEM, mend=mends.without_repeated_ids)
+@rule(11, provider_messages.DUPLICATE_ITEM, mend=fixes.without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
@@ -221,11 +221,11 @@ def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; any other duplicate is removed.
     """
-    for turn in mends.find_repeated_items(request.turns) if not sketch.is_other_vendor_model(request.body) else ():
+    for turn in fixes.find_repeated_items(request.turns) if not parse.is_other_vendor_model(request.body) else ():
         yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
-@rule(12, errors.ID_FORM, mend=mends.without_foreign_ids)
+@rule(12, provider_messages.ID_FORM, mend=fixes.without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
@@ -236,21 +236,21 @@ def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
         "output": "1"}]}
     Repair: the id is removed.
     """
-    for turn in request.turns if sketch.is_openai_model(request.body) else ():
-        if prefix := mends.expected_prefix(turn.wire):
+    for turn in request.turns if parse.is_openai_model(request.body) else ():
+        if prefix := fixes.expected_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
             yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, errors.TOOL_NAME, mend=mends.with_valid_tool_names)
+@rule(13, provider_messages.TOOL_NAME, mend=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    if sketch.is_other_vendor_model(request.body):
+    if parse.is_other_vendor_model(request.body):
         return
     message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
@@ -260,7 +260,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
-@rule(14, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
+@rule(14, provider_messages.UNKNOWN_CHOICE, mend=fixes.with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
@@ -273,22 +273,22 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.misshapen)
     if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
         return
-    if name not in mends.tool_names(request):
+    if name not in fixes.tool_names(request):
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, errors.TWO_HISTORIES, mend=mends.with_single_history)
+@rule(15, provider_messages.TWO_HISTORIES, mend=fixes.with_single_history)
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
     Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
     Repair: the conversation is kept.
     """
-    if all(request.body.get(name) for name in mends.STORED_HISTORY):
+    if all(request.body.get(name) for name in fixes.STORED_HISTORY):
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, errors.TOO_SHORT, mend=mends.with_min_output_tokens)
+@rule(16, provider_messages.TOO_SHORT, mend=fixes.with_min_output_tokens)
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -296,13 +296,13 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < mends.MIN_OUTPUT_TOKENS and sketch.is_openai_model(request.body):
+    if isinstance(limit, int) and limit < fixes.MIN_OUTPUT_TOKENS and parse.is_openai_model(request.body):
         yield make_finding(
             ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
         )
 
 
-@rule(17, errors.TRIGGER_NOT_LAST, mend=mends.with_trigger_last)
+@rule(17, provider_messages.TRIGGER_NOT_LAST, mend=fixes.with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
@@ -316,7 +316,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, errors.NO_SAMPLING, mend=mends.without_sampling)
+@rule(18, provider_messages.NO_SAMPLING, mend=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -327,12 +327,12 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     given: JSON = request.body.get("reasoning")
     effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
-    for setting in mends.SAMPLING:
+    for setting in fixes.SAMPLING:
         if request.body.get(setting) not in (None, 1) and is_reasoning(request.facts, effort):
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+@rule(19, provider_messages.UNKNOWN_PARAMETER, mend=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 
@@ -341,8 +341,8 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi", "name": "ada"}]
     Repair: the field is removed.
     """
-    if "model" not in request.body or sketch.is_openai_model(request.body):
-        for finding in sketch.find_unknown_fields(request):
+    if "model" not in request.body or parse.is_openai_model(request.body):
+        for finding in parse.find_unknown_fields(request):
             yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 

@@ -1,7 +1,7 @@
 """Names of the settings of the Responses API."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import OutputFormat, RequestSettings, SettingsTable, ToolChoice, object_or_empty
+from contextc.formats.request_settings import OutputFormat, RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none", "required")
 MIN_OUTPUT_TOKENS = 16

@@ -5,17 +5,17 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request
-from contextc.formats.checking import RuleSet
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import NameCodec
-from contextc.formats.vercel import decode, ui
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
+from contextc.formats.vercel import decode, ui_messages
 from contextc.formats.vercel.approvals import seal_decided_calls
 from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
 from contextc.formats.vercel.rules import RULES
 from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 
 class VercelFormatter(Formatter):
@@ -75,4 +75,4 @@ class VercelFormatter(Formatter):
         return decode.decode_reply(reply, self.provider)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        return ui.gather(events)
+        return ui_messages.gather(events)

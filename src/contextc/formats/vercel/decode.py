@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of
-from contextc.formats.media import decode_base64
-from contextc.formats.vercel import ui
-from contextc.formats.vercel.decode_ui import as_text, decode_ui_message, message_metadata
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.vercel import ui_messages
+from contextc.formats.vercel.decode_ui_messages import as_text, decode_ui_message, message_metadata
 from contextc.formats.vercel.encode import (
     CARRIED_FIELDS,
     DENIED,
@@ -37,7 +37,7 @@ from contextc.messages import (
     ToolResult,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 FINISH = {"tool-calls": "tool_calls", "content-filter": "content_filter"}
 REQUEST_FIELDS = ("messages", "instructions", "system", "tools")
@@ -87,8 +87,8 @@ class _Decoder:
 
     def messages(self, wire: list[JSONObject]) -> Iterator[Message]:
         for each in wire:
-            message = ui.with_content_in_parts(each) if "parts" in each else each
-            if ui.is_ui_message(message):
+            message = ui_messages.with_content_in_parts(each) if "parts" in each else each
+            if ui_messages.is_ui_message(message):
                 yield from decode_ui_message(message, self.part, self.provider, in_one=self.in_one)
             else:
                 yield from self.message(message)

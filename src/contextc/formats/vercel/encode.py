@@ -22,8 +22,8 @@ from contextc.formats.base import (
     own_extra,
     wrapped_arguments_note,
 )
-from contextc.formats.media import encode_base64
-from contextc.formats.vercel import ui
+from contextc.formats.media_encoding import encode_base64
+from contextc.formats.vercel import ui_messages
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -144,7 +144,7 @@ class _Encoder:
         found: list[JSONObject] = []
         for part in parts:
             if _is_steering(part, self.provider):
-                found += ui.steering_content(cast(JSONObject, cast(ProviderBlock, part).data))
+                found += ui_messages.steering_content(cast(JSONObject, cast(ProviderBlock, part).data))
                 continue
             block = self.block(part)
             if block is not None and not isinstance(part, ProviderBlock):
@@ -288,7 +288,7 @@ def _is_steering(part: AnyPart, provider: str) -> bool:
         type(part) is ProviderBlock
         and part.provider == provider
         and isinstance(part.data, dict)
-        and ui.is_steering_message(cast(JSONObject, part.data))
+        and ui_messages.is_steering_message(cast(JSONObject, part.data))
     )
 
 

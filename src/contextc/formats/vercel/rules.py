@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, make_finding
-from contextc.formats.settings import object_or_empty
-from contextc.formats.vercel import errors, mends, reshape, sketch
+from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
+from contextc.formats.request_settings import object_or_empty
+from contextc.formats.vercel import coerce, fixes, parse, provider_messages
 
 RULES = RuleSet(
     "VER",
-    sketch.parse_request,
-    reshape=reshape.coerce_value,
-    message=reshape.text_message,
-    block=reshape.text_block,
-    unknown=sketch.find_unknown_fields,
+    parse.parse_request,
+    reshape=coerce.coerce_value,
+    message=coerce.text_message,
+    block=coerce.text_block,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
@@ -27,7 +27,7 @@ def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
     return [finding for finding in request.misshapen if finding.facts["rule"] == rule]
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part and tool must have the fields its type requires.
 
@@ -40,7 +40,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "")
 
 
-@rule(2, errors.BAD_ROLE)
+@rule(2, provider_messages.BAD_ROLE)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a message must be `system`, `user`, `assistant` or `tool`.
 
@@ -66,7 +66,7 @@ def check_calls_in_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "stripped")
 
 
-@rule(4, errors.NO_INPUT)
+@rule(4, provider_messages.NO_INPUT)
 def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have its arguments in `input`, even if it has none.
 
@@ -79,7 +79,7 @@ def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "input")
 
 
-@rule(5, errors.BAD_DATA)
+@rule(5, provider_messages.BAD_DATA)
 def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A file must be base64, a complete data URL, or a URL.
 
@@ -90,7 +90,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, errors.NO_MESSAGES, mend=mends.with_a_message)
+@rule(6, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -102,7 +102,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(7, errors.EMPTY, mend=mends.without_empty)
+@rule(7, provider_messages.EMPTY, mend=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No user or assistant message may be empty.
 
@@ -112,11 +112,11 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the message is removed.
     """
     for turn in request.turns:
-        if turn.role in mends.NON_EMPTY_ROLES and mends.is_empty(turn.wire):
+        if turn.role in fixes.NON_EMPTY_ROLES and fixes.is_empty(turn.wire):
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, errors.SYSTEM_AMONG_MESSAGES, mend=mends.with_system_allowed)
+@rule(8, provider_messages.SYSTEM_AMONG_MESSAGES, mend=fixes.with_system_allowed)
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -136,7 +136,7 @@ def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
             return
 
 
-@rule(9, mend=mends.with_one_system_prompt)
+@rule(9, mend=fixes.with_one_system_prompt)
 def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The system prompt must be in `instructions` or in `system`, its older name, not in both.
 
@@ -149,7 +149,7 @@ def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
-@rule(10, errors.TWO_PROMPTS, mend=mends.with_prompt_among_messages)
+@rule(10, provider_messages.TWO_PROMPTS, mend=fixes.with_prompt_among_messages)
 def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have `messages` or a `prompt`, not both.
 
@@ -162,7 +162,7 @@ def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("prompt",), "`messages` is set too, and would not be sent.")
 
 
-@rule(11, errors.UNANSWERED)
+@rule(11, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered in the tool messages after it, before the next user or system message.
 
@@ -174,13 +174,13 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in sketch.match_pairs(request.turns).unanswered:
+    for _, call in parse.match_pairs(request.turns).unanswered:
         yield make_finding(
             call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id
         )
 
 
-@rule(12, errors.ORPHAN, mend=mends.with_orphans_as_text)
+@rule(12, provider_messages.ORPHAN, mend=fixes.with_orphans_as_text)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result must answer a call before it.
 
@@ -190,11 +190,11 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in sketch.match_pairs(request.turns).orphans:
+    for _, result in parse.match_pairs(request.turns).orphans:
         yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
 
 
-@rule(13, errors.DUPLICATE_RESULT)
+@rule(13, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -206,11 +206,11 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in sketch.match_pairs(request.turns).doubled:
+    for _, result in parse.match_pairs(request.turns).doubled:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(14, errors.WRONG_ROLE, mend=mends.with_misplaced_as_text)
+@rule(14, provider_messages.WRONG_ROLE, mend=fixes.with_misplaced_as_text)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
 
@@ -222,17 +222,17 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: calls and reasoning move to the assistant, results to a tool message; a part without a valid place becomes
         text.
     """
-    orphans = {piece.path for _, piece in sketch.match_pairs(request.turns).orphans}
-    ran = sketch.provider_executed_calls(request.turns)
+    orphans = {piece.path for _, piece in parse.match_pairs(request.turns).orphans}
+    ran = parse.provider_executed_calls(request.turns)
     for turn in request.turns:
-        for piece in mends.misplaced_parts(turn, ran):
+        for piece in fixes.misplaced_parts(turn, ran):
             if piece.path not in orphans:
                 yield make_finding(
                     piece.path, f"a message of role {turn.role} cannot contain a `{piece.wire['type']}` part."
                 )
 
 
-@rule(15, errors.UNKNOWN_APPROVAL, mend=mends.without_unknown_approvals)
+@rule(15, provider_messages.UNKNOWN_APPROVAL, mend=fixes.without_unknown_approvals)
 def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An approval response in the last message must name a request that was made for a call.
 
@@ -240,7 +240,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
         "approvalId": "ok1", "approved": true}]}]
     Repair: the response is removed; its reason becomes text.
     """
-    for piece, call_id in sketch.find_approval_responses(request.turns):
+    for piece, call_id in parse.find_approval_responses(request.turns):
         if call_id is None:
             asked = piece.wire["approvalId"]
             yield make_finding(
@@ -248,7 +248,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(16, errors.SIGNATURE, mend=mends.without_invalid_signatures)
+@rule(16, provider_messages.SIGNATURE, mend=fixes.without_invalid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning signed by Anthropic must have its original signature.
 
@@ -262,11 +262,11 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.turns:
         for piece in turn.of("reasoning"):
-            if not mends.has_valid_signature(piece.wire):
+            if not fixes.has_valid_signature(piece.wire):
                 yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, errors.UNKNOWN_CHOICE, mend=mends.without_tool_choice)
+@rule(17, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 

@@ -5,16 +5,16 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request
-from contextc.formats.checking import RuleSet
-from contextc.formats.reasoning import ReasoningPolicy
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import NameCodec
+from contextc.formats.identifiers import NameCodec
+from contextc.formats.lint_engine import RuleSet
+from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.request_settings import SettingsTable
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
 from contextc.formats.vercel_legacy.rules import RULES
 from contextc.formats.vercel_legacy.settings import SETTINGS
 from contextc.messages import Message
-from contextc.tools import Tool
+from contextc.tools.spec import Tool
 
 
 class VercelLegacyFormatter(Formatter):

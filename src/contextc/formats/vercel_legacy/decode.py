@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, parse_object
 from contextc.formats.base import Request, extra_of
-from contextc.formats.grouping import merge_messages
-from contextc.formats.media import decode_base64
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_groups import merge_messages
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, GENERATED_ID, encode_segment
 from contextc.messages import (
@@ -28,7 +28,7 @@ from contextc.messages import (
     ToolResult,
     tool_call,
 )
-from contextc.tools import NativeTool, Tool
+from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 MAX_UNORDERED_PARTS = 100

@@ -25,7 +25,7 @@ from contextc.formats.base import (
     merge_extra,
     own_extra,
 )
-from contextc.formats.media import to_data_url
+from contextc.formats.media_encoding import to_data_url
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice

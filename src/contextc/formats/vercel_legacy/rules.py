@@ -7,22 +7,22 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.checking import ParsedRequest, RuleFinding, RuleSet, make_finding
-from contextc.formats.settings import object_or_empty
-from contextc.formats.vercel_legacy import errors, mends, sketch
+from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
+from contextc.formats.request_settings import object_or_empty
+from contextc.formats.vercel_legacy import fixes, parse, provider_messages
 
 RULES = RuleSet(
     "VEL",
-    sketch.parse_request,
-    reshape=sketch.coerce_value,
-    message=sketch.text_message,
-    block=sketch.text_message,
-    unknown=sketch.find_unknown_fields,
+    parse.parse_request,
+    reshape=parse.coerce_value,
+    message=parse.text_message,
+    block=parse.text_message,
+    unknown=parse.find_unknown_fields,
 )
 rule = RULES.rule
 
 
-@rule(1, errors.MALFORMED)
+@rule(1, provider_messages.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message and function must have the fields its type requires.
 
@@ -34,7 +34,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.misshapen
 
 
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -45,7 +45,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, errors.EMPTY, mend=mends.without_empty)
+@rule(3, provider_messages.EMPTY, mend=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message except a result may be empty.
 
@@ -53,11 +53,11 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the message is removed.
     """
     for turn in request.turns:
-        if mends.is_empty(turn.wire):
+        if fixes.is_empty(turn.wire):
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, errors.ARGUMENTS)
+@rule(4, provider_messages.ARGUMENTS)
 def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The arguments of a call must be a string: the JSON that the model wrote.
 
@@ -73,7 +73,7 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, errors.WRONG_ROLE, mend=mends.with_assistant_calls)
+@rule(5, provider_messages.WRONG_ROLE, mend=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may make calls.
 
@@ -83,12 +83,12 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.turns:
         if turn.role != "assistant" and (
-            turn.of("call") or (turn.role != "data" and sketch.tool_invocations(turn.wire))
+            turn.of("call") or (turn.role != "data" and parse.tool_invocations(turn.wire))
         ):
             yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
 
 
-@rule(6, errors.UNANSWERED)
+@rule(6, provider_messages.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call must be answered by a message of role `function` before any other message.
 
@@ -97,12 +97,12 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in sketch.match_pairs(request.turns).unanswered:
+    for _, call in parse.match_pairs(request.turns).unanswered:
         name = call.name or call.id
         yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
 
 
-@rule(7, errors.INVOCATION)
+@rule(7, provider_messages.INVOCATION)
 def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call in `toolInvocations` must include its result.
 
@@ -113,25 +113,25 @@ def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: it becomes a `function_call`, followed by a result stating that it is missing.
     """
     for turn in request.turns:
-        for each in sketch.tool_invocations(turn.wire) if turn.role != "data" else ():
+        for each in parse.tool_invocations(turn.wire) if turn.role != "data" else ():
             if each["state"] != "result":
                 text = encode(each).decode()
                 yield make_finding(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
 
 
-@rule(8, errors.ORPHAN)
+@rule(8, provider_messages.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer an open call: by `tool_call_id` if both have one, else by name.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "function", "name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in sketch.match_pairs(request.turns).orphans:
+    for _, result in parse.match_pairs(request.turns).orphans:
         name = result.name or result.id
         yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
 
 
-@rule(9, errors.DUPLICATE_RESULT)
+@rule(9, provider_messages.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call must have exactly one result.
 
@@ -140,12 +140,12 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "content": "1"}]
     Repair: the first result is kept; any other becomes text.
     """
-    for _, result in sketch.match_pairs(request.turns).doubled:
+    for _, result in parse.match_pairs(request.turns).doubled:
         name = result.name or result.id
         yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
 
 
-@rule(10, errors.NO_NAME)
+@rule(10, provider_messages.NO_NAME)
 def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message of role `function` must have the name of the function.
 
@@ -158,7 +158,7 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, errors.UNKNOWN_CHOICE, mend=mends.without_function_choice)
+@rule(11, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_function_choice)
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 

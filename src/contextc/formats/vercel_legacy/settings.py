@@ -1,7 +1,7 @@
 """Names of the AI SDK's settings in versions with `function_call`."""
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.settings import RequestSettings, SettingsTable, ToolChoice, object_or_empty
+from contextc.formats.request_settings import RequestSettings, SettingsTable, ToolChoice, object_or_empty
 
 MODES = ("auto", "none")
 

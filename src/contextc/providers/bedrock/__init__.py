@@ -17,15 +17,14 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers.bedrock.frames import EventStreamParser
-from contextc.providers.bedrock.line import ThreadedResponse, watched_pool
-from contextc.providers.bedrock.sdk import import_botocore
-from contextc.providers.endpoint import ProviderCall
-from contextc.providers.failures import ErrorTable
-from contextc.providers.named import Provider
-from contextc.providers.posting import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
-from contextc.providers.sse import MalformedEvent, parse_json_object
-from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
+from contextc.providers.bedrock.event_stream import EventStreamParser, import_botocore
+from contextc.providers.bedrock.threaded_response import ThreadedResponse, watched_pool
+from contextc.providers.client import ProviderCall
+from contextc.providers.error_mapping import ErrorTable
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
+from contextc.providers.registry import Provider
+from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
+from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
 
 SERVICE = "bedrock-runtime"
 MAX_CONNECTIONS = 64

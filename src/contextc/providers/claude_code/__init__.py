@@ -6,8 +6,8 @@ transcript as if they had been part of the session. A session never contains mes
 is first copied up to the cursor, under a new session id.
 """
 
-from contextc.providers.claude_code.line import ClaudeCodeEndpoint
-from contextc.providers.named import Provider
+from contextc.providers.claude_code.client import ClaudeCodeEndpoint
+from contextc.providers.registry import Provider
 
 
 def open(provider: Provider, **options: object) -> ClaudeCodeEndpoint:

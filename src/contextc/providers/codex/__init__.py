@@ -12,8 +12,8 @@ Sandbox and approval policy are also the user's, unless the request sets `sandbo
 requests go to the call's host. Without a host they are declined (`hosting`).
 """
 
-from contextc.providers.codex.line import CodexEndpoint
-from contextc.providers.named import Provider
+from contextc.providers.codex.client import CodexEndpoint
+from contextc.providers.registry import Provider
 
 
 def open(provider: Provider, **options: object) -> CodexEndpoint:

@@ -9,16 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from contextc._json import JSONObject
-from contextc._threads import run_in_thread
+from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.reading import note_event
-from contextc.providers.codex import failing, hosting
-from contextc.providers.codex.asked import CodexCallOptions
-from contextc.providers.codex.history import replace_rejected, to_importable
-from contextc.providers.codex.server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
+from contextc.formats.stream import note_event
+from contextc.providers.client import ProviderCall
+from contextc.providers.codex import callbacks, errors
+from contextc.providers.codex.app_server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
+from contextc.providers.codex.call_options import CodexCallOptions
+from contextc.providers.codex.rollout_file import UnreportedCalls
+from contextc.providers.codex.thread_history import replace_rejected, to_importable
 from contextc.providers.codex.threads import USAGE, OpenedThread
-from contextc.providers.codex.untold import UnreportedCalls
-from contextc.providers.endpoint import ProviderCall
 
 INTERRUPT_SECONDS = 5.0
 LONG_RUNNING_ITEMS = (
@@ -143,13 +143,13 @@ class CodexTurn:
         if message["method"] == "error" and params.get("willRetry"):
             self.patience -= 1
             if self.patience < 0:
-                raise failing.error_failure(self.provider, params["error"], self.secrets)
+                raise errors.error_failure(self.provider, params["error"], self.secrets)
         if message["method"] == "turn/completed" and params["turn"]["status"] != "completed":
-            raise failing.turn_failure(self.provider, params["turn"], self.secrets)
+            raise errors.turn_failure(self.provider, params["turn"], self.secrets)
 
     async def _answer(self, message: JSONObject) -> None:
         try:
-            answered = await hosting.answer_request(message, self.call, self.items)
+            answered = await callbacks.answer_request(message, self.call, self.items)
         except Exception as error:
             answered = {"id": message["id"], "error": {"code": -32000, "message": f"{type(error).__name__}: {error}"}}
         with suppress(ProgramEnded):

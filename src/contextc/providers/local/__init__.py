@@ -4,8 +4,8 @@ The server is a separate process, one per user and model, started on first use. 
 that only this user can read, and exits when it has been idle for a while.
 """
 
-from contextc.providers.local.line import LocalEndpoint, open
-from contextc.providers.local.model import find_model_file
-from contextc.providers.local.running import LocalServer, ensure_server, running_server, stop_server
+from contextc.providers.local.client import LocalEndpoint, open
+from contextc.providers.local.model_path import find_model_file
+from contextc.providers.local.server_control import LocalServer, ensure_server, running_server, stop_server
 
 __all__ = ["LocalEndpoint", "LocalServer", "ensure_server", "find_model_file", "open", "running_server", "stop_server"]

@@ -11,17 +11,17 @@ from msgspec import Struct, field
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.threads import run_blocking
+from contextc.executor.blocking import run_blocking
 from contextc.messages import Message
 from contextc.store import Store
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
+from contextc.web.client_history import check_client_messages, new_user_messages
 from contextc.web.endpoint import EventStream, endpoint
-from contextc.web.histories import check_client_messages, new_user_messages
-from contextc.web.problems import HTTPError
-from contextc.web.running import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
-from contextc.web.streams.agui import AGUITurnEncoder
+from contextc.web.http_errors import HTTPError
+from contextc.web.streams.agui_encoder import AGUITurnEncoder
 from contextc.web.streams.agui_messages import decode_messages, encode_messages
 from contextc.web.streams.sse import parse_event_number, stream_turn
+from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
 SNAPSHOT_MESSAGES = 1_000
 """Maximum number of messages in a snapshot."""

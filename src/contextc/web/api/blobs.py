@@ -6,9 +6,9 @@ Raster images are displayed; everything else is a download.
 from msgspec import Struct
 
 from contextc.errors import InvalidInput
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import RawResponse, endpoint
-from contextc.web.problems import HTTPError
+from contextc.web.http_errors import HTTPError
 
 DISPLAYED_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DOWNLOAD_TYPE = "application/octet-stream"

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.agents.naming import time_based_names
+from contextc.app.conversation_names import time_based_names
 from contextc.errors import ConversationExists
-from contextc.store.overviews import MAX_PAGE_SIZE, ConversationOverview
-from contextc.web.desk import AppState
+from contextc.store.conversation_list import MAX_PAGE_SIZE, ConversationOverview
+from contextc.web.app_state import AppState
+from contextc.web.conversation_view import ConversationView, load_conversation_view
 from contextc.web.endpoint import endpoint
-from contextc.web.view import ConversationView, load_conversation_view
 
 
 class ConversationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from contextc.executor.threads import run_blocking
-from contextc.store.reading import SEQ_MASK
-from contextc.web.desk import AppState
+from contextc.executor.blocking import run_blocking
+from contextc.store.row_decoding import SEQ_MASK
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import EventStream, endpoint
-from contextc.web.streams import contextc
-from contextc.web.streams.agui import AGUIEncoder
+from contextc.web.streams import sse
+from contextc.web.streams.agui_encoder import AGUIEncoder
 from contextc.web.streams.sse import FrameEncoder, start_number, stream_conversation
-from contextc.web.streams.vercel import VercelEncoder
+from contextc.web.streams.vercel_encoder import VercelEncoder
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ async def events(desk: AppState, name: str, query: EventsQuery, request: Request
 def _encoder(name: str, vocabulary: str) -> FrameEncoder:
     match vocabulary:
         case "contextc":
-            return contextc.encode_native
+            return sse.encode_native
         case "vercel":
             return VercelEncoder().frames
         case _:

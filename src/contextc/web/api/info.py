@@ -5,13 +5,13 @@ from typing import Literal
 from msgspec import Struct
 
 import contextc
-from contextc.agents.made import choose_tools
-from contextc.agents.whom import LOCAL_CLIENT, resolve_model
+from contextc.app.agent_factory import choose_tools
+from contextc.app.model_selection import LOCAL_CLIENT, resolve_model
 from contextc.config import mask_secrets, read_settings
 from contextc.errors import ContextcError
-from contextc.formats.named import format_names
-from contextc.providers.ready import ProviderStatus, list_providers
-from contextc.web.desk import AppState
+from contextc.formats.registry import format_names
+from contextc.providers.availability import ProviderStatus, list_providers
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
 

@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from contextc.compiler.knowing import build_item_lines, load_epochs, load_knowledge
+from contextc.inspection.channel_knowledge import build_item_lines, load_epochs, load_knowledge
 from contextc.web.api.requests import After, Limit
-from contextc.web.channels import find_channel
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
+from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
 
 MAX_UNSENT = 1_000

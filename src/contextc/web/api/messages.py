@@ -6,8 +6,8 @@ from msgspec import Meta, Struct
 
 from contextc.errors import InvalidInput
 from contextc.messages import Message, system, user
-from contextc.store import chain
-from contextc.web.desk import AppState
+from contextc.store import message_chain
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
 LARGEST_PAGE = 1_000
@@ -59,7 +59,9 @@ def messages(desk: AppState, name: str, query: MessagesQuery) -> MessagesPage:
             raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
     found = desk.store.read(
-        lambda tx: chain.load_window(tx, name, after=query.after, before=before, limit=limit, branch=query.branch)
+        lambda tx: message_chain.load_window(
+            tx, name, after=query.after, before=before, limit=limit, branch=query.branch
+        )
     )
     return MessagesPage(messages=found.messages, length=found.length, branch=found.branch)
 

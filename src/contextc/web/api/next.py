@@ -4,22 +4,22 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from contextc.agents import whom
-from contextc.agents.made import build_prompt, build_tools, choose_tools
-from contextc.compiler.account import load_channel_provider
-from contextc.compiler.inspecting import page_lines, preview_request_details
-from contextc.compiler.prefix import preview_break
-from contextc.compiler.preview import find_channels, load_last_budget, load_last_request, preview_request
+from contextc.app import model_selection
+from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
+from contextc.compiler.past_requests import load_channel_provider
 from contextc.errors import InvalidSetting
-from contextc.ledger.standing import Channel
+from contextc.inspection.prefix_break import preview_break
+from contextc.inspection.preview import find_channels, load_last_budget, load_last_request, preview_request
+from contextc.inspection.request_details import page_lines, preview_request_details
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
-from contextc.tools import Tool
-from contextc.web.accounts import CacheLoss, LineTextOptions, NextRequestView, next_request_view
+from contextc.store.ledger_schema import Channel
+from contextc.tools.spec import Tool
 from contextc.web.api.requests import MAX_NUMBER, After, Limit, Number
-from contextc.web.channels import find_channel
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
+from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
+from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 
 DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
 
@@ -113,10 +113,10 @@ def _provider_and_channel(desk: AppState, name: str, channel: str, model: str) -
     if not model:
         found = load_last_request(desk.store, name)
         if found is None:
-            return whom.resolve_model(desk.options.model).provider, None
+            return model_selection.resolve_model(desk.options.model).provider, None
         return load_channel_provider(desk.store, found[0]), found[0]
     for each in reversed(asked):
         named = model in (each.model, f"{each.provider}:{each.model}")
         if named and each.agent == desk.options.agent and load_last_budget(desk.store, each) is not None:
             return load_channel_provider(desk.store, each), each
-    return whom.resolve_model(model).provider, None
+    return model_selection.resolve_model(model).provider, None

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
-from contextc.store.notices import load_events_of_types
-from contextc.store.places import load_tip
-from contextc.web.desk import AppState
+from contextc.store.addressing import load_tip
+from contextc.store.event_filter import load_events_of_types
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
 KINDS = (UserNoticeCreated, CompactionFinished, RetryScheduled, ErrorOccurred)

@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from contextc.transfer.opening import OWN_FORMAT, InputKind, RequestEntry, open_text
-from contextc.web.accounts import BudgetView, FindingView, LineView, finding_views
-from contextc.web.desk import AppState
+from contextc.interchange.open_any import OWN_FORMAT, InputKind, RequestEntry, open_text
+from contextc.linting import lint
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
-from contextc.web.pasted import OpenedRequest, parse_untrusted
-from contextc.wire import lint
+from contextc.web.opened_request import OpenedRequest, parse_untrusted
+from contextc.web.request_view import BudgetView, FindingView, LineView, finding_views
 
 
 class OpenBody(Struct, frozen=True, forbid_unknown_fields=True):

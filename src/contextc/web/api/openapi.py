@@ -3,10 +3,10 @@
 from starlette.requests import Request
 
 from contextc._json import encode
-from contextc.web.desk import AppState
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import ENDPOINTS, RawResponse, endpoint
-from contextc.web.guard import cookie_name
-from contextc.web.openapi import JSON_TYPE, build_document
+from contextc.web.openapi_document import JSON_TYPE, build_document
+from contextc.web.security import cookie_name
 
 
 @endpoint("GET", "/openapi.json", media_type=JSON_TYPE)

@@ -1,11 +1,11 @@
 """Removal of queued input."""
 
-from contextc.store import turns
-from contextc.store.base import Transaction
-from contextc.store.places import load_tip
-from contextc.web.desk import AppState
+from contextc.store import execution_records
+from contextc.store.addressing import load_tip
+from contextc.store.types import Transaction
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import EmptyObject, endpoint
-from contextc.web.problems import HTTPError
+from contextc.web.http_errors import HTTPError
 
 NOT_QUEUED = "Queued input not found: a turn has taken it, or it was already removed."
 
@@ -17,8 +17,8 @@ def withdraw(desk: AppState, name: str, number: int) -> EmptyObject:
 
     def work(tx: Transaction) -> bool:
         at = load_tip(tx, name, lock=True)
-        waits = any(each.number == number for each in turns.load_queue(tx, at.conversation, agent))
-        return waits and turns.dequeue(tx, number)
+        waits = any(each.number == number for each in execution_records.load_queue(tx, at.conversation, agent))
+        return waits and execution_records.dequeue(tx, number)
 
     if not desk.store.write(work):
         raise HTTPError(409, NOT_QUEUED, "NotWaiting")

@@ -6,19 +6,23 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from contextc._json import decode
-from contextc.compiler.account import (
+from contextc.compiler.past_requests import (
     find_request,
     load_channel_formatter,
     load_channel_provider,
     rebuild,
     rebuild_session_view,
 )
-from contextc.compiler.differing import Hunk, diff_requests
-from contextc.compiler.inspecting import load_request_details, page_lines
-from contextc.compiler.prefix import find_break
-from contextc.ledger.standing import Channel
-from contextc.providers.by_hand import as_curl, as_python
-from contextc.web.accounts import (
+from contextc.inspection.prefix_break import find_break
+from contextc.inspection.request_details import load_request_details, page_lines
+from contextc.inspection.request_diff import Hunk, diff_requests
+from contextc.linting import lint
+from contextc.providers.snippets import as_curl, as_python
+from contextc.store.ledger_schema import Channel
+from contextc.web.app_state import AppState
+from contextc.web.channel_view import find_channel
+from contextc.web.endpoint import RawResponse, endpoint
+from contextc.web.request_view import (
     FindingView,
     LineTextOptions,
     LineView,
@@ -27,10 +31,6 @@ from contextc.web.accounts import (
     line_views,
     request_view,
 )
-from contextc.web.channels import find_channel
-from contextc.web.desk import AppState
-from contextc.web.endpoint import RawResponse, endpoint
-from contextc.wire import lint
 
 MAX_NUMBER = 1 << 31
 Number = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]

@@ -2,14 +2,14 @@
 
 from msgspec import Struct
 
-from contextc.compiler.timeline import TimelineEntry, load_timeline
-from contextc.compiler.unanswered import UnansweredRequest, load_unanswered_requests, sum_costs
-from contextc.store.places import SEQ_MASK
-from contextc.store.turns import TurnRecord
-from contextc.web.accounts import UsageView, usage_view
-from contextc.web.channels import ChannelView, channel_id, channel_views, find_channel
-from contextc.web.desk import AppState
+from contextc.inspection.timeline import TimelineEntry, load_timeline
+from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
+from contextc.store.addressing import SEQ_MASK
+from contextc.store.execution_records import TurnRecord
+from contextc.web.app_state import AppState
+from contextc.web.channel_view import ChannelView, channel_id, channel_views, find_channel
 from contextc.web.endpoint import endpoint
+from contextc.web.request_view import UsageView, usage_view
 
 
 class TimelineQuery(Struct, frozen=True, forbid_unknown_fields=True):

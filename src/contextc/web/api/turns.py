@@ -2,13 +2,13 @@
 
 from msgspec import Struct
 
-from contextc.executor.threads import run_blocking
+from contextc.executor.blocking import run_blocking
 from contextc.messages import Message
-from contextc.store.turns import QueueKind, TurnRecord
-from contextc.web.desk import AppState
+from contextc.store.execution_records import QueueKind, TurnRecord
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import EmptyObject, endpoint
-from contextc.web.problems import HTTPError
-from contextc.web.running import RUNS_ELSEWHERE
+from contextc.web.http_errors import HTTPError
+from contextc.web.turn_manager import RUNS_ELSEWHERE
 
 
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

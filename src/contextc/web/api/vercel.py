@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.threads import run_blocking
-from contextc.formats.vercel import VercelFormatter, ui
+from contextc.executor.blocking import run_blocking
+from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
-from contextc.store import Store, chain
-from contextc.store.places import load_tip
-from contextc.web.desk import AppState
+from contextc.store import Store, message_chain
+from contextc.store.addressing import load_tip
+from contextc.web.app_state import AppState
+from contextc.web.client_history import check_client_messages, find_continuation
 from contextc.web.endpoint import EventStream, RawResponse, endpoint
-from contextc.web.histories import check_client_messages, find_continuation
-from contextc.web.problems import HTTPError
-from contextc.web.running import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
+from contextc.web.http_errors import HTTPError
 from contextc.web.streams.sse import parse_event_number, stream_turn
-from contextc.web.streams.vercel import HEADERS, VercelEncoder
+from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder
+from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
 EVENT_STREAM = "text/event-stream"
 
@@ -99,7 +99,7 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
     for part in cast(list[JSON], parts):
         match part:
             case {"type": str(), "toolCallId": str()}:
-                found += [part] if ui.is_tool_part(part) else []
+                found += [part] if ui_messages.is_tool_part(part) else []
             case {"type": str()}:
                 pass
             case _:
@@ -108,7 +108,7 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
 
 
 def _decision_of(part: JSONObject) -> ApprovalDecision | None:
-    told = ui.approval_response(part)
+    told = ui_messages.approval_response(part)
     number, colon, approval = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
     after = parse_event_number(number)
     if told is None or not colon or after is None:
@@ -133,7 +133,7 @@ def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[M
             store.rewind(name, where.after)
     return store.read(
         lambda tx: [
-            replace(message, uid=chain.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
+            replace(message, uid=message_chain.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
             for message in where.messages
         ]
     )

@@ -6,15 +6,15 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, find_json_problem
 from contextc.errors import InvalidRequest, InvalidSetting
-from contextc.formats.pages import find_rule, render_rule
-from contextc.transfer.opening import detect_format
-from contextc.web.accounts import FindingView, finding_views
-from contextc.web.desk import AppState
+from contextc.formats.rules_docs import find_rule, render_rule
+from contextc.interchange.open_any import detect_format
+from contextc.linting import convert, fix, lint
+from contextc.linting.parse import check_request
+from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
-from contextc.web.pasted import parse_untrusted
-from contextc.web.problems import HTTPError
-from contextc.wire import convert, fix, lint
-from contextc.wire.reading import check_request
+from contextc.web.http_errors import HTTPError
+from contextc.web.opened_request import parse_untrusted
+from contextc.web.request_view import FindingView, finding_views
 
 
 class RequestBody(Struct, frozen=True, forbid_unknown_fields=True):

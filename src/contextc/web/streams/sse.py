@@ -2,6 +2,8 @@
 
 Events that are ready at the same time are sent in one chunk. A slow client delays only its own stream: events that it
 has not received are read from the store later.
+
+Native event stream: `event:` is the type, `id:` the number, `data:` the event as JSON.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -11,14 +13,14 @@ from typing import Protocol, TypeAlias
 from starlette.requests import Request
 
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.events import AnyEvent
-from contextc.executor.threads import run_blocking
-from contextc.executor.watching import Inbox, event_hub, watch_batches
+from contextc.events import AnyEvent, encode_event
+from contextc.executor.blocking import run_blocking
+from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.store import Store
-from contextc.store.places import load_tip
-from contextc.store.reading import SEQ_MASK
-from contextc.web.desk import AppState
-from contextc.web.running import RunningTurn
+from contextc.store.addressing import load_tip
+from contextc.store.row_decoding import SEQ_MASK
+from contextc.web.app_state import AppState
+from contextc.web.turn_manager import RunningTurn
 
 HEARTBEAT = b": still here\n\n"
 HEARTBEAT_SECONDS = 15.0
@@ -114,3 +116,7 @@ def _number(store: Store, conversation: str) -> int:
         return store.read(lambda tx: load_tip(tx, conversation).conversation)
     except UnknownConversation:
         return NO_CONVERSATION
+
+
+def encode_native(event: AnyEvent) -> bytes:
+    return frame(encode_event(event), id=event.number, event=str(event.__struct_config__.tag))

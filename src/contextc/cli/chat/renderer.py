@@ -1,0 +1,257 @@
+"""Rendering of events in the terminal: streamed text, dimmed reasoning, a line for each call and each result.
+
+The model's text goes to standard output. Other output goes there too in a terminal, and to standard error in a pipe, so
+that a pipe contains only the answer. Text is printed literally, never as markup.
+"""
+
+import sys
+from typing import Protocol, assert_never
+
+from rich.console import Console
+from rich.text import Text
+
+from contextc._json import parse_object
+from contextc.app.sanitize import sanitize
+from contextc.cli.chat.context_meter import render_meter
+from contextc.cli.chat.wrapping import format_call, to_one_line
+from contextc.cli.console import pluralize
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    CompactionFinished,
+    ErrorOccurred,
+    InputDequeued,
+    InputQueued,
+    ReasoningDelta,
+    RetryScheduled,
+    StepFinish,
+    StepStart,
+    SystemMessageCreated,
+    TextDelta,
+    ToolCallDelta,
+    ToolFailed,
+    ToolFinished,
+    ToolProgress,
+    ToolStart,
+    TriggerFailed,
+    TurnFinish,
+    TurnInterrupted,
+    TurnStart,
+    UsageReport,
+    UserNoticeCreated,
+    encode_event,
+)
+
+EVENT_TEXT_LIMIT = 2_000  # characters of a result in an event
+MIN_WIDTH = 40
+PROGRESS_INTERVAL = 2_000  # milliseconds
+NORMAL_FINISHES = {"stop", "tool_calls", "end_turn"}
+
+
+class EventOutput(Protocol):
+    """An output for events and for notices of the chat."""
+
+    failed: bool
+    """True if the error that ended the last turn was shown."""
+
+    def show(self, event: AnyEvent) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def problem(self, text: str) -> None: ...
+
+
+class TerminalRenderer:
+    """Output for a terminal."""
+
+    def __init__(self, words: Console, around: Console) -> None:
+        self.words, self.around = words, around
+        self.failed = False
+        self._block = ""  # kind of the current block
+        self._line_is_over = True
+        self._progress_shown = 0
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._used = self._available = 0
+        self.calls_itself = False
+        """True if the provider runs tools itself. Then a call is shown as soon as it is complete."""
+
+    # ── notices ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def note(self, text: str) -> None:
+        self.line(text, "dim")
+
+    def warn(self, text: str) -> None:
+        self.line(text, "yellow")
+
+    def problem(self, text: str) -> None:
+        self.line(text, "bold red", "error: ")
+
+    def line(self, text: str, style: str = "", lead: str = "") -> None:
+        """Print a line. The style applies to the lead, if there is one."""
+        self.end_line()
+        parts = [(lead, style), sanitize(text)] if lead else [(sanitize(text), style)]
+        self.around.print(Text.assemble(*parts), soft_wrap=True)
+
+    def end_line(self) -> None:
+        if self._block and not self._line_is_over:
+            (self.words if self._block == "text" else self.around).print()
+        self._block = ""
+
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def show(self, event: AnyEvent) -> None:
+        match event:
+            case TextDelta():
+                self._flow("text", event.text)
+            case ReasoningDelta():
+                self._flow("reasoning", event.text)
+            case ToolCallDelta():
+                self._take(event)
+            case ToolStart() | ToolProgress() | ToolFinished() | ToolFailed():
+                self._show_tool(event)
+            case StepStart() | StepFinish() | UsageReport() | RetryScheduled() | CompactionFinished():
+                self._show_step(event)
+            case TurnStart() | TurnFinish() | TurnInterrupted() | ErrorOccurred():
+                self._show_turn(event)
+            case SystemMessageCreated():
+                self.line(event.text, "yellow", f"! to the model ({sanitize(event.trigger)}): ")
+            case UserNoticeCreated():
+                self.line(event.text, "cyan", "· hint: ")
+            case TriggerFailed():
+                self.line(event.error, "red", f"! trigger {sanitize(event.trigger)} failed: ")
+            case InputQueued():
+                self.note(
+                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: {to_one_line(event.text)}"
+                )
+            case InputDequeued():
+                self.note("… queued input is sent")
+            case ApprovalRequest():
+                pass  # the approval itself shows it
+            case _:
+                assert_never(event)
+
+    def _flow(self, block: str, text: str) -> None:
+        """Print the next piece of a streamed text."""
+        if block != self._block:
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self.end_line()
+            self._block = block
+        self._line_is_over = text.endswith("\n")
+        where = self.words if block == "text" else self.around
+        where.print(Text(sanitize(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
+
+    def _take(self, event: ToolCallDelta) -> None:
+        """Collect the next piece of a call. A call that the provider runs has no start event, so it is shown when it is
+        complete.
+        """
+        name, written = self._calls.get(event.id, (event.name, ""))
+        name, written = name or event.name, written + event.arguments
+        self._calls[event.id] = name, written
+        if self.calls_itself and written.rstrip().endswith("}") and parse_object(written) is not None:
+            self._show_call(event.id)
+
+    def _show_call(self, id: str) -> None:
+        if (call := self._calls.pop(id, None)) is not None:
+            self.line(format_call(*call, max(MIN_WIDTH, self.around.width - 4)), "cyan", "→ ")
+
+    def _show_tool(self, event: ToolStart | ToolProgress | ToolFinished | ToolFailed) -> None:
+        width = max(MIN_WIDTH, self.around.width - 4)
+        if isinstance(event, ToolProgress):
+            if event.time - self._progress_shown >= PROGRESS_INTERVAL:
+                self._progress_shown = event.time
+                self.note(f"  … {to_one_line(event.text, width)}")
+            return
+        self._show_call(event.id)
+        if isinstance(event, ToolFinished):
+            self.line(_result_line(event, width), "green", "  ✓ ")
+        elif isinstance(event, ToolFailed):
+            self.line(_result_line(event, width), "red", "  ✗ ")
+
+    def _show_step(self, event: StepStart | StepFinish | UsageReport | RetryScheduled | CompactionFinished) -> None:
+        if isinstance(event, StepStart | UsageReport) and (event.used or not self._used):
+            self._used, self._available = event.used, event.available  # 0 after another value: not known
+        match event:
+            case StepStart():
+                why = f": new epoch, {to_one_line(event.why)}" if event.why and event.request > 1 else ""
+                cut = ", old messages are left out" if event.cut else ""
+                if event.step > 1 or why or cut:
+                    self.note(f"── step {event.step}{why}{cut}")
+            case UsageReport():
+                pass  # shown in the meter
+            case StepFinish():
+                self.end_line()
+            case RetryScheduled():
+                self.warn(f"{event.error} Attempt {event.attempt + 1} in {event.seconds:.1f} s …")
+            case CompactionFinished():
+                digest = f" (without the model: {event.fallback})" if event.fallback else ""
+                figures = f"{event.before:,} tokens became {event.after:,}"
+                self.warn(f"summarized messages 1 to {event.upto}: {figures}{digest}")
+
+    def _show_turn(self, event: TurnStart | TurnFinish | TurnInterrupted | ErrorOccurred) -> None:
+        match event:
+            case TurnStart():
+                self.failed = False
+                self._calls = {}
+                if event.resumed:
+                    self.note("continuing the interrupted turn")
+            case TurnInterrupted():
+                self.warn("the turn was interrupted; its partial answer is kept")
+            case ErrorOccurred():
+                self.failed = True
+                self.problem(event.error.partition(": ")[2] or event.error)
+            case TurnFinish():
+                self._show_finish(event)
+
+    def _show_finish(self, event: TurnFinish) -> None:
+        if event.finish == "cancelled":
+            self.warn("stopped. The partial answer is kept; /continue asks again.")
+        elif event.finish not in NORMAL_FINISHES and event.finish != "error":
+            self.warn(f"the turn ended: {event.finish}")
+        work = [pluralize(event.steps, "step")] if event.steps > 1 else []
+        work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
+        self.gauge(self._used, self._available, event, ", ".join(work))
+
+    def gauge(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
+        if not available:
+            return
+        self.end_line()
+        usage, cost = (event.usage, event.cost) if event is not None else (None, None)
+        usage = usage if usage is not None and (usage.input or usage.output) else None  # not reported
+        self.around.print(render_meter(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
+
+
+class JSONRenderer:
+    """Output of events as JSON Lines. Notices go to standard error."""
+
+    def __init__(self, around: Console) -> None:
+        self._words = TerminalRenderer(around, around)
+        self.failed = False
+
+    def show(self, event: AnyEvent) -> None:
+        if isinstance(event, TurnStart | ErrorOccurred):
+            self.failed = isinstance(event, ErrorOccurred)
+        sys.stdout.buffer.write(encode_event(event) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def note(self, text: str) -> None:
+        self._words.note(text)
+
+    def warn(self, text: str) -> None:
+        self._words.warn(text)
+
+    def problem(self, text: str) -> None:
+        self._words.problem(text)
+
+
+def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:
+    """Return the first line of a result, and its size."""
+    lines = event.text.strip().split("\n")
+    beyond = " and more" if len(event.text) >= EVENT_TEXT_LIMIT else ""
+    figures = [f"{len(lines):,} lines{beyond}"] if len(lines) > 1 else []
+    figures += [f"{event.milliseconds / 1000:.1f} s"] if event.milliseconds >= 1_000 else []
+    after = f" ({', '.join(figures)})" if figures else ""
+    return to_one_line(lines[0], max(MIN_WIDTH, width - len(after))) + after

@@ -1,0 +1,367 @@
+"""The steps of a commit: check that nothing changed since the compile, then write rows, channel state and manifest.
+
+All functions run in the transaction that stores the reply, so a commit is atomic.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from contextc._json import encode
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.cache import ChannelCacheEntry, CommitTail
+from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.rendering import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
+from contextc.compiler.manifest import record_from_json, record_to_json
+from contextc.errors import StaleCompile
+from contextc.messages import Message, Usage
+from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, TokenCounter
+from contextc.store import message_chain
+from contextc.store.addressing import (
+    FIRST_UNANSWERED,
+    SEQ_BITS,
+    SEQ_MASK,
+    find_message,
+    find_tip,
+    load_lineage,
+    make_place,
+    set_last_active,
+    split_by_branch,
+)
+from contextc.store.addressing import BranchTip as Tip
+from contextc.store.ledger_schema import ChannelState, Item, ProviderSession, RowRange, StoredRow, extend_layout
+from contextc.store.types import Transaction
+
+CHANNEL_CHANGED = (
+    "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
+)
+SHORTENED = "the provider shortened its own history"
+
+
+class CommitPosition(NamedTuple):
+    """Position for a reply: the tip of its conversation, the channel's number and version, and the open attempt."""
+
+    at: Tip
+    number: int
+    version: int
+    attempt: repository.OpenAttempt | None
+
+
+class CommitResult(NamedTuple):
+    """The state of a channel after a commit, and the rows that were added."""
+
+    number: int
+    version: int
+    standing: ChannelState
+    sealed: Sequence[StoredRow]
+
+
+def append_at_tip(
+    tx: Transaction, compiled: Compiled, entries: Sequence[message_chain.PendingMessage]
+) -> Message | None:
+    """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
+
+    This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
+    writes nothing, if the conversation has changed or if more than one row is needed.
+    """
+    sight = compiled.sight
+    if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.lock:
+        return None
+    entry, at = entries[0], sight.at
+    if entry.admitted.blobs or entry.admitted.message.uid:
+        return None
+    message, row = message_chain.build_row(at, entry)
+    stored = tx.run(message_chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
+    if stored != 1:
+        return None
+    set_last_active(tx, at, message.time)
+    return message
+
+
+def locate_reply(tx: Transaction, compiled: Compiled) -> CommitPosition:
+    """Return the position for the reply. Raises `StaleCompile` if what was sent is no longer on the current branch."""
+    at = find_tip(tx, compiled.channel.conversation, True)
+    if at is None:
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
+    number, version, attempt = lock_channel(tx, compiled)
+    _check_branch(tx, compiled, at)
+    return CommitPosition(at, number, version, attempt)
+
+
+def lock_channel(tx: Transaction, compiled: Compiled) -> tuple[int, int, repository.OpenAttempt | None]:
+    """Return the channel's number, its version and its open attempt, and lock the row until the transaction ends.
+
+    Creates the row if there is none. Raises `StaleCompile` if the channel changed since it was compiled.
+    """
+    found = repository.find_channel(tx, compiled.channel, lock=True)
+    if found is None and (number := repository.create_channel(tx, compiled.channel, ChannelState())):
+        return number, 1, None
+    if found is None:  # another writer created it meanwhile, and its transaction has ended
+        found = repository.find_channel(tx, compiled.channel, lock=True)
+    is_first = compiled.sight.version == 0 and found is not None and found.version == 1
+    if found is None or (found.version != compiled.sight.version and not is_first):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
+    return found.number, found.version, repository.decode_attempt(found.attempt)
+
+
+def find_remaining_attempt(compiled: Compiled, attempt: repository.OpenAttempt | None) -> repository.OpenAttempt | None:
+    """Return the attempt that stays open after the commit, because a session may contain its prompt."""
+    if attempt is None or not compiled.provider.session_resumption:
+        return None
+    return attempt if attempt.token != compiled.token or attempt.doubtful else None
+
+
+def load_streamed(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
+    """Return the stored form of messages that were streamed into the conversation."""
+    conversation = compiled.channel.conversation
+    spots = [find_message(tx, conversation, at, message.id) for message in there]
+    stored = load_messages_at(tx, [make_place(spot.branch, spot.seq) for spot in spots])
+    return [stored[make_place(spot.branch, spot.seq)] for spot in spots]
+
+
+def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
+    """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
+    was = compiled.sight.at
+    if (at.branch, at.revision) == (was.branch, was.revision):
+        return
+    if _is_redacted(tx, compiled):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
+    for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
+        if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
+            return
+        if was.seq < first:
+            break
+    ends = {branch: last for branch, _, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)}
+    mine = list(split_by_branch(load_lineage(tx, was.branch), 0, was.seq))
+    if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
+        return
+    raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
+
+
+def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
+    """Return True if the new rows contain content that has been redacted."""
+    wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
+    return any(message.redacted for message in load_messages_at(tx, wanted).values())
+
+
+def write_commit(
+    tx: Transaction,
+    compiled: Compiled,
+    counter: TokenCounter,
+    *,
+    number: int,
+    version: int,
+    branch: int,
+    stored: Sequence[Message],
+    usage: Usage | None,
+    session: ProviderSession | None,
+    notes: Sequence[str],
+    shortened: bool,
+    head_is_stored: bool,
+    left: repository.OpenAttempt | None,
+) -> CommitResult:
+    """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
+    assembled, record = compiled.assembled, compiled.record
+    first = compiled.standing.rows + 1
+    last = first + len(assembled.new) - 1
+    fresh = [
+        StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)
+    ]
+    if assembled.order is None:
+        sealed, layout = fresh, extend_layout(compiled.standing.layout, number, first, last)
+    else:
+        sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
+        layout = _layout(sealed)
+    items = _produced(compiled, counter, stored, branch, usage)
+    final = next((message for message in reversed(stored) if message.role == "assistant"), None)
+    standing = replace(
+        compiled.standing,
+        requests=record.request,
+        rows=last,
+        layout=layout,
+        branch=compiled.sight.at.branch,  # as compiled: the next request handles what happened since
+        revision=compiled.sight.at.revision,
+        produced=items,
+        answered=compiled.standing.answered if final is None else not final.tool_calls,
+        session=None if compiled.replaced else session,
+        replaced=compiled.replaced,
+        lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
+        input=measured_input(compiled, usage),
+        overhead=compute_overhead(compiled, usage),
+        again=final is not None and final.finish == "pause",
+        shortened=shortened,
+    )
+    if not repository.update_state(tx, number, version, standing, left=left):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
+    repository.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
+    if compiled.replaced:
+        repository.save_replaced(tx, number, record.request, compiled.body)
+    if not head_is_stored:
+        repository.save_head(tx, number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        record,
+        rows=last,
+        layout=None if record.layout is None else layout,
+        time=stored[-1].time if stored else message_chain.now_ms(),
+        usage=usage,
+        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
+        gave=session.id if session else "",
+        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
+        produced=tuple([make_place(branch, message.seq) for message in stored]),
+    )
+    repository.save_manifest(tx, number, record.request, record_to_json(kept))
+    return CommitResult(number, version + 1, standing, sealed)
+
+
+def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
+    """Store a request without an answer beside the ledger, for inspection, and return its number.
+
+    Returns 0 if it is not stored, because some of its content has been deleted or redacted.
+    """
+    found = repository.find_channel(tx, compiled.channel)
+    if found is None or compiled.sight.channel not in (0, found.number) or not _is_whole(tx, compiled, found.version):
+        return 0
+    last = repository.load_unanswered(tx, found.number)
+    before = record_from_json(last[1]) if last is not None else None
+    assembled = compiled.assembled
+    if before is not None and before.chain == compiled.standing.chain:
+        layout = before.layout
+    else:
+        first = repository.next_unanswered_row(tx, found.number)
+        new = [(row.row, row.chunk) for row in assembled.new]
+        fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
+        if assembled.order is None:
+            layout = extend_layout(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
+        else:
+            layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
+        repository.write_rows(tx, found.number, first, new)
+    number = last[0] + 1 if last is not None else FIRST_UNANSWERED + 1
+    if compiled.replaced:
+        repository.save_replaced(tx, found.number, number, compiled.body)
+    repository.save_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        compiled.record,
+        layout=layout,
+        fragments=compiled.manifest.fragments,
+        time=message_chain.now_ms(),
+        usage=usage,
+        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
+    )
+    repository.save_manifest(tx, found.number, number, record_to_json(kept))
+    return number
+
+
+def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
+    """Return True if all content of a request is still stored as it was sent."""
+    items = [item for row in compiled.assembled.new for item in row.row.items]
+    wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
+    messages = load_messages_at(tx, list(wanted))
+    if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
+        return False
+    return version == max(1, compiled.sight.version) or not any([item.kind == "summary" for item in items])
+
+
+def measured_input(compiled: Compiled, usage: Usage | None) -> int:
+    """Return the input tokens that the provider counted; 0 if it reported none.
+
+    A figure below our estimate also counts as none if the provider may exclude cached tokens.
+    """
+    if usage is None or (usage.input < compiled.estimated and not compiled.formatter.counts_all_input):
+        return 0
+    return usage.input
+
+
+def compute_overhead(compiled: Compiled, usage: Usage | None) -> int:
+    """Return the channel's overhead after a request: the tokens that the provider counted beyond what calibration
+    explains.
+
+    The overhead stays unchanged while calibration explains the difference.
+    """
+    before, real, counted = compiled.standing.overhead, measured_input(compiled, usage), compiled.estimated
+    if not real or compiled.replaced or compiled.provider.runs_tools:  # its figure includes its own prompt
+        return before
+    if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
+        return before
+    return max(0, real - round(counted * compiled.draft.factor))
+
+
+def build_cache_entry(
+    compiled: Compiled, written: CommitResult, stored: Sequence[Message], end: Tip
+) -> ChannelCacheEntry:
+    """Return the in-memory entry of the channel after the transaction."""
+    number, version, standing, sealed = written
+    order = compiled.assembled.order
+    if order is None and compiled.sight.shown.number == number:
+        shown = compiled.sight.shown.next(version, standing, sealed)
+    else:
+        before = () if order is not None else compiled.sight.shown.sealed
+        shown = ChannelCacheEntry.of(number, version, standing, sealed, before)
+    shown.lead, shown.since = compiled.sight.lead, _since(compiled, stored, end)
+    return shown
+
+
+def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> CommitTail | None:
+    """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
+    at = compiled.sight.at
+    if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
+        return None
+    said = tuple([(make_place(end.branch, message.seq), message) for message in stored])
+    if any([where != make_place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
+        return None
+    return CommitTail(end, said, compiled.sight.pins, compiled.draft.summary)
+
+
+def _produced(
+    compiled: Compiled, counter: TokenCounter, stored: Sequence[Message], branch: int, usage: Usage | None
+) -> tuple[Item, ...]:
+    """Return the items of the reply, as later requests will send it."""
+    provider = compiled.formatter.provider
+    replies = sum([message.role == "assistant" for message in stored])
+    items: list[Item] = []
+    for message in stored:
+        item = Item(
+            place=make_place(branch, message.seq),
+            role=message.role,
+            signed=has_signed_reasoning(message, provider),
+            media=has_media(message),
+        )
+        item = apply_reasoning_policy(item, message, compiled.draft.options.replay)
+        tokens = 0
+        if usage is not None and usage.output and replies == 1 and message.role == "assistant":
+            tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
+        items.append(replace(item, tokens=max(tokens, 0) or counter.message(render_item(item, message))))
+    return tuple(items)
+
+
+def find_earlier_commit(
+    tx: Transaction, compiled: Compiled, entries: Sequence[message_chain.PendingMessage]
+) -> tuple[list[Message], ChannelCacheEntry, Tip] | None:
+    """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
+    at = find_tip(tx, compiled.channel.conversation, True)
+    found = repository.find_channel(tx, compiled.channel)
+    standing = repository.load_state(tx, compiled.channel)
+    if at is None or found is None or standing is None or standing.requests != compiled.record.request:
+        return None
+    if standing.chain != compiled.standing.chain:
+        return None
+    stored = message_chain.find_stored(tx, entries)
+    shown = ChannelCacheEntry.of(found[0], found[1], standing, repository.load_rows(tx, standing.layout))
+    return stored, shown, at
+
+
+def _layout(sealed: Iterable[StoredRow]) -> tuple[RowRange, ...]:
+    """Return the rows as ranges. Consecutive places belong to one channel, because no channel has a row 0."""
+    layout: list[RowRange] = []
+    start = end = 0
+    for each in sealed:
+        if each.place != end + 1:
+            layout += [_row_range(start, end)] if start else []
+            start = each.place
+        end = each.place
+    return (*layout, _row_range(start, end)) if start else ()
+
+
+def _row_range(first: int, last: int) -> RowRange:
+    return RowRange(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)

@@ -1,0 +1,314 @@
+"""The ledger in the store: channels, rows, request heads, attempts and manifests.
+
+Functions over a transaction. The cost of a commit depends on what is new only.
+
+Summaries in the store. Each replaces everything that an agent sees up to one message, its anchor.
+
+A summary is written once, if there is none at that anchor. It applies to every branch that contains the anchor. So a
+fork has it too, and an edit before the anchor makes it inapplicable.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, Encoder
+from msgspec.structs import replace
+
+from contextc.store import Store
+from contextc.store.addressing import FIRST_UNANSWERED, SEQ_MASK, BranchTip, load_lineage, make_place, split_by_branch
+from contextc.store.ledger_schema import (
+    Channel,
+    ChannelState,
+    LedgerRow,
+    RowRange,
+    StoredRow,
+    row_to_json,
+    rows_from_json,
+    state_from_json,
+    state_to_json,
+)
+from contextc.store.row_decoding import decode_row, decode_rows
+from contextc.store.types import Transaction
+
+
+class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A request that was sent, or was about to be: its session, and the hashes of its head and rows."""
+
+    request: int
+    token: str = ""
+    session: str = ""
+    head: str = ""
+    chain: str = ""
+    error: str = ""
+    doubtful: bool = False
+    """True if another request was open when this one began, and may have reached the session too."""
+    kept: int = 0
+    """The number under which a failed request can be inspected; 0 if it cannot."""
+
+
+_encode_attempt = Encoder().encode
+_decode_attempt = Decoder(OpenAttempt).decode
+_check_json = Decoder(Raw).decode
+ROW_LABEL = "A ledger row"
+
+FIND_CHANNEL = (
+    "SELECT number, version, state, attempt FROM channel"
+    " WHERE conversation = ? AND agent = ? AND provider = ? AND model = ? AND directory = ?"
+)
+
+
+class ChannelRow(NamedTuple):
+    """A channel's number and version, its encoded state, and its encoded attempt."""
+
+    number: int
+    version: int
+    state: bytes
+    attempt: bytes | None
+
+
+def find_channel(tx: Transaction, channel: Channel, *, lock: bool = False) -> ChannelRow | None:
+    """Return a channel. With `lock`, no other writer changes its row before this transaction ends."""
+    row = tx.row(FIND_CHANNEL + tx.dialect.lock if lock else FIND_CHANNEL, *channel)
+    return ChannelRow(*row) if row else None
+
+
+def load_state(tx: Transaction, channel: Channel) -> ChannelState | None:
+    """Return the state of a channel; None if the channel does not exist."""
+    found = find_channel(tx, channel)
+    return decode_state(channel.conversation, found.state) if found else None
+
+
+def decode_state(conversation: str, state: bytes) -> ChannelState:
+    """Decode the state of a channel. Raises `StoreCorrupt`."""
+    return decode_row(state_from_json, state, f"The state of a channel of {conversation!r}")
+
+
+def load_rows(tx: Transaction, layout: Iterable[RowRange]) -> list[StoredRow]:
+    """Return the rows of an epoch, in order."""
+    return [StoredRow(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
+
+
+def load_row_items(tx: Transaction, layout: Iterable[RowRange]) -> list[tuple[int, LedgerRow, int]]:
+    """Return the rows of an epoch without their wire form: place, row, and number of wire bytes."""
+    return _rows(tx, layout, "length(wire)")
+
+
+def _rows(
+    tx: Transaction, layout: Iterable[RowRange], what: str
+) -> list[tuple[int, LedgerRow, Any]]:  # Any: the type of the column
+    rows = [
+        row
+        for channel, first, last in layout
+        for row in tx.rows(
+            f"SELECT place, items, {what} FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+            make_place(channel, first),
+            make_place(channel, last),
+        )
+    ]
+    # decoding all rows at once takes half the time
+    decoded = decode_row(
+        lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], ROW_LABEL
+    )
+    return [(where, row, found) for (where, _, found), row in zip(rows, decoded, strict=True)]
+
+
+def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[LedgerRow, bytes]]) -> None:
+    if len(rows) == 1:
+        row, wire = rows[0]
+        sql = "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)"
+        tx.run(sql, make_place(channel, first), row_to_json(row), wire)
+    elif rows:
+        tx.run_many(
+            "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)",
+            [(make_place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)],
+        )
+
+
+def create_channel(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
+    """Create a channel at version 1 and return its number; 0 if another writer created it first."""
+    row = tx.row(
+        "INSERT INTO channel (conversation, agent, provider, model, directory, version, state)"
+        " VALUES (?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING number",
+        *channel,
+        state_to_json(standing),
+    )
+    return row[0] if row else 0
+
+
+def update_state(
+    tx: Transaction, number: int, version: int, standing: ChannelState, *, left: OpenAttempt | None = None
+) -> bool:
+    """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
+    return (
+        tx.run(
+            "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
+            state_to_json(standing),
+            None if left is None else _encode_attempt(left),
+            number,
+            version,
+        )
+        == 1
+    )
+
+
+def save_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
+    tx.run("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
+
+
+def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
+    row = tx.row("SELECT body FROM head WHERE channel = ? AND hash = ?", channel, name)
+    return bytes(row[0]) if row else None
+
+
+def save_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
+    """Store a whole request that differs from its rows."""
+    tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), body)
+
+
+def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
+    row = tx.row("SELECT body FROM replaced WHERE place = ?", make_place(channel, request))
+    return bytes(row[0]) if row else None
+
+
+def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
+    tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
+
+
+def load_manifests(
+    tx: Transaction, channel: int, upto: int = FIRST_UNANSWERED, *, last: int | None = None
+) -> list[bytes]:
+    """Return the manifests of a channel up to a request, newest first; the last few of them, or all."""
+    rows = tx.rows(
+        "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+        + (f" LIMIT {last}" if last is not None else ""),
+        make_place(channel, 0),
+        make_place(channel, upto),
+    )
+    return decode_rows(_checked_body, [body for (body,) in rows], "The manifest of a request")
+
+
+def load_unanswered(tx: Transaction, channel: int, number: int | None = None) -> tuple[int, bytes] | None:
+    """Return an unanswered request by its number; by default the last stored one, with its number."""
+    low, high = (FIRST_UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
+    row = tx.row(
+        "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        make_place(channel, low),
+        make_place(channel, high),
+    )
+    return (row[0] & SEQ_MASK, _checked_body(row[1])) if row else None
+
+
+def next_unanswered_row(tx: Transaction, channel: int) -> int:
+    """Return the next free row number for unanswered requests."""
+    low, high = make_place(channel, FIRST_UNANSWERED + 1), make_place(channel, SEQ_MASK)
+    row = tx.row("SELECT max(place) FROM shown WHERE place BETWEEN ? AND ?", low, high)
+    return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else FIRST_UNANSWERED + 1
+
+
+def _checked_body(body: bytes) -> bytes:
+    """Return the body if it is valid JSON. The caller decodes it."""
+    _check_json(body)
+    return bytes(body)
+
+
+def save_attempt(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
+    """Store the attempt of a channel."""
+    tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
+
+
+def save_attempt_if_unchanged(
+    store: Store, number: int, version: int, attempt: OpenAttempt, seen: OpenAttempt | None
+) -> bool:
+    """Store the attempt with one statement, if the channel is at `version` and has no other attempt than `seen`.
+
+    Returns False if that is not the case.
+    """
+    sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
+    before = b"" if seen is None else _encode_attempt(seen)
+    return bool(number) and store.write_one(sql, _encode_attempt(attempt), number, version, before)
+
+
+def save_failure(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
+    """Record why a request failed, and the number under which it was stored.
+
+    It is unknown how much of it a session received, so the attempt stays open.
+    """
+    row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
+    attempt = decode_attempt(row[0]) if row else None
+    if attempt is not None and attempt.token == token:
+        save_attempt(tx, number, replace(attempt, error=error, kept=kept))
+
+
+def decode_attempt(stored: bytes | None) -> OpenAttempt | None:
+    return None if stored is None else decode_row(_decode_attempt, stored, "The open attempt of a channel")
+
+
+def load_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, ChannelState, OpenAttempt | None]]:
+    """Return number, name, state and attempt of all channels of a conversation."""
+    rows = tx.rows(
+        "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
+        " ORDER BY number",
+        conversation,
+    )
+    return [
+        (number, Channel(conversation, *name), decode_state(conversation, state), decode_attempt(attempt))
+        for number, *name, state, attempt in rows
+    ]
+
+
+class Summary(NamedTuple):
+    """A stored summary of everything that an agent sees up to the place `anchor`."""
+
+    anchor: int
+    text: str
+    tokens: int
+    humans: tuple[str, ...] = ()
+    """Authors of the user messages up to the anchor."""
+    opening: int | None = 0
+    """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
+
+
+class StoredSummary(Struct, frozen=True, kw_only=True):
+    """The stored form of a summary, with what the next one needs from the messages before it."""
+
+    text: str
+    made_by: str = ""
+    time: int = 0
+    humans: tuple[str, ...] = ()
+    opening: int | None = None
+
+
+_encode_summary = Encoder().encode
+_decode_summary = Decoder(StoredSummary).decode
+
+
+def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
+    """Return the newest summary whose anchor is on the current branch."""
+    for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]):
+        row = tx.row(
+            "SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ? AND anchor BETWEEN ? AND ?"
+            " ORDER BY anchor DESC LIMIT 1",
+            at.tree,
+            agent,
+            make_place(branch, first),
+            make_place(branch, last),
+        )
+        if row is not None:
+            stored = decode_row(_decode_summary, row[1], "A summary")
+            return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
+    return None
+
+
+def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
+    """Store a summary. Returns False if there is one at that anchor already."""
+    made = tx.run(
+        "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        at.tree,
+        agent,
+        anchor,
+        _encode_summary(overlay),
+    )
+    if made:
+        tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", at.tree)
+    return made == 1

@@ -1,0 +1,217 @@
+"""The manifest of a request: what it contains, what was left out and why, its tokens, and its shared prefix.
+
+Only what is new is stored with a commit. The rest is read from the ledger on demand. A manifest that is not committed
+yet has the same content from memory.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from contextc._json import JSONObject, decode, encode
+from contextc.compiler.draft import Budget, CacheMark, LeftOutMessage
+from contextc.messages import Usage
+from contextc.store.ledger_schema import Channel, RowRange
+
+TEXT_WIDTH = 60
+
+
+class Fragment(Struct, frozen=True, kw_only=True):
+    """A prompt fragment of a request."""
+
+    id: str
+    lifecycle: str
+    shown: bool
+    hash: str
+    tokens: int = 0
+
+
+class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The stored part of a manifest. `rows` is the last row of its ledger; `layout` is set where an epoch or a fork
+    begins.
+    """
+
+    request: int
+    mode: str
+    epoch: int
+    why: str = ""
+    rows: int
+    layout: tuple[RowRange, ...] | None = None
+    head: str
+    chain: str
+    marks: tuple[CacheMark, ...] = ()
+    added: int = 0
+    """Number of rows that this request added; for a resumed session, the rows that were sent."""
+    session: str = ""
+    """The session that was resumed. `gave` is the session id that the provider returned."""
+    gave: str = ""
+    new: int = 0
+    fragments: tuple[Fragment, ...] = ()
+    """The fragments of the prompt, set where an epoch or a fork begins."""
+    left: tuple[LeftOutMessage, ...] = ()
+    skipped: int = 0
+    """Number of further messages that were not read, because they are too far back to fit."""
+    remarks: tuple[str, ...] = ()
+    budget: Budget
+    shared: int = 0
+    """Tokens of the prefix that the previous request had too."""
+    shared_bytes: int = 0
+    signed_lost: int = 0
+    branch: int = 0
+    tip: int = 0
+    time: int = 0
+    usage: Usage | None = None
+    partial: bool = False
+    """True if the provider counted only a part of the input, so its figure is not the size of the request."""
+    produced: tuple[int, ...] = ()
+
+    @property
+    def figures(self) -> Budget:
+        """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
+        if self.usage is None or not self.usage.input or self.partial:
+            return self.budget
+        return self.budget.corrected(self.usage.input)
+
+    @property
+    def shared_tokens(self) -> int:
+        """`shared`, corrected like all other figures."""
+        counted = self.budget.input
+        return self.shared * self.figures.input // counted if counted else self.shared
+
+
+class ManifestLine(Struct, frozen=True, kw_only=True):
+    """One message or inserted text: whether it was included, in which form, and why."""
+
+    seq: int
+    kind: str
+    role: str
+    shown: bool
+    sent: bool = True
+    """True if it was sent with this request. A resumed session has earlier content already."""
+    tokens: int = 0
+    why: str = ""
+    text: str = ""
+    """The text as the model read it; for a message that was left out, the stored text."""
+    original: str = ""
+    """The stored text, if the model read a different one."""
+
+
+class Manifest:
+    """The account of a request: as figures, as a table (`str`) and as JSON (`as_json`).
+
+    In the table, `+` was sent, `=` was in the session already, `-` was left out.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        record: RequestRecord,
+        lines: Callable[[], Sequence[ManifestLine]],
+        fragments: Callable[[], Sequence[Fragment]] = tuple,
+    ) -> None:
+        self.channel, self.record = channel, record
+        self._read, self._read_fragments = lines, fragments
+        self._lines: tuple[ManifestLine, ...] | None = None
+
+    @property
+    def lines(self) -> tuple[ManifestLine, ...]:
+        """All items in order, then what was left out. Read from the ledger on first use."""
+        if self._lines is None:
+            self._lines = tuple(self._read())
+        return self._lines
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        return tuple(self._read_fragments())
+
+    @property
+    def mode(self) -> str:
+        return self.record.mode
+
+    @property
+    def epoch(self) -> int:
+        return self.record.epoch
+
+    @property
+    def why(self) -> str:
+        """The reason why this request begins an epoch; empty if it extends the previous one."""
+        return self.record.why
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, by the provider's own total if it reported one."""
+        return self.record.figures
+
+    def as_json(self) -> JSONObject:
+        facts: JSONObject = decode(encode(self.record))
+        budget = self.budget
+        return {
+            **self.channel._asdict(),
+            **facts,
+            "shared": self.record.shared_tokens,
+            "budget": {
+                **decode(encode(budget)),
+                "available": budget.available,
+                "input": budget.input,
+                "estimated": self.record.budget.input,
+                "share": round(budget.share, 4),
+            },
+            "fragments": decode(encode(self.fragments)),
+            "lines": decode(encode(self.lines)),
+        }
+
+    def __str__(self) -> str:
+        record, budget = self.record, self.budget
+        how = "exact" if budget.exact else "estimated"
+        how = "measured" if budget.measured else how
+        begins = f" (a new epoch: {record.why})" if record.why else ""
+        top = [
+            f"{self.channel.conversation}: request {record.request} for {self.channel}",
+            f"mode {record.mode}, epoch {record.epoch}{begins}"
+            + (f", session {record.session}" if record.session else ""),
+            f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
+            f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
+            *(
+                [f"overhead {budget.overhead:,} tokens: counted by the provider beyond what is sent"]
+                if budget.overhead
+                else []
+            ),
+            f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes",
+        ]
+        rows = [("", "seq", "role", "tokens", "what", "why")]
+        rows += [
+            ("+" if each.shown else "=", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
+            for each in self.fragments
+            if each.lifecycle == "static"
+        ]
+        rows += [
+            (
+                "+" if line.sent else "=" if line.shown else "-",
+                str(line.seq or ""),
+                line.role,
+                f"{line.tokens:,}" if line.tokens else "",
+                line.kind if line.kind != "message" else _shorten(line.text),
+                line.why,
+            )
+            for line in self.lines
+        ]
+        return "\n".join([*top, *(f"! {remark}" for remark in record.remarks), "", *_table(rows)])
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.rjust(width) if column in (1, 3) else cell.ljust(width)
+                  for column, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+record_to_json = msgspec.json.Encoder().encode
+record_from_json = msgspec.json.Decoder(RequestRecord).decode

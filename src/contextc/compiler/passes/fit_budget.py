@@ -1,0 +1,440 @@
+"""Keep a request within its budget. If it does not fit, begin a new epoch and trim the context there.
+
+Trimming happens in this order: old tool results are replaced by stubs, a summary replaces what it covers, whole turns
+are dropped (oldest first), then the oldest steps of one long turn. It goes down to the low mark, so that the prefix,
+and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are never
+separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never dropped.
+If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected only until
+the next one comes.
+
+    Before (available 1,000)            After (low mark 700)
+    user       Find the bug.     50     user       Find the bug.                        50
+    assistant  calls read_file   40     assistant  calls read_file                      40
+    tool       900 lines        700     tool       [left out: fetch_result r3]          48
+    assistant  calls test        40     assistant  calls test                           40
+    tool       2 failed         300     tool       2 failed                            300
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.compiler.draft import Draft, LeftOutMessage
+from contextc.errors import ContextOverflow
+from contextc.messages import Message, Text, ToolResult
+from contextc.models.tokens import estimate_next_input
+from contextc.store.addressing import SEQ_MASK
+from contextc.store.ledger_schema import Item, find_latest_copies
+
+MIN_STUB_TOKENS = 48  # minimum tokens of a stub
+EXAMPLE_STUB = (
+    "[The result of some_tool, 100,000 characters, was left out to save room. Call fetch_result with id "
+    '"r9999" to read it.]'
+)
+MIN_RESERVE = 4_000
+MAX_PENDING = 32
+BRANCH_REASONS = ("edited or branched away", "forked")
+STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
+MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
+
+
+def fit_budget(draft: Draft) -> Draft:
+    tail = sum([entry.item.tokens for entry in draft.tail])
+    draft = _with_measured_tokens(draft, tail)
+    if draft.resume and draft.provider.compacts_itself and not draft.unread:
+        return draft
+    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread or draft.compacted:
+        return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
+    if draft.epoch:
+        return _begin_epoch(draft, draft.epoch, cut=False)
+    return draft
+
+
+def _with_measured_tokens(draft: Draft, tail: int) -> Draft:
+    """Return the draft with the tokens of its messages, based on the provider's figure for the last request if there is
+    one.
+    """
+    before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+    budget, last = replace(draft.budget, overhead=draft.standing.overhead), draft.standing.input
+    if last and not draft.epoch:
+        own = {item.place for item in draft.standing.produced}
+        replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
+        total = estimate_next_input(last, replayed, int((tail - replayed) * draft.factor))
+        if draft.provider.runs_tools:
+            used = max(0, total - budget.system - budget.tools)
+            return replace(draft, budget=replace(budget, used=used, measured=True))
+        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).corrected(total))
+    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
+
+
+def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
+    shown = draft.kept if draft.kept is not None else [item for each in draft.sealed for item in each.row.items]
+    before = [item for each in draft.sealed for item in each.row.items]
+    as_it_was = _first_difference(before, shown) if reason in BRANCH_REASONS and draft.changed < 0 and not cut else 0
+    items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
+    if draft.options.placement == "head":
+        items = [item for item in items if item.kind != "dynamic"]
+    left: tuple[LeftOutMessage, ...] = draft.left
+    budget = draft.budget
+    if cut:
+        counted = sum([item.tokens for item in items])
+        is_ours = counted and budget.measured and not draft.provider.runs_tools
+        factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
+        room = _Trimmer(draft, items, factor)
+        items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
+        left += tuple(room.left)
+    else:
+        used = int(sum([item.tokens for item in items]) * draft.factor)
+        budget = replace(budget, used=used + budget.overhead)
+    if not as_it_was:
+        items = _fewer_media(items, draft.options.keep_media)
+    changed = _first_difference(before, items)
+    if draft.changed >= 0:
+        changed = min(changed, draft.changed)
+    if draft.provider.model.binds_reasoning and changed < len(before):
+        items = [
+            replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
+        ]
+    standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
+    standing = replace(standing, fragments=find_latest_copies(items))
+    if len(left) > len(draft.left) or draft.unread:
+        standing = replace(standing, cut=True)
+    return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
+
+
+def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
+    """Return trimmed calls whose results may still arrive."""
+    places = {item.place for item in kept}
+    answered = {result.call_id for entry in draft.tail for result in entry.message.tool_results}
+    opened = [(each.row.items, each.row.open) for each in draft.sealed if each.row.open]
+    opened += [
+        ((entry.item,), {call.id: call.name for call in entry.message.tool_calls if call.id not in answered})
+        for entry in draft.tail
+        if entry.message.tool_calls
+    ]
+    cut = [
+        calls
+        for items, calls in opened
+        if not any([item.place in places for item in items if item.role == "assistant"])
+    ]
+    if not cut:
+        return draft.standing.pending
+    items = [*(item for each in draft.sealed for item in each.row.items), *(entry.item for entry in draft.tail)]
+    told = [item.text.partition("\n")[0] for item in items if item.kind == "late"]
+    pending = draft.standing.pending | {name: tool for calls in cut for name, tool in calls.items()}
+    pending = {name: tool for name, tool in pending.items() if not any([f"call {name}," in line for line in told])}
+    return dict(list(pending.items())[-MAX_PENDING:])
+
+
+def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
+    """Return the items of a new epoch with only the latest copy of each dynamic fragment, without withdrawn ones and
+    updates.
+
+    An update is dropped because the new head contains it. On a branch or a fork, the first `as_it_was` items are
+    unchanged, so that the cache and bound reasoning stay valid.
+    """
+    copies = [item for item in items if item.kind == "dynamic"]
+    latest = {item.fragment: item for item in copies}
+    in_front = {item.fragment for item in items[:as_it_was]}
+
+    def stays(item: Item) -> bool:
+        if not item.fragment:  # a block of an older version with all fragments
+            return item is copies[-1]
+        return item is latest[item.fragment] and (bool(item.hash) or item.fragment in in_front)
+
+    return [
+        item
+        for index, item in enumerate(items)
+        if item.kind != "update" and (item.kind != "dynamic" or index < as_it_was or stays(item))
+    ]
+
+
+def _fewer_media(items: list[Item], keep: int) -> list[Item]:
+    """Return the items with only the most recent media. Older media are replaced by descriptions."""
+    shown = [index for index, item in enumerate(items) if item.media and not item.blind]
+    old = set(shown[: len(shown) - keep] if keep else shown)
+    return [replace(item, blind=True) if index in old else item for index, item in enumerate(items)] if old else items
+
+
+def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
+    for index, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old != new:
+            return index
+    return min(len(before), len(after))
+
+
+def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
+    """Return which items must stay: pinned ones, and with them the whole group of a call and its results."""
+    held = [index for index, item in enumerate(items) if item.place in pins or item.kind in ("summary", "dynamic")]
+    if not held:
+        return [False] * len(items)
+    groups = list(accumulate([item.role != "tool" for item in items]))
+    staying = {groups[index] for index in held}
+    return [group in staying for group in groups]
+
+
+class _TrimSlot(Struct, gc=False):
+    """One item during trimming."""
+
+    item: Item
+    pinned: bool
+    gone: str = ""
+
+
+class _Trimmer:
+    """Trims items in order. It uses tokens by our count; `factor` converts them to the provider's."""
+
+    def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
+        self.draft, self.options, self.factor = draft, draft.options, factor
+        self.slots = [_TrimSlot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
+        self.budget = draft.budget
+        self.overhead = ceil(self.budget.overhead / factor)
+        """The provider's overhead in tokens by our count. Trimming does not reduce it."""
+        self.total = self.overhead + sum([item.tokens for item in items])
+        self.left: list[LeftOutMessage] = []
+
+    def made(self) -> list[Item]:
+        if self.options.policy == "seed_b":
+            self._drop_single()
+        else:
+            self._set_aside()
+            self.turns = self._turns()
+            self.target = self._mark()
+            if self.draft.compacted or self.draft.unread:
+                self._sum_up(forced=True)
+            if self._is_over():
+                if self.options.strategy == "chunked":
+                    self._decay()
+                    self._shorten()
+                    self._sum_up()
+                self._drop_turns()
+                self._drop_steps()
+        self._shrink_reserve()
+        self.budget = replace(self.budget, used=int(self.total * self.factor), measured=False)
+        if self.budget.used > self.budget.available:
+            raise ContextOverflow(
+                needed=self.budget.used,
+                available=self.budget.available,
+                window=self.budget.limit or self.budget.window,
+                system=self.budget.system,
+                tools=self.budget.tools,
+                reserve=self.budget.reserve,
+                margin=self.budget.margin,
+                overhead=self.budget.overhead,
+                pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
+            )
+        return [slot.item for slot in self.slots if not slot.gone]
+
+    def _set_aside(self) -> None:
+        """Of several messages that wait for one answer, drop those that do not fit beside the latest one.
+
+        This happens before any other trimming, which would not help. Another of the messages then opens the turn.
+        """
+        said = {where for where, message in self.draft.log if message.role == "user"}
+        start = self._turns()[-1]
+        last = max([index for index, slot in enumerate(self.slots) if slot.item.role == "assistant"], default=0)
+        waiting = [
+            slot
+            for slot in self.slots[max(start, last) :]
+            if slot.item.place in said and slot.item.role == "user" and slot.item.kind == "message"
+        ]
+        if len(waiting) < 2:
+            return
+        step = [slot for slot in self.slots[last:] if slot.item.role in ("assistant", "tool")] if last > start else []
+        staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
+        staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
+        room = int((self.budget.available + max(0, self.budget.reserve - MIN_RESERVE)) / self.factor)
+        room -= self.overhead + sum([slot.item.tokens for slot in staying])
+        gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
+        if not gone:
+            return
+        first = next(slot for slot in waiting if not slot.gone)
+        if any(slot.item.opens for slot in gone):
+            first.item = replace(first.item, opens=True)
+        place = next(index for index, slot in enumerate(self.slots) if slot.gone)
+        self.slots = [slot for slot in self.slots if not slot.gone]
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(MESSAGE_LEFT_OUT_TEXT),)))
+        if tokens <= room - (first.item.tokens if first is not waiting[-1] else 0):
+            self.slots.insert(
+                place, _TrimSlot(Item(kind="notice", role="user", text=MESSAGE_LEFT_OUT_TEXT, tokens=tokens), True)
+            )
+            self.total += tokens
+
+    def _mark(self) -> int:
+        """Return the target of trimming. If what must stay leaves little room above the low mark, half of the rest is
+        kept.
+        """
+        room = int(self.budget.available / self.factor)
+        if self.options.strategy != "chunked":
+            return room
+        last, opening = self._staying()
+        must = self.overhead + sum([slot.item.tokens for index, slot in enumerate(self.slots)
+                    if slot.pinned or index >= last or index == opening])  # fmt: skip
+        low = int(room * self.options.low)
+        return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
+
+    def _staying(self) -> tuple[int, int]:
+        """Return the index of the step that waits for an answer, and of the message that opened the turn."""
+        steps = self._steps()
+        return steps[-1] if steps else len(self.slots) - 1, self.turns[-1]
+
+    def _shorten(self) -> None:
+        """Shorten results that are too large for this window, although they were not for an earlier one."""
+        most = int(self.budget.available * self.options.oversized / self.factor)
+        if most <= MIN_STUB_TOKENS:
+            return
+        last, opening = self._staying()
+        for index, slot in enumerate(self.slots[:last]):
+            if self.total <= self.target:
+                return
+            item = slot.item
+            if item.tokens <= most or slot.pinned or index == opening:
+                continue
+            if item.role == "tool" and not item.decayed and item.tokens > most * max(item.results, 1):
+                slot.item = replace(item, limit=most * 2, tokens=most * max(item.results, 1))
+                self.total -= item.tokens - slot.item.tokens
+
+    def _turns(self) -> list[int]:
+        """Return the start of each turn. The first one includes everything before it."""
+        return [0, *(index for index, slot in enumerate(self.slots) if slot.item.opens and index)]
+
+    def _steps(self) -> list[int]:
+        """Return the start of each step of the current turn."""
+        start = self.turns[-1]
+        return [index for index in range(start, len(self.slots)) if self.slots[index].item.role == "assistant"]
+
+    def _decay(self) -> None:
+        if not self.options.decay:
+            return
+        steps = self._steps()
+        end = steps[-1] if steps else self.turns[-1]
+        recent, index = int(self.budget.available * self.options.recent / self.factor), len(self.slots)
+        while index > 0 and recent > 0:
+            index -= 1
+            recent -= self.slots[index].item.tokens
+        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE_STUB),))
+        line = max(MIN_STUB_TOKENS, self.draft.counter.message(example))
+        for slot in self.slots[: min(end, index)]:
+            if self.total <= self.target:
+                return
+            item, tokens = slot.item, line * slot.item.results
+            if item.role == "tool" and not item.decayed and not slot.pinned and item.tokens > 2 * tokens:
+                slot.item = replace(item, decayed=True, limit=0, tokens=tokens)
+                self.total -= item.tokens - tokens
+
+    def _is_over(self) -> bool:
+        """Return True if more than a summary is needed.
+
+        Without a summary, trimming always goes down to its mark, even if dropping dynamic blocks would be enough for
+        this request. The next request would exceed the budget again.
+        """
+        if not (self.draft.compacted or self.draft.unread):
+            return True
+        over = self.total * self.factor > self.budget.available * self.options.high
+        return over or bool(self.draft.unread and self.draft.summary is None)
+
+    def _sum_up(self, *, forced: bool = False) -> None:
+        summary = self.draft.summary
+        if summary is None or (self.total <= self.target and not forced):
+            return
+        if any(slot.item.kind == "summary" and slot.item.place == summary.anchor for slot in self.slots):
+            return
+        steps = self._steps()
+        last = steps[-1] if steps else len(self.slots) - 1
+        anchor = summary.anchor & SEQ_MASK
+        upto = max((index for index, slot in enumerate(self.slots) if slot.item.place == summary.anchor), default=last)
+        covered = [
+            slot
+            for index, slot in enumerate(self.slots)
+            if index < last
+            and index <= upto
+            and not (slot.item.opens and index == self.turns[-1])
+            and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
+            and (not slot.pinned or slot.item.kind == "summary")
+        ]
+        if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread:
+            return
+        for slot in covered:
+            self._drop(slot, "summed up", forced=True)
+        item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
+        self.slots.insert(0, _TrimSlot(item, True))
+        self.total += item.tokens
+        self.turns = self._turns()
+
+    def _drop_turns(self) -> None:
+        for start, end in pairwise(self.turns):
+            if self.total <= self.target:
+                return
+            for slot in self.slots[start:end]:
+                self._drop(slot, "its turn was cut away")
+
+    def _drop_steps(self) -> None:
+        steps = self._steps()
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(STEPS_LEFT_OUT_TEXT),)))
+        dropped = False
+        for unit, target in self._units(steps):
+            if self.total + tokens * dropped <= target:
+                break
+            for slot in unit:
+                if slot.item.kind != "dynamic":  # the latest copy would not be sent again
+                    dropped = self._drop(slot, "its step was cut away") or dropped
+        if dropped:
+            start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
+            for slot in self.slots:
+                if slot.item.kind == "notice":
+                    self._drop(slot, "said anew")
+            self.slots.insert(
+                start, _TrimSlot(Item(kind="notice", role="user", text=STEPS_LEFT_OUT_TEXT, tokens=tokens), False)
+            )
+            self.total += tokens
+
+    def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_TrimSlot], int]]:
+        """Yield what may be dropped inside the current turn, oldest first, with the target size.
+
+        First texts before its first step, then its steps, last what came after the last reply. The message that opened
+        the turn and the newest message are excluded.
+        """
+        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
+        first = steps[0] if steps else len(self.slots)
+        room = int(self.budget.available / self.factor)
+
+        def texts(start: int, end: int) -> Iterator[Sequence[_TrimSlot]]:
+            for index in range(start, end):
+                item = self.slots[index].item
+                if index != newest and not item.opens and item.place and item.role in ("user", "system"):
+                    yield (self.slots[index],)
+
+        for unit in texts(self.turns[-1], first):
+            yield unit, self.target if steps else room
+        for start, end in pairwise(steps):
+            yield self.slots[start:end], self.target
+        if steps:
+            for unit in texts(steps[-1], len(self.slots)):
+                yield unit, room
+
+    def _drop_single(self) -> None:
+        """Drop single messages from the front until the request fits, and keep the newest (policy `seed_b`)."""
+        room = int(self.budget.available / self.factor)
+        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
+        for slot in self.slots[:newest]:
+            if self.total <= room:
+                return
+            self._drop(slot, "cut away")
+
+    def _drop(self, slot: _TrimSlot, why: str, *, forced: bool = False) -> bool:
+        if slot.gone or (slot.pinned and not forced):
+            return False
+        slot.gone = why
+        self.total -= slot.item.tokens
+        if slot.item.place and slot.item.kind != "summary":
+            self.left.append(LeftOutMessage(slot.item.place, why))
+        return True
+
+    def _shrink_reserve(self) -> None:
+        budget = self.budget
+        over = int(self.total * self.factor) - budget.available
+        if over > 0 and budget.reserve > MIN_RESERVE:
+            self.budget = replace(budget, reserve=MIN_RESERVE)  # in one step, so that the next requests fit too

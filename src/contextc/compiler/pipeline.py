@@ -1,0 +1,366 @@
+"""One compilation: from the loaded channel to a compiled request. It writes nothing.
+
+Everything that is read before a compilation: the channel, new messages, summaries, cached token counts.
+
+All reads use one consistent snapshot of the store and write nothing. The next step of a channel that this handle used
+last takes a fast path with one statement (`ledger.look.look_on`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.draft import Budget, Draft
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.cache import ChannelCache
+from contextc.compiler.ledger.channel_loader import (
+    ChannelSnapshot,
+    load_messages_at,
+    load_next,
+    load_snapshot,
+    may_have_summaries,
+)
+from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.manifest_builder import build_account
+from contextc.compiler.passes import PASSES
+from contextc.compiler.request_head import NEW_ENCODER, CompileInput, build_head, find_prefix_change
+from contextc.compiler.row_builder import AssembledRows, FetchedMessages, assemble_rows, hash_chunks, list_blob_names
+from contextc.messages import Message, hash_content, validate_message
+from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
+from contextc.providers import Provider
+from contextc.store import Reference, Store
+from contextc.store.addressing import SEQ_MASK, find_message, load_tip, make_place
+from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.types import Transaction
+
+FIRST_REQUEST = "first request"
+PREVIOUS_REPLACED = "the request before it was replaced"
+
+
+def compile_request(ask: CompileInput) -> Compiled:
+    """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
+    sight = ask.sight
+    standing = sight.standing
+    why, resume, revert = _session(ask)
+    if standing.requests and not standing.layout and standing.lost:
+        why = standing.lost
+    changed, compacted = -1, _is_newer(ask.summary, standing)
+    if standing.requests or standing.layout:
+        breaks = find_prefix_change(ask, standing.head, resume)
+        why = (
+            why
+            or sight.why
+            or breaks
+            or (PREVIOUS_REPLACED if standing.replaced else "")
+            or ("compaction" if compacted else "")
+        )
+        changed = (
+            0 if why == PREVIOUS_REPLACED or breaks in ("system prompt changed", "tools changed", NEW_ENCODER) else -1
+        )
+    else:
+        why = why or FIRST_REQUEST
+    resume = resume and not why
+    draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
+    passed = _run_passes(draft)
+    if resume and passed.epoch:  # a pass began an epoch, so the whole context is sent into a new session
+        why, resume, revert = passed.epoch, False, None
+        passed = _run_passes(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
+    return _compiled(ask, passed, revert if resume else None)
+
+
+def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
+    """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
+    first.
+    """
+    provider, sight = ask.provider, ask.sight
+    if not provider.session_resumption:
+        return "", False, None
+    session = sight.standing.session
+    if session is None:
+        shown = sight.standing.requests or sight.standing.layout
+        why = PREVIOUS_REPLACED if sight.standing.replaced else sight.standing.lost or "no session"
+        return (why if shown else ""), False, None
+    if sight.attempt is None:
+        return "", True, None
+    if provider.reverts:
+        return "", True, session.cursor or session.id
+    return "an earlier prompt may be in the session", False, None
+
+
+def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
+    return summary is not None and summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
+
+
+def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
+    sight, terms = ask.sight, ask.terms
+    standing, kept = sight.standing, sight.kept
+    if why:
+        standing = replace(standing, epoch=standing.epoch + 1, input=0)
+        if kept is None:
+            kept = tuple([item for each in sight.shown.sealed for item in each.row.items])
+    return Draft(
+        provider=ask.provider,
+        counter=ask.counter,
+        options=ask.options,
+        agent=ask.channel.agent,
+        run=ask.run,
+        running=ask.running,
+        audiences=terms.audiences,
+        resume=resume,
+        prompt=terms.prompt,
+        fetchable=terms.fetchable,
+        sealed=sight.shown.sealed,
+        standing=standing,
+        log=sight.log,
+        unread=sight.unread,
+        opening=sight.opening,
+        late=sight.late,
+        counts=ask.counts,
+        unanswered=sight.unanswered,
+        pins=sight.pins,
+        summary=ask.summary,
+        compacted=compacted,
+        points=terms.points,
+        anew=standing.head.encoder not in ("", terms.head.encoder),
+        factor=ask.factor,
+        budget=terms.budget if why else _epochs_budget(terms.budget, standing.reserve),
+        epoch=why,
+        kept=kept,
+        changed=changed,
+    )
+
+
+def _epochs_budget(budget: Budget, shrunk: int) -> Budget:
+    return replace(budget, reserve=min(budget.reserve, shrunk)) if shrunk else budget
+
+
+def _run_passes(draft: Draft) -> Draft:
+    for each in PASSES:
+        draft = each(draft)
+    return draft
+
+
+def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
+    sight, resume = ask.sight, draft.resume
+    session = sight.standing.session
+    session_id = session.id if resume and session is not None else None
+    head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
+    assembled = assemble_rows(draft, ask.terms.formatter, sight.shown.used, head.settings, ask.fetch)
+    standing = _next_state(ask, draft, assembled)
+    is_new = bool(draft.new) or ask.again or sight.standing.again or _is_unanswered(draft)
+    if resume and not any(row.chunk for row in assembled.new):
+        is_new = False  # an empty delta is never sent
+    return Compiled(
+        channel=ask.channel,
+        provider=ask.provider,
+        formatter=ask.terms.formatter,
+        draft=draft,
+        sight=sight,
+        standing=standing,
+        assembled=assembled,
+        head=head,
+        account=lambda: build_account(ask, draft, standing, assembled, head, session_id or ""),
+        opening=lambda: build_head(ask, draft.budget, resume=False, marked=False) if resume else head,
+        session_id=session_id,
+        revert=revert,
+        dry_run=ask.dry_run,
+        is_new=is_new,
+        tools=ask.terms.tools.tools,
+    )
+
+
+def _is_unanswered(draft: Draft) -> bool:
+    """Return True if a new epoch ends with input whose answer is on another branch."""
+    said = (item for item in reversed(draft.kept or ()) if item.kind in ("message", "late"))
+    last = next(said, None)
+    return last is not None and last.role != "assistant"
+
+
+def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> ChannelState:
+    """Return the state of the channel after this request is committed."""
+    standing, sight = draft.standing, ask.sight
+    epoch = standing.epoch
+    if draft.epoch and not sight.why and epoch == sight.standing.epoch:
+        epoch += 1
+    if assembled.order is None:
+        chunks = [row.chunk for row in assembled.new]
+        chain, size = hash_chunks(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
+        tokens = standing.tokens + sum([row.row.tokens for row in assembled.new])
+    else:
+        rows = [
+            assembled.new[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
+        ]
+        chain = hash_chunks("", [chunk for _, chunk in rows])
+        size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
+    return replace(
+        standing,
+        epoch=epoch,
+        head=ask.terms.head,
+        tools=ask.terms.names,
+        chain=chain,
+        size=size,
+        above=ask.terms.budget.system + ask.terms.budget.tools,
+        tokens=tokens,
+        seen=sight.at.seq,
+        runs=ask.runs,
+        summary=_summary_place(ask, draft, standing),
+        reserve=_shrunk_reserve(ask, draft, standing),
+        input=0,
+    )
+
+
+def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
+    """Return the place up to which a summary was used, or was considered and rejected."""
+    if draft.kept is None:
+        return standing.summary
+    if draft.compacted and ask.summary is not None:
+        return ask.summary.anchor
+    return max((item.place for item in draft.kept if item.kind == "summary"), default=0)
+
+
+def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
+    """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it."""
+    if draft.kept is None:
+        return standing.reserve
+    return draft.budget.reserve if draft.budget.reserve < ask.terms.budget.reserve else 0
+
+
+class LoadedContext(NamedTuple):
+    """The loaded channel, its summary, and the tokens of new messages."""
+
+    sight: ChannelSnapshot
+    summary: Summary | None
+    counts: Mapping[int, int]
+    fresh: dict[bytes, int]
+
+    def followed_by(self, messages: Sequence[Message]) -> "LoadedContext":
+        """Return the same with unsaved messages appended."""
+        at, log = self.sight.at, list(self.sight.log)
+        for seq, message in enumerate(messages, at.seq + 1):
+            log.append(
+                (
+                    make_place(at.branch, seq),
+                    replace(validate_message(replace(message, uid="", time=0)).message, seq=seq),
+                )
+            )
+        return self._replace(sight=replace(self.sight, log=tuple(log)))
+
+
+class ContextLoader:
+    """Reads a store for one provider. `calibration` is None until the first read."""
+
+    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, warm: ChannelCache) -> None:
+        self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
+        self.calibration: Calibration | None = None
+        self.since_summary = False
+        """True if messages that the latest summary covers are not read."""
+
+    @property
+    def factor(self) -> float:
+        return self.calibration.factor if self.calibration is not None else 1.0
+
+    def seen(
+        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+    ) -> LoadedContext:
+        """Load a channel as it is now, or as it would be after an edit or a rewind."""
+        as_it_is = edit is None and rewind is None
+        return (self._next(channel) if as_it_is else None) or self._look(channel, runs, edit, rewind)
+
+    def _next(self, channel: Channel) -> LoadedContext | None:
+        """Load the next step of a channel by the fast path; None if the full load is needed."""
+        if self.calibration is None or (sight := load_next(self.store, self._warm, channel)) is None:
+            return None
+        counts, fresh = dict[int, int](), dict[bytes, int]()
+        if self.counter.exact:
+            counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
+        since = sight.shown.since
+        return LoadedContext(sight, since.summary if since else None, counts, fresh)
+
+    def _look(
+        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+    ) -> LoadedContext:
+        room, read, counter = self.provider.model.window, 0, self.counter
+        counted: dict[int, int] = {}
+
+        def seen_tokens(where: int, message: Message) -> int:
+            """Return the tokens that a message may take, as far as known before all messages are read."""
+            if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
+                return 0
+            if message.author in (None, channel.agent) or message.role == "user":
+                tokens = counted[where] = counter.message(message)
+                return tokens
+            return counter.text(message.text) if message.role == "assistant" else 0
+
+        def enough(block: Sequence[tuple[int, Message]]) -> bool:
+            nonlocal read
+            read += sum([seen_tokens(where, message) for where, message in block])
+            return read > room
+
+        def work(tx: Transaction) -> LoadedContext:
+            nonlocal read
+            read, upto = 0, None
+            counted.clear()
+            if edit is not None or rewind is not None:
+                at = load_tip(tx, channel.conversation)
+                where = find_message(
+                    tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind)
+                )
+                upto = where.seq - 1 if edit is not None else where.seq
+            since = None
+            if self.since_summary and may_have_summaries(at := load_tip(tx, channel.conversation)):
+                since = repository.load_latest_summary(tx, channel.agent, at, counter.system)
+            sight = load_snapshot(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto, since=since)
+            if self.calibration is None:
+                self.calibration = load_calibration(tx, self.provider.asks_for)
+            counts, fresh = self._counts(tx, sight, counted)
+            summary = None
+            if may_have_summaries(sight.at):
+                summary = repository.load_latest_summary(tx, channel.agent, sight.at, counter.system)
+            if summary is not None and summary.anchor & SEQ_MASK <= sight.standing.edge:
+                summary = None  # the context was cleared after it
+            return LoadedContext(sight, summary, counts, fresh)
+
+        seen = self.store.read(work)
+        return seen if edit is None else seen.followed_by([edit[1]])
+
+    def elsewhere(self, channel: Channel, sight: ChannelSnapshot) -> ChannelState | None:
+        """Return the state of the channel that this agent used last, if it never used this one."""
+        if sight.standing.requests or sight.standing.layout:
+            return None
+        channels = self.store.read(lambda tx: repository.load_channels(tx, channel.conversation))
+        others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
+        return max(others, key=lambda standing: standing.seen, default=None)
+
+    def _counts(
+        self, tx: Transaction, sight: ChannelSnapshot, counted: Mapping[int, int] = {}
+    ) -> tuple[Mapping[int, int], dict[bytes, int]]:
+        """Return the tokens of new messages by place, and newly counted tokens by content hash.
+
+        `counted` are counts made while reading. Estimates are not cached: computing one is cheaper than looking it up.
+        """
+        if not self.counter.exact or not sight.log:
+            return counted, {}
+        names = {where: hash_content(message) for where, message in sight.log}
+        found = load_counts(tx, self.counter.tokenizer, list(names.values()))
+        fresh: dict[bytes, int] = {}
+        for where, message in sight.log:
+            if (name := names[where]) not in found:
+                found[name] = fresh[name] = counted.get(where) or self.counter.message(message)
+        return {where: found[name] for where, name in names.items()}, fresh
+
+    def fetch(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
+        """Return messages by place, and the bytes of their media and of the media of `also`."""
+
+        def work(tx: Transaction) -> FetchedMessages:
+            messages = load_messages_at(tx, places)
+            names = list_blob_names([*messages.values(), *also])
+            blobs: dict[str, bytes] = {}
+            for name in names:
+                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+                if row is not None:
+                    blobs[name] = bytes(row[0])
+            return FetchedMessages(messages, blobs)
+
+        return self.store.read(work)

@@ -1,0 +1,302 @@
+"""Encode a draft into ledger rows, one segment at a time, and join them to the sealed rows.
+
+Without a new epoch only the tail is encoded. A new epoch reuses its unchanged rows and encodes the others again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from operator import is_
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.compiler.draft import Draft, DraftEntry
+from contextc.compiler.ledger.cache import join_messages, split_chunk
+from contextc.compiler.ledger.rendering import render_item
+from contextc.formats.base import ConversionNote, EncodedSegment, Formatter, note_for_repair, split_segments
+from contextc.messages import Media, Message, Text, ToolCall, ToolResult
+from contextc.prompts import SYSTEM_CONTEXT
+from contextc.prompts.rendered_prompt import SEPARATOR
+from contextc.store.ledger_schema import Item, LedgerRow, StoredRow
+
+REPLIES = ("assistant", "model")
+NO_PLACES: frozenset[int] = frozenset()
+HELD = "held"  # role of a placeholder for the session's content, so that nothing is merged into it
+
+
+class NewRow(NamedTuple):
+    """A row that is not stored yet, with its wire messages."""
+
+    row: LedgerRow
+    chunk: bytes
+    messages: list[JSONObject]
+
+
+class FetchedMessages(NamedTuple):
+    """Messages by place, and the bytes of their media by blob name."""
+
+    messages: Mapping[int, Message]
+    blobs: Mapping[str, bytes]
+
+
+FetchMessages: TypeAlias = Callable[[Sequence[int], Sequence[Message]], FetchedMessages]
+"""Loads messages by place, and the bytes of their media and of the media of the given messages."""
+
+
+class AssembledRows(Struct, frozen=True):
+    """The rows that a request adds to the ledger."""
+
+    new: tuple[NewRow, ...]
+    order: tuple[StoredRow | int, ...] | None = None
+    """All rows of a new epoch, in order; an integer is an index into `new`. None if `new` follows the sealed rows."""
+    notes: tuple[ConversionNote, ...] = ()
+
+
+class _RowEncoder:
+    """Encodes slices of entries one after the other, and joins each to the one before."""
+
+    def __init__(
+        self,
+        formatter: Formatter,
+        settings: JSONObject,
+        used: set[str],
+        end: str,
+        ending: Callable[[], list[JSONObject]],
+        *,
+        ours: bool,
+    ) -> None:
+        """Create an encoder. With `ours`, contextc sets the cache breakpoints, so those in the messages are removed."""
+        self.formatter, self.settings, self.ours = formatter, settings, ours
+        self.used, self.end, self.ending = used, end, ending
+        self.notes: list[ConversionNote] = []
+
+    def add(
+        self, entries: Sequence[DraftEntry], blobs: Mapping[str, bytes], held: frozenset[int] = NO_PLACES
+    ) -> NewRow:
+        """Encode entries as one row. `held` are places of messages that a session has already: part of the row, but not
+        sent.
+        """
+        formatter, spelled = self.formatter, self.formatter.spelling.id
+        paired = formatter.paired(_in_blocks(entries), taken=self.used)
+        messages = paired.messages
+        ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
+        open_calls: dict[str, str] = {}
+        for repair in paired.repairs:
+            if repair.kind == "synthetic":
+                open_calls[repair.call_id] = _tool_name(messages, repair.call_id)
+            if (note := note_for_repair(repair)) is not None:
+                self.notes.append(note)
+        known = [message for item, message in entries if item.place in held] if held else []
+        if known:
+            messages = _without(messages, known)
+        encoded = [formatter.encode(segment, blobs=blobs) for segment in split_segments(messages)]
+        for each in encoded:
+            self.notes += each.notes
+        drop, wire = self._joined(encoded)
+        wire = formatter.settled(wire, self.settings)
+        if self.ours:
+            wire = formatter.unmarked(wire)
+        if wire:
+            last = wire[-1]
+            self.end = str(last.get("role", last.get("type", "")))
+            self.ending = lambda: wire
+        items = tuple([item for item, _ in entries])
+        row = LedgerRow(
+            items, sum([item.tokens for item in items]), drop, tuple(ids), open_calls, self.end, bool(known)
+        )
+        return NewRow(row, join_messages(wire), wire)
+
+    def _joined(self, encoded: Sequence[EncodedSegment]) -> tuple[int, list[JSONObject]]:
+        """Return the number of preceding wire messages that are replaced, and the wire messages that follow."""
+        formatter = self.formatter
+        first = next((each.messages[0] for each in encoded if each.messages), None)
+        if first is None:
+            return 0, []
+        if not formatter.merges:
+            return 0, formatter.join(encoded)
+        if self.end and self.end not in REPLIES and first.get("role") in REPLIES:
+            return 0, formatter.join(encoded, [{"role": self.end}])[1:]
+        before = self.ending() if self.end else []
+        wire = formatter.join(encoded, before)
+        same = next((index for index, each in enumerate(before) if wire[index] is not each), len(before))
+        return len(before) - same, wire[same:]
+
+
+def _in_blocks(entries: Sequence[DraftEntry]) -> list[Message]:
+    """Return the messages of entries, with adjacent dynamic fragments merged into one message."""
+    messages: list[Message] = []
+    before = None
+    for item, message in entries:
+        if item.fragment and before is not None and before.fragment and before.role == item.role:
+            text = f"{messages[-1].text}{SEPARATOR}{item.text.removeprefix(SYSTEM_CONTEXT)}"
+            messages[-1] = replace(messages[-1], parts=(Text(text),))
+        else:
+            messages.append(message)
+        before = item
+    return messages
+
+
+def _without(messages: Iterable[Message], held: Sequence[Message]) -> list[Message]:
+    """Return the paired messages without the held ones, and without the results in them."""
+    uids = {message.uid for message in held}
+    ids = {result.call_id for message in held for result in message.tool_results}
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "tool" and ids:
+            if rest := tuple(
+                [part for part in message.parts if type(part) is not ToolResult or part.call_id not in ids]
+            ):
+                found.append(replace(message, parts=rest))
+        elif message.uid not in uids:
+            found.append(message)
+    return found
+
+
+def _tool_name(messages: Iterable[Message], call_id: str) -> str:
+    return next((call.name for message in messages for call in message.tool_calls if call.id == call_id), "")
+
+
+def slice_at_replies(entries: Sequence[DraftEntry]) -> Iterator[Sequence[DraftEntry]]:
+    """Yield the entries in slices that start at each reply of the model."""
+    start = 0
+    for index, entry in enumerate(entries):
+        if index > start and entry.item.role == "assistant":
+            yield entries[start:index]
+            start = index
+    if start < len(entries):
+        yield entries[start:]
+
+
+def assemble_rows(
+    draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: FetchMessages
+) -> AssembledRows:
+    """Return the rows of a draft. `used` are the call ids in the sealed rows."""
+    if draft.kept is None:
+        return _tail(draft, formatter, used, settings, fetch)
+    return _epoch(draft, formatter, settings, fetch)
+
+
+def _tail(
+    draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: FetchMessages
+) -> AssembledRows:
+    sealed = draft.sealed
+    rows = _RowEncoder(
+        formatter,
+        settings,
+        used,
+        _end(sealed),
+        lambda: _ending(sealed),
+        ours=draft.provider.model.cache_points > 0,
+    )
+    held = NO_PLACES
+    if draft.resume:
+        rows.end, rows.ending = HELD, lambda: [{"role": HELD}]
+        held = frozenset([item.place for item in draft.standing.produced])
+    blobs: Mapping[str, bytes] = {}
+    if any([item.media for item, _ in draft.tail]):
+        blobs = fetch((), [message for _, message in draft.tail]).blobs
+    new: list[NewRow] = []
+    for entries in slice_at_replies(draft.tail):
+        if len(new) == 1:  # copy: `used` is shared with the cache entry of the channel
+            rows.used = {*used, *new[0].row.ids}
+        new.append(rows.add(entries, blobs, held))
+        if len(new) > 1:
+            rows.used.update(new[-1].row.ids)
+    return AssembledRows(tuple(new), None, tuple(rows.notes))
+
+
+def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: FetchMessages) -> AssembledRows:
+    items = draft.kept or ()
+    whole = {
+        id(each.row.items[0]): each
+        for each in draft.sealed
+        if each.row.items and each.chunk and not each.row.drop and not each.row.held and not draft.anew
+    }
+    plan: list[StoredRow | Sequence[Item]] = []
+    end = ""
+    for part in _item_slices(items):
+        found = whole.get(id(part[0]))
+        if found is not None and _is_same(found.row.items, part) and _may_follow(found, end, first=not plan):
+            plan.append(found)
+            end = found.row.end
+        else:
+            plan.append(part)
+            end = part[-1].role
+    wanted = [item for part in plan if not isinstance(part, StoredRow) for item in part]
+    known = {where: message for where, message in draft.log} | dict(draft.late)
+    missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
+    fetched = fetch(missing, list(known.values()))
+    known |= fetched.messages
+    rows = _RowEncoder(formatter, settings, set(), "", list, ours=draft.provider.model.cache_points > 0)
+    new: list[NewRow] = []
+    order: list[StoredRow | int] = []
+    for part in plan:
+        if isinstance(part, StoredRow):
+            if (order and isinstance(order[-1], StoredRow)) or _may_follow(part, rows.end, first=not order):
+                order.append(part)
+                rows.used.update(part.row.ids)
+                rows.end, rows.ending = part.row.end, lambda part=part: split_chunk(part.chunk)
+                continue
+            part = part.row.items  # the part before it was encoded to nothing, so the row cannot be reused
+            known |= fetch([item.place for item in part if item.kind == "message" and item.place], ()).messages
+        entries = [
+            DraftEntry(item, render_item(item, known.get(item.place), fetchable=draft.fetchable)) for item in part
+        ]
+        order.append(len(new))
+        new.append(rows.add(entries, fetched.blobs))
+        rows.used.update(new[-1].row.ids)
+    return AssembledRows(tuple(new), tuple(order), tuple(rows.notes))
+
+
+def _item_slices(items: tuple[Item, ...]) -> Iterator[tuple[Item, ...]]:
+    start = 0
+    for index, item in enumerate(items):
+        if index > start and item.role == "assistant":
+            yield items[start:index]
+            start = index
+    if start < len(items):
+        yield items[start:]
+
+
+def _is_same(own: tuple[Item, ...], items: tuple[Item, ...]) -> bool:
+    """Return True if these are the identical items of a row. Equality is not enough: in a dry run, an edited message
+    has the place of the message that it replaces.
+    """
+    return len(own) == len(items) and all(map(is_, own, items))
+
+
+def _may_follow(sealed: StoredRow, end: str, *, first: bool) -> bool:
+    """Return True if a row can follow a wire message of role `end` without being merged into it."""
+    if sealed.row.items[0].role != "assistant":
+        return first
+    return bool(end) and end not in REPLIES
+
+
+def _end(sealed: Sequence[StoredRow]) -> str:
+    return next((each.row.end for each in reversed(sealed) if each.row.end), "")
+
+
+def _ending(sealed: Sequence[StoredRow]) -> list[JSONObject]:
+    return split_chunk(next((each.chunk for each in reversed(sealed) if each.chunk), b""))
+
+
+def _blobs(messages: Iterable[Message]) -> Iterator[str]:
+    for message in messages:
+        for part in message.parts:
+            if type(part) is Media and part.blob is not None:
+                yield part.blob
+            elif type(part) is ToolResult and type(part.content) is not str:
+                yield from (each.blob for each in part.content if type(each) is Media and each.blob is not None)
+
+
+def list_blob_names(messages: Iterable[Message]) -> list[str]:
+    return sorted(set(_blobs(messages)))
+
+
+def hash_chunks(before: str, chunks: Iterable[bytes]) -> str:
+    """Return the hash of a sequence of chunks, starting from the hash of the preceding ones."""
+    for chunk in chunks:
+        before = blake2b(before.encode() + blake2b(chunk, digest_size=16).digest(), digest_size=16).hexdigest()
+    return before

@@ -1,0 +1,241 @@
+"""Watch the events of a conversation, from any event number on.
+
+Events stored by this process are delivered to its watchers directly. Events of other processes are found by one polling
+thread, which queries all watched conversations at once: a watcher of an idle conversation costs nothing. A slow watcher
+does not block others: each has an inbox, and events that do not fit into it are read from the store later.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from weakref import WeakKeyDictionary, ref
+
+from contextc.errors import ContextcError, UnknownConversation
+from contextc.events import AnyEvent
+from contextc.executor.blocking import run_blocking
+from contextc.store import Store
+from contextc.store.execution_records import load_last_event_numbers
+
+log = logging.getLogger(__name__)
+MAX_INBOX_EVENTS = 2_000
+PAGE_EVENTS = 500
+POLL_SECONDS = 0.25
+POLLER_THREAD_NAME = "contextc-watch"
+
+
+class EventHub:
+    """The watchers of a store's conversations in this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = ref(store)
+        self._lock = threading.Lock()
+        self._watchers: dict[str, list[Inbox]] = {}
+        self._poller: threading.Thread | None = None
+
+    def tell(self, conversation: str, events: Sequence[AnyEvent]) -> None:
+        """Deliver stored events to the watchers. Callable from any thread."""
+        if not events:
+            return
+        with self._lock:
+            watchers = tuple(self._watchers.get(conversation, ()))
+        for inbox in watchers:
+            inbox.put(events)
+
+    def look(self, conversation: str | None = None) -> None:
+        """Make the watchers of one or all conversations read the store. Callable from any thread."""
+        with self._lock:
+            found = self._watchers if conversation is None else {conversation}
+            watchers = [inbox for each in found for inbox in self._watchers.get(each, ())]
+        for inbox in watchers:
+            inbox.miss()
+
+    def join(self, conversation: str, inbox: "Inbox") -> None:
+        with self._lock:
+            self._watchers.setdefault(conversation, []).append(inbox)
+            if self._poller is None or not self._poller.is_alive():  # a forked process has none
+                self._poller = threading.Thread(target=self._poll, name=POLLER_THREAD_NAME, daemon=True)
+                self._poller.start()
+
+    def leave(self, conversation: str, inbox: "Inbox") -> None:
+        with self._lock:
+            watchers = self._watchers.get(conversation, [])
+            if inbox in watchers:
+                watchers.remove(inbox)
+            if not watchers:
+                self._watchers.pop(conversation, None)
+
+    def _poll(self) -> None:
+        """Poll for events of other processes while a conversation is watched."""
+        while True:
+            time.sleep(POLL_SECONDS)
+            with self._lock:
+                watched = {name: tuple(each) for name, each in self._watchers.items()}
+                store = self._store()
+                if not watched or store is None:
+                    self._poller = None
+                    return
+            try:
+                found = store.read(lambda tx, names=tuple(watched): load_last_event_numbers(tx, names))
+            except Exception as error:
+                if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
+                    log.warning("polling for events of other processes failed", exc_info=error)
+                continue
+            finally:
+                del store
+            for name, inboxes in watched.items():
+                for inbox in inboxes:
+                    inbox.found(*found.get(name, (0, 0)))
+
+
+class Inbox:
+    """The undelivered events of one watcher. `root` is the number of its conversation, 0 if it is not checked."""
+
+    def __init__(self, root: int = 0) -> None:
+        self.root, self.is_replaced = root, False
+        """True if the conversation was deleted, or replaced by another of the same name."""
+        self._last = -1
+        self._loop = asyncio.get_running_loop()
+        self._new = False
+        self._waiting: asyncio.Future[bool] | None = None
+        self._lock = threading.Lock()
+        self._events: list[AnyEvent] = []
+        self._overflowed = False
+
+    def put(self, events: Sequence[AnyEvent]) -> None:
+        with self._lock:
+            self._last = max(self._last, events[-1].number)
+            if len(self._events) + len(events) > MAX_INBOX_EVENTS:
+                self._overflowed = True
+            else:
+                self._events.extend(events)
+        self.wake()
+
+    def miss(self) -> None:
+        """Record that events exist that are not in the inbox."""
+        with self._lock:
+            self._overflowed = True
+        self.wake()
+
+    def found(self, root: int, last: int) -> None:
+        """Compare with the store: the conversation's number and the number of its last event."""
+        with self._lock:
+            is_new, is_replaced = last > self._last, bool(self.root) and root != self.root
+            self._last, self.is_replaced = max(self._last, last), self.is_replaced or is_replaced
+        if is_new or is_replaced:
+            self.miss()
+
+    def wake(self) -> None:
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._ring()
+        else:
+            with suppress(RuntimeError):  # the watcher's loop was closed without leaving the hub
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._new = True
+        _resolve(self._waiting, True)
+
+    def take(self) -> tuple[list[AnyEvent], bool]:
+        """Return the events, and True if more exist than the inbox holds."""
+        self._new = False
+        with self._lock:
+            events, self._events = self._events, []
+            overflowed, self._overflowed = self._overflowed, False
+        return events, overflowed
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for new events. Return False if none came within `seconds`."""
+        if self._new:
+            return True
+        self._waiting = waiting = self._loop.create_future()
+        timer = None if seconds is None else self._loop.call_later(seconds, _resolve, waiting, False)
+        try:
+            return await waiting
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiting = None
+
+
+def _resolve(waiting: "asyncio.Future[bool] | None", answer: bool) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(answer)
+
+
+_hubs: WeakKeyDictionary[Store, EventHub] = WeakKeyDictionary()
+_hubs_lock = threading.Lock()
+
+
+def event_hub(store: Store) -> EventHub:
+    with _hubs_lock:
+        found = _hubs.get(store)
+        if found is None:
+            found = _hubs[store] = EventHub(store)
+        return found
+
+
+async def watch(store: Store, conversation: str, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
+    """Yield every event after number `after`, in order and once, then new ones as they occur."""
+    async with aclosing(watch_batches(store, conversation, after)) as found:
+        async for events in found:
+            for event in events:
+                yield event
+
+
+async def watch_batches(
+    store: Store,
+    conversation: str,
+    after: int = 0,
+    *,
+    inbox: Inbox | None = None,
+    done: Callable[[], bool] = lambda: False,
+    look: bool = True,
+    pulse: float | None = None,
+) -> AsyncGenerator[Sequence[AnyEvent], None]:
+    """Yield events in batches as `watch` does, until `done` returns True.
+
+    With `pulse`, an empty batch follows after so many seconds without events, and after a wake-up without events. A
+    given `inbox` must already be registered with the hub; `look=False` means that it has missed no event.
+    """
+    box = inbox or Inbox()
+    if inbox is None:
+        event_hub(store).join(conversation, box)
+    seen: int = after
+    is_woken = False
+    try:
+        while True:
+            ended = done()
+            events, overflowed = box.take()
+            fresh: Sequence[AnyEvent] = [event for event in events if event.number > seen]
+            if look or overflowed or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]:
+                page: list[AnyEvent] = await run_blocking(_load_page, store, conversation, seen)
+                look, fresh = len(page) == PAGE_EVENTS, page
+            if fresh:
+                seen, is_woken = fresh[-1].number, False
+                yield fresh
+            if look or fresh:
+                continue
+            if ended:
+                return
+            if is_woken and pulse is not None:
+                yield ()
+            while not await box.wait(pulse):
+                yield ()
+            is_woken = True
+    finally:
+        if inbox is None:
+            event_hub(store).leave(conversation, box)
+
+
+def _load_page(store: Store, conversation: str, after: int) -> list[AnyEvent]:
+    try:
+        return store.events(conversation, after=after, limit=PAGE_EVENTS)
+    except UnknownConversation:
+        return []

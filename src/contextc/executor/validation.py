@@ -1,0 +1,174 @@
+"""Validate the arguments of an executor and of its turns, before a turn starts or anything is stored.
+
+Options are checked when the executor is created. A callback with a wrong signature would otherwise fail in the middle
+of a turn, after earlier steps have run.
+"""
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, cast
+
+from contextc.compiler.draft import CompilerOptions
+from contextc.errors import InvalidInput, InvalidSetting
+from contextc.executor.limits import Limits
+from contextc.messages import Message, user
+from contextc.prompts import PromptContext
+from contextc.store.addressing import check_name
+from contextc.tools import FunctionTool, ToolLike, tools_by_name
+from contextc.tools.spec import NativeTool, Tool
+
+TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None
+INPUT_ROLES = ("user", "system")
+
+
+# ── arguments of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def input_messages(given: TurnInput, agent: str) -> list[Message]:
+    """Return the input of a turn as messages."""
+    if given is None:
+        return []
+    if isinstance(given, str | Message):
+        return [input_message(given, agent)]
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+        raise InvalidInput(
+            f"input must be a string, a Message or a list of them, got {_type_name(given)}",
+            fix="Pass a string, cc.user(…), or a list of these.",
+        )
+    if not given:
+        raise InvalidInput(
+            "input must not be an empty list", fix="Omit the input to answer what is queued or unanswered."
+        )
+    return [input_message(each, agent) for each in given]
+
+
+def input_message(given: object, agent: str) -> Message:
+    """Return one input of an agent as a message."""
+    if isinstance(given, str):
+        given = user(given)
+    if not isinstance(given, Message):
+        raise InvalidInput(
+            f"input must be a string or a Message, got {_type_name(given)}", fix="Pass a string, or cc.user(…)."
+        )
+    if given.role not in INPUT_ROLES and not given.is_addressed_to(agent):
+        raise InvalidInput(
+            'input: role must be "user" or "system"',
+            got=given.role,
+            fix="Pass a string, cc.user(…) or cc.system(…), or another agent's message with "
+            f"recipients=({agent!r},). To add a message to the history without a turn, use store.append.",
+        )
+    if given.role == "user" and not any(getattr(part, "text", "x").strip() for part in given.parts):
+        raise InvalidInput(
+            "input: the message is empty", fix="Pass a text, or omit the input to answer what is queued or unanswered."
+        )
+    return given
+
+
+def check_turn_arguments(conversation: object, wait: object = 0) -> None:
+    """Check a conversation's name and the wait time, and that an event loop is running."""
+    check_name(conversation)
+    if not is_number(wait) or not cast(float, wait) >= 0:
+        raise InvalidInput("wait must be a number of seconds, 0 or more", got=wait)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidInput(
+            "No running event loop: a turn needs one",
+            fix="Call this inside an async function that asyncio.run(…) runs.",
+        ) from None
+
+
+def check_after(after: object) -> None:
+    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+        raise InvalidInput("after must be an event number, 0 or more", got=after, fix="Pass 0 for all events.")
+
+
+# ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_options(made: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Check that every option belongs to the executor or to its compiler."""
+    unknown = [name for name in options if name not in CompilerOptions.__struct_fields__]
+    if unknown:
+        parameters = inspect.signature(made).parameters.values()
+        own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        raise InvalidSetting(
+            f"AgentExecutor has no option {unknown[0]!r}",
+            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(CompilerOptions.__struct_fields__)}.",
+        )
+
+
+def split_tools(given: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
+    """Split tools into those that run in this process, by name, and native tools that the provider runs."""
+    if isinstance(given, NativeTool):
+        return {}, [given]
+    is_pair = isinstance(given, tuple) and isinstance(next(iter(cast(tuple[object, ...], given)), None), Tool)
+    if given is None or is_pair or isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
+        return tools_by_name(cast(ToolLike, given)), []
+    listed = list(cast(Iterable[object], given))
+    native = [each for each in listed if isinstance(each, NativeTool)]
+    return tools_by_name(cast(list[ToolLike], [each for each in listed if not isinstance(each, NativeTool)])), native
+
+
+def validated_limits(given: object) -> Limits:
+    if given is None:
+        return Limits()
+    if not isinstance(given, Limits):
+        raise InvalidSetting(
+            f"limits must be a cc.Limits, got {_type_name(given)}",
+            fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
+        )
+    return given
+
+
+def check_client(given: object) -> None:
+    if given is not None and not callable(getattr(given, "stream", None)):
+        raise InvalidSetting(
+            f"endpoint must be a client with a `stream` method, got {_type_name(given)}",
+            fix="Pass cc.endpoint(provider), or omit it.",
+        )
+
+
+def check_prompt_context(surroundings: object, run: object) -> None:
+    """Check the prompt context of an agent's turns and the run that its messages belong to."""
+    if surroundings is not None and not isinstance(surroundings, PromptContext):
+        raise InvalidSetting(
+            f"surroundings must be a cc.Surroundings, got {_type_name(surroundings)}",
+            fix="Pass cc.Surroundings(project=…), or omit it.",
+        )
+    if run is not None and (not isinstance(run, str) or not run):
+        raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
+
+
+def check_callback(name: str, given: object, *, takes: Sequence[str], sync: bool = False) -> None:
+    """Check that a callback is None or a function that takes these arguments."""
+    if given is None:
+        return
+    call = f"{name}({', '.join(takes)})"
+    if not callable(given):
+        raise InvalidSetting(f"{name} must be callable, got {_type_name(given)}", fix=f"Pass a function {call}.")
+    try:
+        inspect.signature(given).bind(*takes)
+    except TypeError:
+        raise InvalidSetting(
+            f"{name}: the function does not accept the arguments of {call}", fix="Change its parameters."
+        ) from None
+    except ValueError:  # a function written in C without a signature
+        return
+    if sync and (inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None))):  # noqa: B004
+        raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
+
+
+def check_seconds(name: str, given: object) -> None:
+    if not is_number(given) or not 0 < cast(float, given) < math.inf:
+        raise InvalidSetting(f"{name} must be a number of seconds above 0", got=given)
+
+
+def is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

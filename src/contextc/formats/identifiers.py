@@ -1,0 +1,185 @@
+"""Call ids and tool names in the characters that a provider accepts.
+
+An accepted text is not changed. Elsewhere, each character that is not allowed is written as its code point:
+`files.read` becomes `files_x2E_read`, and decoding reverses it. A text that would become too long ends in a hash, and
+is read back only with the original at hand (`Speller.named`). The encoding is deterministic, so a call and its result
+always match.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from contextc.messages import Message, ToolCall, ToolResult
+from contextc.tools.spec import NativeTool, Tool
+
+CACHE_SIZE = 65_536
+ESCAPE = re.compile(r"_x([0-9A-F]{2,6})_")
+CallOrResult: TypeAlias = ToolCall | ToolResult
+
+
+class IdentifierCodec:
+    """The allowed form of an id or a name: `letters`, `first` and `longest` for encoding, `taken` for acceptance.
+
+    The two differ if a provider accepts more than it documents: an id of its own is sent back unchanged.
+    """
+
+    def __init__(self, letters: str, longest: int, *, first: str | None = None, taken: str | None = None) -> None:
+        self._letter, self._longest = re.compile(f"[{letters}]"), longest
+        self._sound = re.compile(f"[{first or letters}][{letters}]{{0,{longest - 1}}}")
+        self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
+        self._respell = lru_cache(4096)(self._spelled_anew)
+        self.plain: set[str] = set()
+        """Texts known to need no encoding. Every request checks the same ids and names again."""
+
+    def writes(self, text: str) -> bool:
+        """Return True if encoding would not change this text."""
+        return self._sound.fullmatch(text) is not None and ("_x" not in text or self.read(text) == text)
+
+    def leaves(self, text: str) -> bool:
+        """Return the result of `writes`, and cache it if it is True."""
+        if not self.writes(text):
+            return False
+        if len(self.plain) >= CACHE_SIZE:
+            self.plain.clear()
+        self.plain.add(text)
+        return True
+
+    def read(self, text: str) -> str:
+        """Return the text before encoding. A text that encoding cannot produce is returned unchanged."""
+        if "_x" not in text:
+            return text
+        original = ESCAPE.sub(_unescape, text)
+        return original if original != text and self._respell(original) == text else text
+
+    def takes(self, text: str) -> bool:
+        """Return True if the provider accepts this text."""
+        return self._taken.fullmatch(text) is not None
+
+    def spell(self, text: str) -> str:
+        return text if self.writes(text) else self._respell(text)
+
+    def _doubly(self, found: re.Match[str]) -> str:
+        """Escape a text that looks like an escaped character but is none."""
+        return found[0] if self._letter.fullmatch(_unescape(found)) else "_x5F_" + found[0][1:]
+
+    def _spelled_anew(self, text: str) -> str:
+        escaped = ESCAPE.sub(self._doubly, text)
+        written = "".join(letter if self._letter.fullmatch(letter) else f"_x{ord(letter):02X}_" for letter in escaped)
+        if self._sound.fullmatch(written):
+            return written
+        digest = sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+        stem = "".join(letter if self._letter.fullmatch(letter) else "_" for letter in text)[: self._longest - 17]
+        return f"{stem}_{digest}" if stem and self._sound.fullmatch(stem) else f"x_{digest}"
+
+
+ANY_TEXT = IdentifierCodec("\\s\\S", 1 << 20)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    number = int(found[1], 16)
+    return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else found[0]
+
+
+class NameCodec(NamedTuple):
+    """The encoding of call ids and tool names in a format. `format` is the name under which a call keeps its own id."""
+
+    format: str
+    ids: IdentifierCodec | None = None
+    names: IdentifierCodec | None = None
+
+    def id(self, text: str) -> str:
+        """Return the encoded id of a call."""
+        return text if self.ids is None or text in self.ids.plain else self.ids.spell(text)
+
+    def write(self, segment: Sequence[Message]) -> Sequence[Message]:
+        """Return the segment with ids and names encoded for this provider. Ids of its own are not changed."""
+        ids, names = self.ids, self.names
+        if (ids is None and names is None) or self._is_sound(segment):
+            return segment
+        own = {call.id for message in segment for call in message.tool_calls if self.own in (call.extra or ())}
+
+        def spelled(part: CallOrResult) -> CallOrResult:
+            call_id = part.id if isinstance(part, ToolCall) else part.call_id
+            part = part if names is None else _with_name(part, names.spell(part.name))
+            return part if ids is None or call_id in own else _with_id(part, ids.spell(call_id))
+
+        return [_with_changed_parts(message, spelled) for message in segment]
+
+    def _is_sound(self, segment: Sequence[Message]) -> bool:
+        """Return True if nothing in the segment needs encoding, which is the usual case."""
+        ids, names = self.ids or ANY_TEXT, self.names or ANY_TEXT
+        known_ids, known_names = ids.plain, names.plain
+        for message in segment:
+            for part in message.parts:
+                if type(part) is ToolCall:
+                    call_id = part.id
+                elif type(part) is ToolResult:
+                    call_id = part.call_id
+                else:
+                    continue
+                if call_id not in known_ids and not ids.leaves(call_id):
+                    return False
+                if part.name not in known_names and not names.leaves(part.name):
+                    return False
+        return True
+
+    def write_tool(self, tool: Tool) -> Tool:
+        return (
+            tool
+            if self.names is None or self.names.writes(tool.name)
+            else replace(tool, name=self.names.spell(tool.name))
+        )
+
+    def read(self, message: Message) -> Message:
+        """Return the message with ids and names decoded."""
+        return _with_changed_parts(message, self._read_half)
+
+    def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
+        if isinstance(tool, NativeTool) or self.names is None or (name := self.names.read(tool.name)) == tool.name:
+            return tool
+        return replace(tool, name=name)
+
+    def named(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
+        """Return a reply whose calls have the original names of these tools, where names were too long to decode."""
+        if self.names is None:
+            return reply
+        names = {self.names.spell(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
+        return _with_changed_parts(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
+
+    @property
+    def own(self) -> str:
+        """The key in a call's `extra` that marks its id as the provider's own, not one of our encoding."""
+        return f"{self.format} id"
+
+    def _read_half(self, part: CallOrResult) -> CallOrResult:
+        if self.names is not None:
+            part = _with_name(part, self.names.read(part.name))
+        call_id = part.id if isinstance(part, ToolCall) else part.call_id
+        if self.ids is None or self.ids.writes(call_id):
+            return part
+        if (read := self.ids.read(call_id)) != call_id:
+            return _with_id(part, read)
+        return replace(part, extra={**(part.extra or {}), self.own: {}}) if self.ids.takes(call_id) else part
+
+
+def _with_changed_parts(message: Message, change: Callable[[CallOrResult], CallOrResult]) -> Message:
+    """Return the message with its calls and results changed, or the same message if nothing changes."""
+    parts = [change(part) if isinstance(part, ToolCall | ToolResult) else part for part in message.parts]
+    if all(now is before for now, before in zip(parts, message.parts, strict=True)):
+        return message
+    return replace(message, parts=tuple(parts))
+
+
+def _with_name(part: CallOrResult, name: str) -> CallOrResult:
+    return part if name == part.name else replace(part, name=name)
+
+
+def _with_id(part: CallOrResult, call_id: str) -> CallOrResult:
+    if isinstance(part, ToolCall):
+        return part if call_id == part.id else replace(part, id=call_id)
+    return part if call_id == part.call_id else replace(part, call_id=call_id)

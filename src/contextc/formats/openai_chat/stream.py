@@ -1,0 +1,97 @@
+"""Read a Chat Completions stream chunk by chunk.
+
+Endpoints send tool calls in different ways: with ids, with indexes or with neither; names whole or in fragments.
+Fragments are assigned to calls as in `gather`. Reasoning arrives in a field, in blocks, or in both at once.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_chat import reasoning_details
+from contextc.formats.openai_chat.decode import generated_id, merge_call_fragment
+from contextc.formats.openai_chat.encode import REASONING_FIELDS
+from contextc.formats.stream import Delta, StreamDecoder, StreamReader, ToolCallAccumulator
+from contextc.messages import Reasoning, Text, ToolCall, tool_call
+
+ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
+
+
+class ChatStreamReader(StreamReader):
+    def __init__(self, formatter: StreamDecoder) -> None:
+        super().__init__(formatter)
+        self._model: str | None = None
+        self._thinks: str | None = None
+        self._calls: list[JSONObject] = []
+        self._growing: list[ToolCallAccumulator] = []
+        self._old_name, self._old = "", ToolCallAccumulator()
+
+    def _is_whole(self, event: JSONObject) -> bool:
+        choices = cast(list[JSONObject], event.get("choices") or [])
+        return any("message" in choice for choice in choices) and not any(choice.get("error") for choice in choices)
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        self._model = event.get("model") or self._model
+        choices = cast(list[JSONObject], event.get("choices") or [])
+        for choice in choices:
+            if choice.get("index") in (None, 0):
+                yield from self._added(cast(JSONObject, choice.get("delta") or {}))
+                if choice.get("error"):
+                    self.error = event
+                elif choice.get("finish_reason"):
+                    self.finished = True
+                    yield from self._without_id()
+        if (
+            event.get("usage") and not choices and self.error is None
+        ):  # the last chunk of an endpoint that sends no finish reason
+            self.finished = True
+
+    def _added(self, delta: JSONObject) -> Iterable[Delta]:
+        thoughts = {reasoning_details.DETAILS: reasoning_details.blocks_text(delta.get(reasoning_details.DETAILS))}
+        thoughts |= {name: _text(delta.get(name)) for name in REASONING_FIELDS}
+        self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
+        if self._thinks and (thought := thoughts[self._thinks]):
+            yield Reasoning(text=thought, provider=self.formatter.provider, model=self._model)
+        content: JSON = delta.get("content")
+        if isinstance(content, list):
+            for block in cast(list[JSONObject], content):
+                if block.get("type") == "text" and (text := _text(block.get("text"))):
+                    yield Text(text)
+        elif text := _text(content):
+            yield Text(text)
+        for piece in cast(list[JSONObject], delta.get("tool_calls") or []):
+            yield from self._called(piece)
+        if isinstance(old := delta.get("function_call"), dict):
+            yield from self._called_of_old(cast(JSONObject, old))
+
+    def _called(self, piece: JSONObject) -> Iterable[ToolCall]:
+        kind = "custom" if isinstance(piece.get("custom"), dict) else "function"
+        named: JSONObject = dict(piece.get(kind) or {})
+        written: JSON = named.pop(ARGUMENT_FIELDS[kind], None)
+        call = merge_call_fragment(self._calls, {**piece, kind: named})
+        number = next(number for number, each in enumerate(self._calls) if each is call)
+        if number == len(self._growing):
+            self._growing.append(ToolCallAccumulator())
+        name = cast(JSONObject, call.get(kind) or {}).get("name") or ""
+        if isinstance(written, dict) and call["id"] and name:
+            yield tool_call(call["id"], name, cast(JSONObject, written))
+            return
+        self._growing[number].add(_text(written))
+        yield from self._growing[number].take(call["id"], name)
+
+    def _without_id(self) -> Iterable[ToolCall]:
+        """Emit the calls that never received an id."""
+        for number, (call, growing) in enumerate(zip(self._calls, self._growing, strict=True)):
+            if not call["id"]:
+                kind = "custom" if "custom" in call else "function"
+                yield from growing.take(generated_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
+
+    def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
+        """Read a legacy `function_call`, which has no id; it is numbered after the calls that have one."""
+        self._old_name += _text(piece.get("name"))
+        self._old.add(_text(piece.get("arguments")))
+        yield from self._old.take(f"function_{len(self._calls)}", self._old_name)
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,47 @@
+"""Checks of reasoning signatures without the key: base64 of a protocol buffers message.
+
+Only the outermost fields are parsed. That detects a signature that was truncated, padded or overwritten, but not a
+changed byte.
+"""
+
+from contextc.formats.media_encoding import decode_base64
+
+MIN_LENGTH = 64
+"""Shorter values are placeholders for a signature, in tests and replays."""
+
+
+def is_valid_signature(signature: object) -> bool:
+    """Return True if this may be a signature of Anthropic."""
+    if not isinstance(signature, str) or not signature.strip():
+        return False
+    if len(signature) < MIN_LENGTH:
+        return True
+    data = decode_base64(signature)
+    return data is not None and is_protobuf_message(data)
+
+
+def is_protobuf_message(data: bytes) -> bool:
+    """Return True if the bytes are a sequence of complete fields."""
+    place = 0
+    while place < len(data):
+        tag, place = _read_varint(data, place)
+        if tag >> 3 == 0:
+            return False
+        if tag & 7 == 0:
+            _, place = _read_varint(data, place)
+        elif tag & 7 == 2:
+            length, place = _read_varint(data, place)
+            place += length
+        else:
+            place += {1: 8, 5: 4}.get(tag & 7, len(data) + 1)
+    return place == len(data)
+
+
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(data):
+        byte = data[place]
+        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+        if byte < 128:
+            return value, place
+    return 0, len(data) + 1

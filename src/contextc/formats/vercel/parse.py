@@ -1,0 +1,373 @@
+"""Parse the AI SDK's requests for the rules: required fields of parts, and their positions.
+
+A `UIMessage` is parsed as by `convertToModelMessages`: its steps become turns of the assistant and of tools. So every
+rule deals with `ModelMessage`s only. Paths in findings refer to the original request.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.lint_engine import (
+    FieldTypes,
+    JSONPath,
+    PairingErrors,
+    ParsedRequest,
+    RequestMessage,
+    RequestPart,
+    RuleFinding,
+    field_names,
+    make_finding,
+    schema_error,
+    unknown_field_findings,
+)
+from contextc.formats.vercel import ui_messages
+from contextc.formats.vercel.schema import (
+    CALL,
+    CONTENT,
+    KINDS,
+    OPTIONS,
+    OUTPUT_PARTS,
+    OUTPUTS,
+    PART_FIELDS,
+    REMOVED_FIELDS,
+    STATE_FIELDS,
+    STATES,
+    TOOL_TYPES,
+    UI_PARTS,
+)
+
+MESSAGE_FIELDS = frozenset(("role", "content", "id", "providerOptions", "providerMetadata"))
+UI_MESSAGE_FIELDS = frozenset(("role", "parts", "id", "metadata", "content", "createdAt"))
+CALL_FIELDS = field_names(
+    CALL,
+    *("type", "toolName", "input", "rawInput", "output", "errorText", "title", "preliminary"),
+    *("providerMetadata", "toolMetadata"),
+)
+URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]+")
+
+
+class SchemaError(NamedTuple):
+    """A field, the finding's message, the broken rule ("" for malformed values), and the SDK's error."""
+
+    field: str
+    message: str
+    rule: str = ""
+    says: str = ""
+
+
+def parse_request(body: JSON) -> ParsedRequest:
+    """Parse any JSON value as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
+    reader = _Reader()
+    turns: list[RequestMessage] = []
+    if isinstance(messages, list):
+        turns = list(reader.turns(cast(list[JSON], messages), base))
+    elif messages is not None or whole.get("prompt") is None:
+        reader.refuse(base, SchemaError("", "the messages must be a list."))
+    for name in ("instructions", "system"):
+        reader.instructions(whole.get(name), (name,))
+    tools = tuple(reader.tools(whole.get("tools")))
+    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.misshapen: list[RuleFinding] = []
+
+    def refuse(self, path: JSONPath, wrong: SchemaError) -> None:
+        what = wrong.says or (f"{wrong.field}: Invalid input" if wrong.field else "Invalid input")
+        self.misshapen.append(make_finding(path, wrong.message, what=what, rule=wrong.rule, role=wrong.field))
+
+    def turns(self, messages: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
+        last = max([number for number, each in enumerate(messages) if _get(each, "role") == "user"], default=0)
+        for number, wire in enumerate(messages):
+            path = (*base, number)
+            if isinstance(wire, dict) and ui_messages.is_ui_message(cast(JSONObject, wire)):
+                yield from self.shown(cast(JSONObject, wire), path, answered=number < last)
+            elif wrong := _message_error(wire):
+                self.refuse(path, wrong)
+            else:
+                given = {name: each for name, each in cast(JSONObject, wire).items() if name != "parts"}
+                pieces = self.pieces(given["content"], (*path, "content"))
+                yield RequestMessage(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+
+    def pieces(self, content: JSON, path: JSONPath) -> Iterator[RequestPart]:
+        if isinstance(content, str):
+            yield RequestPart(kind="text", path=path, wire={"type": "text"}, text=content)
+            return
+        for number, part in enumerate(cast(list[JSON], content)):
+            here = (*path, number)
+            if wrong := _part_error(part, PART_FIELDS):
+                self.refuse(here, wrong)
+                continue
+            yield _piece(cast(JSONObject, part), here)
+            if part["type"] == "tool-result" and part["output"]["type"] == "content":
+                for place, each in enumerate(cast(list[JSON], part["output"]["value"])):
+                    if wrong := _part_error(each, OUTPUT_PARTS):
+                        self.refuse((*here, "output", "value", place), wrong)
+
+    def shown(self, wire: JSONObject, path: JSONPath, *, answered: bool) -> Iterator[RequestMessage]:
+        """Parse a `UIMessage` as turns. `answered`: a user message follows, so open approval requests are void."""
+        wrong = schema_error(wire, {"role": str, "id?": str})
+        if wrong is None and wire["role"] not in ("system", "user", "assistant"):
+            wrong = "role", f"invalid role {wire['role']!r}: expected system, user or assistant."
+        if wrong:
+            self.refuse(path, SchemaError(*wrong))
+            return
+        said: list[RequestPart] = []
+        answers: list[RequestPart] = []
+        for number, part in enumerate(cast(list[JSON], wire["parts"])):
+            here = (*path, "parts", number)
+            if wrong := _ui_part_error(part):
+                self.refuse(here, wrong)
+                said.append(RequestPart(kind="other", path=here, wire={"type": ""}))
+            elif part["type"] in ("step-start", "steering-message") and wire["role"] == "assistant":
+                yield from _step(wire, path, said, answers)
+                said, answers = [], []
+                if part["type"] == "steering-message":
+                    yield from self.shown({"role": "user", "parts": part["parts"]}, here, answered=answered)
+            elif _is_call(part):
+                if part["state"] == "input-streaming" or (part["state"] == "approval-requested" and answered):
+                    continue  # the SDK drops it
+                asked, told = _called(cast(JSONObject, part), here)
+                said, answers = said + asked, answers + told
+            elif not part["type"].startswith("source-"):
+                said.append(_piece(ui_messages.to_model_part(cast(JSONObject, part)), here))
+        yield from _step(wire, path, said, answers)
+
+    def instructions(self, given: JSON, path: JSONPath) -> None:
+        if given is None or isinstance(given, str):
+            return
+        several = cast(list[JSON], given) if isinstance(given, list) else None
+        for number, each in enumerate([given] if several is None else several):
+            if wrong := schema_error(cast(object, each), {"content": str, **OPTIONS}):
+                message = "a system prompt must be a string, or a system message with one."
+                self.refuse(path if several is None else (*path, number), SchemaError(wrong[0], message))
+
+    def tools(self, tools: JSON) -> Iterator[RequestPart]:
+        if tools is None:
+            return
+        if not isinstance(tools, dict | list):
+            self.refuse(("tools",), SchemaError("", "the tools must be an object, keyed by tool name."))
+            return
+        listed = isinstance(tools, list)
+        given = enumerate(cast(list[JSON], tools)) if listed else cast(JSONObject, tools).items()
+        for name, tool in given:
+            path: JSONPath = ("tools", name)
+            wrong = schema_error(tool, {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict})
+            if wrong is None and tool.get("type") not in TOOL_TYPES:
+                wrong = "type", f"unknown tool type {tool['type']!r}."
+            if wrong is None and "parameters" in tool and tool.get("inputSchema") is None:
+                wrong = "inputSchema", "`inputSchema` is missing: `parameters` is its name in older versions."
+            if wrong:
+                self.refuse(path, SchemaError(*wrong))
+            else:
+                yield RequestPart(kind="other", path=path, wire=tool, id=tool["name"] if listed else cast(str, name))
+
+
+def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of messages and parts that the SDK does not define and would remove."""
+    seen: set[JSONPath] = set()
+    for turn in sketch.turns:
+        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, which may have several turns
+            if turn.path not in seen:
+                yield from _unknown_ui_fields(turn.wire, turn.path)
+            seen.add(turn.path)
+            continue
+        yield from unknown_field_findings(turn.wire, MESSAGE_FIELDS, turn.path)
+        for piece in turn.pieces:
+            fields = PART_FIELDS.get(str(piece.wire.get("type")), {})
+            yield from unknown_field_findings(piece.wire, field_names(fields, "type", *COMMON_UI_FIELDS), piece.path)
+
+
+COMMON_UI_FIELDS = ("text", "providerMetadata", "isAutomatic", "inputSchemaInput", "signature", "title")
+
+
+def _unknown_ui_fields(wire: JSONObject, path: JSONPath) -> Iterator[RuleFinding]:
+    yield from unknown_field_findings(wire, UI_MESSAGE_FIELDS, path)
+    for number, part in enumerate(cast(list[JSONObject], wire["parts"])):
+        kind = str(part.get("type"))
+        if kind in UI_PARTS:
+            yield from unknown_field_findings(
+                part, field_names(UI_PARTS[kind], "type", "state", "title"), (*path, "parts", number)
+            )
+        elif not kind.startswith("data-"):
+            yield from unknown_field_findings(part, CALL_FIELDS, (*path, "parts", number))
+
+
+def match_pairs(turns: Sequence[RequestMessage]) -> PairingErrors:
+    """Match calls and results as the SDK does: a result may come until the next user message.
+
+    Provider-executed calls need no result, nor does a call that the last message approves: the SDK runs it before it
+    sends anything.
+    """
+    found = PairingErrors([], [], [])
+    ran = provider_executed_calls(turns)
+    waiting: dict[str, list[tuple[RequestMessage, RequestPart]]] = {}
+    covered: dict[str, int] = {}  # by id, further calls after one was answered: the SDK accepts that
+    answered: set[str] = set()
+    for turn in turns:
+        if turn.role in ("user", "system") and not turn.of("result"):
+            found.unanswered.extend(each for calls in waiting.values() for each in calls)
+            waiting, covered = {}, {}
+        for piece in turn.pieces:
+            if piece.kind == "call" and piece.id not in ran:
+                waiting.setdefault(piece.id, []).append((turn, piece))
+            elif piece.kind == "result" and piece.id not in ran:
+                if calls := waiting.pop(piece.id, []):
+                    covered[piece.id] = len(calls) - 1
+                    answered.add(piece.id)
+                elif covered.get(piece.id):
+                    covered[piece.id] -= 1
+                else:
+                    (found.doubled if piece.id in answered else found.orphans).append((turn, piece))
+    approved = {call_id for _, call_id in find_approval_responses(turns)}
+    found.unanswered.extend(each for calls in waiting.values() for each in calls if each[1].id not in approved)
+    return found
+
+
+def provider_executed_calls(turns: Sequence[RequestMessage]) -> set[str]:
+    """Return the ids of provider-executed calls."""
+    return {call.id for turn in turns for call in turn.of("call") if call.wire.get("providerExecuted") is True}
+
+
+def find_approval_responses(turns: Sequence[RequestMessage]) -> Iterator[tuple[RequestPart, str | None]]:
+    """Yield the approval responses that the SDK acts on, those in the last message, with the id of each one's call.
+
+    The id is None if there was no such request, or the call is missing.
+    """
+    pieces = [piece for turn in turns for piece in turn.pieces]
+    calls = {piece.id for piece in pieces if piece.kind == "call"}
+    asked = {
+        piece.wire["approvalId"]: piece.wire["toolCallId"]
+        for piece in pieces
+        if piece.wire.get("type") == "tool-approval-request" and piece.wire["toolCallId"] in calls
+    }
+    for piece in turns[-1].pieces if turns and turns[-1].role == "tool" else ():
+        if piece.wire.get("type") == "tool-approval-response":
+            yield piece, asked.get(piece.wire["approvalId"])
+
+
+def _step(
+    wire: JSONObject, path: JSONPath, said: list[RequestPart], answers: list[RequestPart]
+) -> Iterator[RequestMessage]:
+    """Yield the turns of one step: its parts and their results. An empty reply is dropped, an empty user message is
+    not.
+    """
+    for role, pieces in ((wire["role"], said), ("tool", answers)):
+        if pieces or role in ("system", "user"):
+            content = [piece.wire for piece in pieces]
+            yield RequestMessage(
+                role=role, path=path, wire={**wire, "role": role, "content": content}, pieces=tuple(pieces)
+            )
+
+
+def _called(part: JSONObject, path: JSONPath) -> tuple[list[RequestPart], list[RequestPart]]:
+    """Return what a tool part of a `UIMessage` adds to the reply, and what to the tool message after it."""
+    call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
+    ran = part.get("providerExecuted") is True
+    names = {"toolCallId": call_id, "toolName": name}
+    output = ui_messages.tool_output(part)
+    asked: list[JSONObject] = [{"type": "tool-call", **names, "input": part.get("input"), "providerExecuted": ran}]
+    asked += [request] if (request := ui_messages.approval_request(part)) else []
+    told: list[JSONObject] = [answer] if (answer := ui_messages.approval_response(part)) else []
+    if output is not None:
+        (asked if ran else told).append({"type": "tool-result", **names, "output": output})
+    return [_piece(each, path) for each in asked], [_piece(each, path) for each in told]
+
+
+def _piece(part: JSONObject, path: JSONPath) -> RequestPart:
+    kind = KINDS.get(part["type"], "other")
+    call_id = part["toolCallId"] if kind in ("call", "result") else ""
+    text = part["text"] if kind == "text" else ""
+    return RequestPart(kind=kind, path=path, wire=part, id=call_id, name=part.get("toolName") or "", text=text)
+
+
+def _is_call(part: JSON) -> bool:
+    return part["type"] == "dynamic-tool" or part["type"].startswith("tool-")
+
+
+def _message_error(wire: JSON) -> SchemaError | None:
+    if wrong := schema_error(wire, {"role": str}):
+        return SchemaError(*wrong)
+    role = wire["role"]
+    if role not in CONTENT:
+        return SchemaError(role, f"invalid role {role!r}: expected system, user, assistant or tool.", "role")
+    for name in REMOVED_FIELDS:
+        if wire.get(name):
+            return SchemaError(name, f"the SDK removes `{name}`: calls must be parts of `content`.", "stripped")
+    wrong = schema_error(wire, {"content": CONTENT[role], **OPTIONS})
+    return SchemaError(*wrong) if wrong else None
+
+
+def _part_error(part: JSON, shapes: dict[str, FieldTypes]) -> SchemaError | None:
+    if wrong := schema_error(part, {"type": str}):
+        return SchemaError(*wrong)
+    kind = part["type"]
+    if kind not in shapes:
+        return SchemaError("type", f"unknown part type {kind!r}.")
+    if wrong := schema_error(part, shapes[kind]):
+        return SchemaError(*wrong, "input" if wrong[0] == "input" else "")
+    if kind == "tool-result":
+        output: JSON = part["output"]
+        if (form := str(output.get("type"))) not in OUTPUTS:
+            return SchemaError("output", f"unknown output type {form!r}.")
+        wrong = schema_error(output, OUTPUTS[form])
+        return SchemaError(f"output.{wrong[0]}", wrong[1]) if wrong else None
+    return _file_data_error(part.get("data", part.get("image", part.get("url"))), located="url" in part)
+
+
+def _ui_part_error(part: JSON) -> SchemaError | None:
+    if wrong := schema_error(part, {"type": str}):
+        return SchemaError(*wrong)
+    kind = part["type"]
+    if kind.startswith("data-"):
+        return None
+    if not _is_call(part):
+        if (
+            wrong := ("type", f"unknown part type {kind!r}.")
+            if kind not in UI_PARTS
+            else schema_error(part, UI_PARTS[kind])
+        ):
+            return SchemaError(*wrong)
+        located = kind in ("file", "reasoning-file") and part.get("providerReference") is None
+        return _file_data_error(part["url"], located=True) if located else None
+    wrong = schema_error(part, {**CALL, **({"toolName": str} if kind == "dynamic-tool" else {})})
+    if wrong is None and part["state"] not in STATES:
+        wrong = "state", f"unknown state {part['state']!r} of a tool call."
+    if wrong is None and part.get("approval"):
+        wrong = schema_error(part["approval"], {"id": str, "approved?": bool, "reason?": str})
+    if wrong is None and part["state"] == "output-error":
+        wrong = schema_error(part, {"errorText": str})
+    for name, state in STATE_FIELDS.items():
+        if wrong is None and part["state"] != state and part.get(name) is not None:
+            wrong = name, f"a tool call in the state {part['state']} cannot have `{name}`."
+    if wrong:
+        return SchemaError(*wrong)
+    given = "input" in part or (part["state"] == "output-error" and "rawInput" in part)
+    return None if given or part["state"] == "input-streaming" else SchemaError("input", "`input` is missing.", "input")
+
+
+def _file_data_error(data: JSON, *, located: bool) -> SchemaError | None:
+    """Return the error in the data or URL of a file; None if it is valid."""
+    inline = _get(data, "data") if _get(data, "type") == "data" else None
+    if isinstance(inline, str) and inline.startswith("data:"):
+        says = 'Data URLs are not valid inline data. Pass them as { type: "url", url } instead.'
+        return SchemaError("data", "expected base64, got a data URL.", "data", says)
+    if not isinstance(data, str):
+        return None
+    if data.startswith("data:") and "," not in data:
+        return SchemaError(
+            "data", "this data URL contains no data.", "data", f"Invalid data URL format in content {data[:40]}"
+        )
+    if located and not URL.fullmatch(data):
+        return SchemaError("url", f"{data[:40]!r} is not a URL.", "data", "Invalid URL")
+    return None
+
+
+def _get(value: JSON, name: str) -> JSON:
+    return cast(JSONObject, value).get(name) if isinstance(value, dict) else None

@@ -1,0 +1,245 @@
+"""Preview the next request of a channel without the program that will send it.
+
+A program passes its system prompt, tools and settings with every call, and a reader of the store does not have them.
+The ledger has those of the last request. They are used as defaults, so the prefix is the one that the program's next
+request would have. Dynamic fragments cannot be previewed, because the program renders them again.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, decode, encode
+from contextc.compiler.arguments import COMPILER_FIELDS
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.compiler import MessageCompiler
+from contextc.compiler.draft import Budget
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.past_requests import find_epoch_start
+from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
+from contextc.formats.base import Formatter
+from contextc.formats.registry import detect_tool_format
+from contextc.messages import Media, Message, Text, assistant, system, user
+from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
+from contextc.providers import Provider
+from contextc.store import Store
+from contextc.store.ledger_schema import Channel, ChannelState, state_from_json
+from contextc.store.types import DEFAULT_AGENT, Transaction
+from contextc.tools.spec import NativeTool, Tool
+
+MAX_QUOTED = 80
+LENGTH_SETTING = "max_output_tokens"
+NON_TOOL_FIELDS = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
+"""Fields that messages, requests and exported lines have, and a tool definition does not."""
+CONSTRUCTORS = {"user": user, "assistant": assistant, "system": system}
+
+
+class SentPrompt(Prompt, frozen=True):
+    """A system prompt decoded from a request. Only the text of its fragments and their common hash are known."""
+
+    shown: str = ""
+
+    @property
+    def static_hash(self) -> str:
+        return self.shown
+
+
+class RequestHead(Struct, frozen=True):
+    """Everything of a request except its messages, in the form of arguments of `compile`."""
+
+    prompt: Prompt = Prompt()
+    tools: tuple[Tool | NativeTool, ...] = ()
+    settings: JSONObject = {}
+    output: int | None = None
+    fetch: bool = True
+    """True if `fetch_result` is among the tools."""
+
+
+def preview_request(
+    store: Store,
+    provider: Provider,
+    conversation: str,
+    *,
+    agent: str = DEFAULT_AGENT,
+    directory: str | None = None,
+    system_prompt: str | None = None,
+    tools: Sequence[Tool | NativeTool] | None = None,
+    budget: int | None = None,
+    output: int | None = None,
+    edit: tuple[int, str] | None = None,
+    rewind: int | None = None,
+    **options: object,
+) -> Compiled:
+    """Compile the next request as a dry run, optionally after an `edit` (a message's seq and its new text) or a
+    `rewind`.
+
+    Arguments that are not given are taken from the last request. The result must not be sent.
+    """
+    channel = MessageCompiler(store, provider).channel(conversation, agent=agent, directory=directory)
+    head = load_last_head(store, channel, provider) or RequestHead()
+    prompt = head.prompt
+    if system_prompt is not None:
+        prompt = PromptBuilder([PromptFragment("system_prompt", system_prompt)]).render()
+    return MessageCompiler(store, provider, **{"fetch": head.fetch, **options}).compile(
+        conversation,
+        agent=agent,
+        directory=directory,
+        fragments=prompt,
+        tools=head.tools if tools is None else tools,
+        settings=head.settings if output is None else _without_length(head.settings, provider),
+        budget=budget,
+        output=head.output if output is None else output,
+        dry_run=True,
+        edit=None if edit is None else (edit[0], build_edited_message(store, conversation, *edit)),
+        rewind=rewind,
+    )
+
+
+def find_channels(
+    store: Store, conversation: str, *, agent: str | None = None, directory: str | None = None
+) -> list[Channel]:
+    """Return the channels of a conversation that have an answered request; if none has, all of its channels."""
+    store.conversation(conversation)  # raises UnknownConversation
+    found = [
+        (channel, standing.requests > 0)
+        for _, channel, standing, _ in store.read(lambda tx: repository.load_channels(tx, conversation))
+        if agent in (None, channel.agent) and directory in (None, channel.directory)
+    ]
+    return [channel for channel, asked in found if asked] or [channel for channel, _ in found]
+
+
+def load_last_budget(store: Store, channel: Channel) -> Budget | None:
+    """Return the budget of the channel's last request, including its window; None if there is none."""
+
+    def work(tx: Transaction) -> bytes | None:
+        found = repository.find_channel(tx, channel)
+        return next(iter(repository.load_manifests(tx, found.number, last=1)), None) if found else None
+
+    stored = store.read(work)
+    return record_from_json(stored).budget if stored else None
+
+
+def load_last_request(store: Store, conversation: str) -> tuple[Channel, RequestRecord] | None:
+    """Return the newest request of a conversation on any channel; None if there is none."""
+
+    def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
+        found = [(number, channel) for number, channel, *_ in repository.load_channels(tx, conversation)]
+        return [(channel, body) for number, channel in found for body in repository.load_manifests(tx, number, last=1)]
+
+    newest = [(channel, record_from_json(body)) for channel, body in store.read(work)]
+    return max(newest, key=lambda each: each[1].time, default=None)
+
+
+def load_last_head(store: Store, channel: Channel, provider: Provider) -> RequestHead | None:
+    """Return system prompt, tools and settings of the last request; None if there is none."""
+
+    def work(tx: Transaction) -> tuple[ChannelState, bytes, str] | None:
+        found = repository.find_channel(tx, channel)
+        last = [record_from_json(body) for body in repository.load_manifests(tx, found.number, last=1)] if found else []
+        if found is None or not last:
+            return None
+        standing = state_from_json(found.state)
+        whole = last[0] if last[0].mode == "full" else find_epoch_start(tx, found.number, last[0])
+        stored = repository.load_head(tx, found.number, bytes.fromhex(whole.head))
+        lead = load_messages_at(tx, standing.lead or ())
+        return (standing, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
+
+    seen = store.read(work)
+    if seen is None:
+        return None
+    standing, stored, lead = seen
+    formatter = provider.formatter
+    body: JSONObject = decode(stored)
+    request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
+    said = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
+    static = PromptBuilder([PromptFragment("as in the last request", said)]).render().static
+    return RequestHead(
+        SentPrompt(static, shown=standing.head.static),
+        _as_passed(request.tools, standing.head.tools),
+        {
+            name: value
+            for name, value in request.settings.items()
+            if name not in (provider.session_field, *COMPILER_FIELDS)
+        },
+        formatter.settings.read(request.settings).settings.max_output_tokens,
+        any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in request.tools),
+    )
+
+
+def _as_passed(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | NativeTool, ...]:
+    """Return the tools as they were before encoding: without cache breakpoints and strictness that the format added."""
+    bare = tuple([replace(tool, extra=None) if isinstance(tool, Tool) else tool for tool in tools])
+    loose = tuple([replace(tool, strict=None) if isinstance(tool, Tool) else tool for tool in bare])
+    return next((each for each in (tools, bare, loose) if hash_tools(each) == name), tools)
+
+
+def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
+    """Return the settings without the maximum output length, wherever the format keeps it."""
+    table = provider.formatter.settings
+    places = [place for place, field in table.also.items() if field == LENGTH_SETTING] + [
+        table.places.get(LENGTH_SETTING, LENGTH_SETTING)
+    ]
+    kept = deepcopy(settings)
+    for place in places:
+        *outer, last = place.split(".")
+        inside = kept
+        for name in outer:
+            inside = inside.get(name, {})
+        inside.pop(last, None)
+    return kept
+
+
+def parse_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | NativeTool, ...]:
+    """Parse tool definitions, ours or a provider's: a single one, a list, or a request that contains some."""
+    found: list[Tool | NativeTool] = []
+    for each in content:
+        value = cast(JSONObject, each).get("tools", each) if isinstance(each, dict) else each
+        for definition in cast(list[object], value) if isinstance(value, list) else [value]:
+            found += _tool(definition, own)
+    return tuple(found)
+
+
+def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
+    if not isinstance(definition, dict):
+        raise InvalidInput(_not_a_tool(definition))
+    tool = cast(JSONObject, definition)
+    if not tool or NON_TOOL_FIELDS & tool.keys():
+        raise InvalidInput(_not_a_tool(tool))
+    with suppress(msgspec.ValidationError):
+        return (msgspec.convert(tool, Tool),)
+    try:
+        return detect_tool_format(tool, own).decode_tools([tool])
+    except (InvalidRequest, KeyError, TypeError, AttributeError) as error:  # decoders do not validate
+        raise InvalidInput(_not_a_tool(tool)) from error
+
+
+def _not_a_tool(definition: object) -> str:
+    said = encode(definition).decode(errors="replace")
+    said = said if len(said) <= MAX_QUOTED else said[: MAX_QUOTED - 1] + "…"
+    return f"expected a tool definition, got {said}. Write objects with a name, a description and parameters."
+
+
+def build_edited_message(store: Store, conversation: str, seq: int, text: str) -> Message:
+    """Return a copy of a message with another text in the same role. Its media are kept."""
+    found = (
+        store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
+    )
+    if not found:
+        raise UnknownMessage(conversation, seq)
+    (message,) = found
+    if message.role not in CONSTRUCTORS:
+        raise InvalidInput(
+            f"Message {seq} is a tool result and cannot be edited", fix="Edit a user, assistant or system message."
+        )
+    media = [part for part in message.parts if isinstance(part, Media)]
+    return replace(
+        CONSTRUCTORS[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients
+    )

@@ -1,0 +1,417 @@
+"""One request in detail, sent or previewed: its items, the prefix it shares, its budget by kind, its lines by page.
+
+A page of lines loads the messages of that page only, and never the wire bytes. Texts are as the model read them. Token
+figures are the provider's if it reported any, distributed over all parts.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
+from operator import eq, is_
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.draft import Budget, distribute
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
+from contextc.compiler.manifest_builder import (
+    build_included_line,
+    build_left_out_line,
+    find_included_places,
+    is_reduced,
+    offers_fetch,
+    render_sent_items,
+)
+from contextc.compiler.past_requests import find_channel_model, find_request, load_left_out_reasons, load_request_layout
+from contextc.compiler.request_head import NEW_ENCODER
+from contextc.messages import AnyPart, Message, Usage
+from contextc.models import Model
+from contextc.models.model_info import MILLION
+from contextc.store import Store
+from contextc.store.addressing import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
+from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
+from contextc.store.types import Transaction
+
+LINES_PER_BATCH = 500  # lines that a search loads per batch
+
+
+class RequestDetails(Struct, frozen=True, kw_only=True):
+    """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
+    the bytes of all its messages.
+
+    `load_left_out_reasons` and `read` load on demand: the messages that are left out, by place, with the reason; messages by place.
+    `was_sent` reports whether the previous request already covered a place.
+    """
+
+    channel: Channel
+    record: RequestRecord
+    items: tuple[Item, ...]
+    shared: int
+    size: int
+    fragments: tuple[Fragment, ...]
+    left_out: Callable[[], Mapping[int, str]]
+    read: Callable[[Sequence[int]], Mapping[int, Message]]
+    was_sent: Callable[[int], bool]
+    fetchable: bool
+
+    @property
+    def hidden(self) -> list[int]:
+        """The places of the messages that are left out, in order."""
+        places = find_included_places(self.items)
+        return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
+
+    @property
+    def reduced(self) -> list[int]:
+        """The numbers of the lines whose result is a stub or shortened."""
+        return [index for index, item in enumerate(self.items) if is_reduced(item)]
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, by the provider's own total if it reported one."""
+        return self.record.figures
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of each item. Their sum is what the budget has for messages."""
+        return distribute(self.budget.used, [item.tokens for item in self.items])
+
+    @property
+    def shared_tokens(self) -> int:
+        """The tokens of the shared prefix, counted like the lines: system prompt, tools and messages."""
+        if not self.record.shared:
+            return 0
+        above = self.budget.system + self.budget.tools
+        return min(self.record.shared_tokens, above) + sum(self.tokens[: self.shared])
+
+
+class TokenDistribution(Struct, frozen=True, kw_only=True):
+    """Distribution of the tokens of a window, or of the limit below it. The parts add up to all of it.
+
+    `history` was sent before, `new` was not; `dynamic` are fragments rendered for a request. A request that exceeds its
+    room uses the margin first, then the reserve.
+    """
+
+    system: int
+    tools: int
+    dynamic: int
+    history: int
+    new: int
+    reserve: int
+    margin: int
+    free: int
+
+
+class NumberedLine(NamedTuple):
+    """A line with its number in the manifest, the uid of its message, and its cost; None if that is unknown.
+
+    `sent` are the parts that the model read. `original` are the stored parts, if they differ.
+    """
+
+    number: int
+    line: ManifestLine
+    uid: str
+    is_shared: bool
+    cost: float | None
+    sent: tuple[AnyPart, ...] = ()
+    original: tuple[AnyPart, ...] | None = None
+
+
+class LinePage(NamedTuple):
+    """A page of lines, whether more follow, and the `after` value of the next page."""
+
+    lines: list[NumberedLine]
+    more: bool
+    next: int
+
+
+# ── a request, from the store or just compiled ────────────────────────────────────────────────────────────────────────
+
+
+def load_request_details(store: Store, channel: Channel, request: int | None = None) -> RequestDetails:
+    """Load a committed request; by default the last one. Raises `UnknownRequest`."""
+
+    def work(tx: Transaction) -> RequestDetails:
+        number, record = find_request(tx, channel, request)
+        layout, start = load_request_layout(tx, number, record)
+        rows = repository.load_row_items(tx, layout)
+        before = _record_before(tx, number, record.request)
+        items = tuple([item for _, row, _ in rows for item in row.items])
+        return RequestDetails(
+            channel=channel,
+            record=record,
+            items=items,
+            shared=_shared(tx, number, record, before, rows),
+            size=sum([size for *_, size in rows]),
+            fragments=start.fragments,
+            left_out=_left(store, channel, record, items),
+            read=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            was_sent=_branch_test(tx, before),
+            fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
+        )
+
+    return store.read(work)
+
+
+def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
+    """Inspect a request that was compiled and not committed."""
+    record, draft, assembled = compiled.record, compiled.draft, compiled.assembled
+    sealed, order = compiled.sight.shown.sealed, assembled.order
+    if order is None:
+        items = [item for each in sealed for item in each.row.items] + [entry.item for entry in draft.tail]
+        shared = sum([len(each.row.items) for each in sealed])
+    else:
+        items, shared = list(draft.kept or ()), 0
+        if record.shared and record.why != NEW_ENCODER:
+            rows = next(
+                (n for n, (one, two) in enumerate(zip(order, sealed, strict=False)) if one is not two), len(order)
+            )
+            shared = sum([len(each.row.items) for each in sealed[:rows]])
+            # Compare by identity: in a dry run, an edited message may equal the message that it replaces.
+            shared += _count_same(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
+    known = dict(draft.log)
+
+    def read(places: Sequence[int]) -> Mapping[int, Message]:
+        missing = [where for where in places if where not in known]
+        return {**store.read(lambda tx: load_messages_at(tx, missing)), **known}
+
+    def work(tx: Transaction) -> Callable[[int], bool]:
+        found = repository.find_channel(tx, compiled.channel)
+        return _branch_test(tx, _record_before(tx, found.number, record.request) if found else None)
+
+    return RequestDetails(
+        channel=compiled.channel,
+        record=record,
+        items=tuple(items),
+        shared=shared,
+        size=compiled.standing.size,
+        fragments=compiled.manifest.fragments,
+        left_out=_left(store, compiled.channel, record, items),
+        read=read,
+        was_sent=store.read(work),
+        fetchable=draft.fetchable,
+    )
+
+
+def _left(
+    store: Store, channel: Channel, record: RequestRecord, items: Sequence[Item]
+) -> Callable[[], Mapping[int, str]]:
+    found: list[Mapping[int, str]] = []
+
+    def read() -> Mapping[int, str]:
+        if not found:
+            now = {each.place: each.why for each in record.left}
+            found.append(load_left_out_reasons(store, channel, record.branch, record.tip, record.request, items) | now)
+        return found[0]
+
+    return read
+
+
+def _record_before(tx: Transaction, number: int, request: int) -> RequestRecord | None:
+    bodies = repository.load_manifests(tx, number, request - 1, last=1) if request > 1 else []
+    return record_from_json(bodies[0]) if bodies else None
+
+
+def _shared(
+    tx: Transaction,
+    number: int,
+    record: RequestRecord,
+    before: RequestRecord | None,
+    rows: Sequence[tuple[int, LedgerRow, int]],
+) -> int:
+    """Return the number of leading items that the previous request had too.
+
+    These are the items of rows at the same places, and the equal leading items of the first row that differs.
+    """
+    if not record.why:
+        return _items(rows[: len(rows) - record.added])
+    if not record.shared or record.why == NEW_ENCODER:
+        return 0
+    if before is None:  # a fork: its first rows are its parent's
+        ends = accumulate(size for *_, size in rows)
+        return _items(rows[: sum(end <= record.shared_bytes for end in ends)])
+    theirs = list(_places(load_request_layout(tx, number, before)[0]))
+    pairs = zip((where for where, *_ in rows), theirs, strict=False)
+    same = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(rows), len(theirs)))
+    if same == len(rows) or same == len(theirs):
+        return _items(rows[:same])
+    parting = RowRange(theirs[same] >> SEQ_BITS, theirs[same] & SEQ_MASK, theirs[same] & SEQ_MASK)
+    ((_, row, _),) = repository.load_row_items(tx, [parting])
+    return _items(rows[:same]) + _count_same(rows[same][1].items, row.items, eq)
+
+
+def _items(rows: Sequence[tuple[int, LedgerRow, int]]) -> int:
+    return sum([len(row.items) for _, row, _ in rows])
+
+
+def _count_same(mine: Sequence[Item], theirs: Sequence[Item], same: Callable[[object, object], bool]) -> int:
+    """Return the number of leading items that are the same."""
+    pairs = enumerate(zip(mine, theirs, strict=False))
+    return next((index for index, (one, other) in pairs if not same(one, other)), min(len(mine), len(theirs)))
+
+
+def _places(layout: Iterable[RowRange]) -> Iterable[int]:
+    return chain.from_iterable(
+        range(channel << SEQ_BITS | first, (channel << SEQ_BITS | last) + 1) for channel, first, last in layout
+    )
+
+
+def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int], bool]:
+    """Return a function that reports whether a place is on the conversation's branch as the previous request saw it."""
+    ends: dict[int, tuple[int, int]] = {}
+    if before is not None:
+        ends = {
+            branch: (first, last)
+            for branch, first, last in split_by_branch(load_lineage(tx, before.branch), 0, before.tip)
+        }
+
+    def is_on_it(where: int) -> bool:
+        first, last = ends.get(where >> SEQ_BITS, (1, 0))
+        return first <= where & SEQ_MASK <= last
+
+    return is_on_it
+
+
+# ── where its budget goes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def compute_distribution(seen: RequestDetails) -> TokenDistribution:
+    """Return the budget of a request by kind."""
+    counted = {"dynamic": 0, "history": 0, "new": 0}
+    for index, (item, tokens) in enumerate(zip(seen.items, seen.tokens, strict=True)):
+        counted[_kind(seen, index, item)] += tokens
+    return distribute_window(seen.budget, **counted)
+
+
+def is_new_item(seen: RequestDetails, index: int, item: Item) -> bool:
+    """Return True if an item was never sent on its channel before."""
+    return _kind(seen, index, item) == "new"
+
+
+def _kind(seen: RequestDetails, index: int, item: Item) -> str:
+    if item.kind == "dynamic":
+        return "dynamic"
+    if not seen.record.why:
+        return "history" if index < seen.shared else "new"
+    is_new = item.kind == "late" or (item.kind == "message" and not seen.was_sent(item.place))
+    return "new" if is_new else "history"
+
+
+def distribute_window(budget: Budget, *, dynamic: int, history: int, new: int) -> TokenDistribution:
+    """Return the whole window by kind. The budget's tokens for messages are distributed in proportion to our count."""
+    total, used = dynamic + history + new, budget.used
+    shares = [used * each // total if total else 0 for each in (dynamic, history, new)]
+    shares[max(range(3), key=lambda index: (shares[index], index == 1))] += used - sum(shares)
+    room = (budget.limit or budget.window) - budget.input
+    over = max(0, budget.reserve + budget.margin - max(0, room))
+    margin = max(0, budget.margin - over)
+    reserve = max(0, budget.reserve - (over - (budget.margin - margin)))
+    return TokenDistribution(
+        system=budget.system,
+        tools=budget.tools,
+        dynamic=shares[0],
+        history=shares[1],
+        new=shares[2],
+        reserve=reserve,
+        margin=margin,
+        free=max(0, room - reserve - margin),
+    )
+
+
+# ── its lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page_lines(seen: RequestDetails, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> LinePage:
+    """Return a page of lines. `only` is "shown", "left" (left out or shortened), or empty for all.
+
+    Lines are numbered: first what was sent, in order, then what was left out. `after` is the number of lines to skip.
+    `search` selects the lines whose text contains it, regardless of case.
+    """
+    end = len(seen.items)
+    hidden = [] if only == "shown" or (not only and not search and after + limit < end) else seen.hidden
+    numbers: Sequence[int] = range(end + len(hidden))
+    if only:
+        numbers = range(end) if only == "shown" else [*seen.reduced, *numbers[end:]]
+    if not search:
+        last = min(len(numbers), after + limit)
+        return LinePage(_lines(seen, numbers[after:last], hidden), last < len(numbers), last)
+    found: list[NumberedLine] = []
+    wanted = search.casefold()
+    for first in range(after, len(numbers), LINES_PER_BATCH):
+        for place, each in enumerate(_lines(seen, numbers[first : first + LINES_PER_BATCH], hidden), first + 1):
+            if wanted in _searched(each.line):
+                found.append(each)
+                if len(found) == limit:
+                    return LinePage(found, place < len(numbers), place)
+    return LinePage(found, False, len(numbers))
+
+
+def _searched(line: ManifestLine) -> str:
+    return f"{line.text}\n{line.why}\n{line.role}\n{line.kind}\n{line.seq}".casefold()
+
+
+def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> list[NumberedLine]:
+    """Return these lines of a request; `hidden` are the places of what it leaves out."""
+    end = len(seen.items)
+    shown = [number for number in numbers if number < end]
+    left = [hidden[number - end] for number in numbers if number >= end]
+    items = [seen.items[number] for number in shown]
+    messages = seen.read(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
+    tokens, costs = (seen.tokens, _costs(seen)) if shown else ((), ())
+    found = [
+        NumberedLine(
+            number,
+            build_included_line(item, sent, tokens[number]),
+            _uid(messages, item.place),
+            number < seen.shared,
+            costs[number],
+            sent.message.parts,
+            None if sent.original is None else sent.original.parts,
+        )
+        for number, (item, sent) in zip(
+            shown, render_sent_items(items, messages, fetchable=seen.fetchable), strict=True
+        )
+    ]
+    reasons: Mapping[int, str] = seen.left_out() if left else {}
+    rest = [number for number in numbers if number >= end]
+    for number, where in zip(rest, left, strict=True):
+        message = messages.get(where)
+        line = build_left_out_line(where, message, reasons[where])
+        found.append(NumberedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
+    return found
+
+
+def _uid(messages: Mapping[int, Message], where: int) -> str:
+    return messages[where].uid if where in messages else ""
+
+
+def _costs(seen: RequestDetails) -> Sequence[float | None]:
+    known = find_channel_model(seen.channel)
+    if known is None or known.price is None:
+        return [None] * len(seen.items)
+    return compute_item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
+
+
+def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
+    """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
+    item.
+
+    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so an item before
+    the end of the one was read, and an item before the end of the other was written. Without usage, all is new.
+    """
+    assert model.price is not None, "checked by the caller"
+    price = model.price
+    if price.long is not None and usage is not None and usage.input > price.above:
+        price = price.long
+    ends = list(accumulate(tokens, initial=above))
+    scale = ends[-1] / usage.input if usage is not None and usage.input else 0.0
+    read = usage.cache_read * scale if usage is not None else 0.0
+    written = read + (usage.cache_write * scale if usage is not None else 0.0)
+    costs: list[float] = []
+    for start, end in pairwise(ends):
+        from_cache = max(0.0, min(end, read) - start)
+        to_cache = max(0.0, min(end, written) - max(start, read))
+        fresh = end - start - from_cache - to_cache
+        costs.append((from_cache * price.cache_read + to_cache * price.cache_write + fresh * price.input) / MILLION)
+    return costs

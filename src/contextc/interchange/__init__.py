@@ -1,0 +1,32 @@
+"""Export and import of conversations: as JSON Lines of contextc (lossless), as provider requests, and from the files of
+other programs.
+"""
+
+from contextc.interchange.file_import import ImportedConversation, ImportSummary, import_files
+from contextc.interchange.jsonl_export import export_lines
+from contextc.interchange.jsonl_import import import_lines
+from contextc.interchange.provider_requests import ExportedRequest, ImportedRequest, export_request, import_requests
+from contextc.interchange.session_import import (
+    ImportedSession,
+    ListedSession,
+    import_session,
+    import_transcript,
+    list_sessions,
+)
+
+__all__ = [
+    "ExportedRequest",
+    "ImportedRequest",
+    "ImportedSession",
+    "ListedSession",
+    "ImportSummary",
+    "ImportedConversation",
+    "export_lines",
+    "export_request",
+    "import_files",
+    "import_lines",
+    "import_requests",
+    "import_session",
+    "import_transcript",
+    "list_sessions",
+]

@@ -1,0 +1,316 @@
+"""Import of files of other programs. Their kind is recognised by their content.
+
+Each conversation is one transaction. So an interrupted import leaves only complete conversations, and a second import
+of the file continues it. A conversation that cannot be imported is reported, and the others are imported. If reading or
+storing fails in the middle, the summary lists what was stored before.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
+from contextc.formats import formatter
+from contextc.interchange.imported import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
+from contextc.interchange.input_files import ImportInput, InputFile
+from contextc.interchange.jsonl_types import Progress
+from contextc.interchange.log_entries import parse_exchange
+from contextc.interchange.prefix_match import PrefixIndex
+from contextc.interchange.provider_requests import has_content
+from contextc.interchange.sources import load_source, source_names
+from contextc.interchange.write_imported import NameChoice, WriteResult, write_conversation
+from contextc.messages import Message, Usage, decode_message
+from contextc.store import Store
+
+TITLE_LENGTH = 80
+OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
+NO_MESSAGES = "a conversation without messages"
+RESPONSES_ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
+NOTHING_IMPORTED = " Nothing was imported."
+EMPTY_USAGE = Usage()
+
+
+class ImportedConversation(Struct, frozen=True, kw_only=True):
+    """The outcome for one conversation of a file. `messages` counts all branches, `length` the current one, `new` the
+    messages that were not in the store. `error` is the reason if it was not imported. Tokens are those that models
+    reported, None if they reported none.
+    """
+
+    name: str
+    title: str
+    messages: int = 0
+    length: int = 0
+    new: int = 0
+    tool_calls: int = 0
+    branches: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    tip: str = ""
+    error: str | None = None
+
+
+class ImportSummary(Struct, frozen=True, kw_only=True):
+    """The outcome of an import. `left_out` lists omitted content with reason and count. `stopped` is the reason if the
+    import ended early; the listed conversations are stored.
+    """
+
+    source: str
+    conversations: tuple[ImportedConversation, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+    stopped: str | None = None
+
+    @property
+    def refused(self) -> int:
+        return sum(each.error is not None for each in self.conversations)
+
+    def total(self, field: str) -> int:
+        """Return the sum of a field over all conversations."""
+        return sum(getattr(each, field) or 0 for each in self.conversations)
+
+    def in_all(self) -> ImportedConversation:
+        """Return the sums of all fields, in the form of one conversation."""
+        known = any(each.input_tokens is not None for each in self.conversations)
+        return ImportedConversation(
+            name="in all",
+            title="",
+            messages=self.total("messages"),
+            length=self.total("length"),
+            new=self.total("new"),
+            tool_calls=self.total("tool_calls"),
+            branches=self.total("branches"),
+            input_tokens=self.total("input_tokens") if known else None,
+            output_tokens=self.total("output_tokens") if known else None,
+        )
+
+
+def is_own_format(file: InputFile) -> bool:
+    """Return True if a file is an export of `export_lines`, holds plain messages, or is empty."""
+    sample = file.sample()
+    first: JSON = next(iter(sample.values), None)
+    if not isinstance(first, dict):
+        return sample.shape == "none" and next(file.lines(), None) is None
+    line = cast(JSONObject, first)
+    if OWN_LINE_FIELDS.get(str(line.get("type")), "type") in line and line.get("type") in OWN_LINE_FIELDS:
+        return True
+    try:
+        decode_message(encode(line))
+    except msgspec.ValidationError:
+        return False
+    return "seq" in line or "id" not in line
+
+
+def is_plain_requests(file: InputFile, format: str) -> bool:
+    """Return True if a file holds requests of a format without envelopes and replies."""
+    first: JSON = next(iter(file.sample().values), None)
+    if not isinstance(first, dict):
+        return True
+    found, key = parse_exchange(first), formatter(format).messages_key
+    return (key in first or "role" in first) and (found is None or found.reply is None)
+
+
+def detect_source(file: InputFile) -> str | None:
+    """Return the source of a file, recognised by its content; None if it is unknown."""
+    sample = file.sample()
+    names = [name for name in source_names() if load_source(name).recognises(sample)]
+    if len(names) > 1:
+        raise InvalidSetting(
+            f"{file.name} matches several sources: {', '.join(names)}",
+            fix=f"Pass source_name={names[0]!r}, or another of them.",
+            case="source",
+            detail=names[0],
+        )
+    return names[0] if names else None
+
+
+def import_files(
+    store: Store,
+    paths: Sequence[str | Path | InputFile],
+    *,
+    source_name: str | None = None,
+    format: str | None = None,
+    into: str | None = None,
+    progress: Progress | None = None,
+) -> ImportSummary:
+    """Import every conversation of these files, which belong together. Without `source_name`, the source is recognised.
+
+    A conversation is named after its source and its id there, or after `into`. An invalid file raises. An invalid
+    conversation among several is reported in the summary.
+    """
+    began = monotonic()
+    files = [each if isinstance(each, InputFile) else InputFile(Path(each), progress=progress) for each in paths]
+    name = (source_name or _detect_common_source(files)).replace("_", "-")
+    kind = load_source(name)
+    for file in files if source_name is not None else ():
+        _check_database(file, name)
+    taking = _ImportRun(store, name, into, progress)
+    stopped: ContextcError | None = None
+    try:
+        for found in kind.conversations(ImportInput(files, format, progress)):
+            taking.take(found)
+    except (StoreError, InvalidInput) as error:
+        if not taking.is_begun:
+            raise
+        stopped = error
+    taking.left_out.update(note for file in files for note in file.notes)
+    if len(taking.taken) == len(taking.refusals) == 1 and stopped is None:
+        raise taking.refusals[0]
+    if not taking.taken:
+        raise InvalidInput(_no_conversation_text(files, name, taking.left_out))
+    notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in taking.left_out.items())
+    return ImportSummary(
+        source=name,
+        conversations=tuple(taking.taken),
+        left_out=notes,
+        seconds=monotonic() - began,
+        stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
+    )
+
+
+class _ImportRun:
+    """An import in progress: stores the conversations one by one."""
+
+    def __init__(self, store: Store, name: str, into: str | None, progress: Progress | None) -> None:
+        self.store, self.name, self.into, self.progress = store, name, into, progress
+        self.similar = PrefixIndex(store, name)
+        self.taken: list[ImportedConversation] = []
+        self.refusals: list[ContextcError] = []
+        self.left_out: Counter[str] = Counter()
+
+    @property
+    def is_begun(self) -> bool:
+        return len(self.taken) > len(self.refusals)
+
+    def take(self, found: FoundConversation) -> None:
+        self.left_out.update(found.left_out)
+        lines, blank = _without_empty_messages(found)
+        self.left_out.update({"a message without content": blank} if blank else {})
+        if not lines and not found.error:
+            self.left_out.update([NO_MESSAGES] if found.id else [])
+            return
+        wish = self._wish(found)
+        try:
+            if found.error:
+                raise InvalidInput(found.error)
+            origin = make_origin(self.name, found)
+            marked = _with_origin(lines, origin_meta(origin, found.title))
+            placed = write_conversation(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
+            self.taken.append(_outcome(replace(found, lines=marked), placed))
+        except ContextcError as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
+                raise
+            self.refusals.append(error)
+            self.taken.append(ImportedConversation(name=wish.plain, title=_title(found), error=str(error)))
+
+    def _wish(self, found: FoundConversation) -> NameChoice:
+        """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
+        is_first = self.into is not None and not self.taken
+        id = to_name(found.id) or DEFAULT_NAME
+        plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
+        return NameChoice(plain, is_first, frozenset(each.name for each in self.taken if each.error is None))
+
+
+def _check_database(file: InputFile, name: str) -> None:
+    """Raise InvalidInput if the tables of a database show another source than the given one."""
+    sample = file.sample()
+    if sample.shape != "database" or load_source(name).recognises(sample):
+        return
+    whose = detect_source(file)
+    tables = ", ".join(sorted(sample.tables)[:5]) or "none"
+    problem = f"{file.name} has no conversation when read as {name}"
+    if whose is None:
+        raise InvalidInput(f"{problem}: its tables are of another program ({tables}).")
+    raise InvalidInput(problem, fix=f"Pass source_name={whose!r}.", case="wrong-source", detail=whose)
+
+
+def _detect_common_source(files: Sequence[InputFile]) -> str:
+    kinds = {file.name: detect_source(file) for file in files}
+    known = {kind for kind in kinds.values() if kind is not None}
+    strange = [name for name, kind in kinds.items() if kind is None]
+    if strange:
+        file = next(each for each in files if each.name == strange[0])
+        raise _unrecognised(file)
+    if len(known) > 1:
+        raise InvalidSetting(
+            f"The files are of different sources: {', '.join(sorted(known))}",
+            fix="Import the files of each separately.",
+        )
+    return known.pop()
+
+
+def _unrecognised(file: InputFile) -> InvalidInput:
+    """Return the error for a file that is of no known source."""
+    objects = file.sample().objects
+    first = objects[0] if objects else JSONObject()
+    format = (
+        "openai_responses" if first.get("type") in RESPONSES_ITEM_TYPES else "openai_chat" if "role" in first else ""
+    )
+    if not format:
+        names = ", ".join(source_names())
+        fix = f"Pass source_name if it is one of {names}. Read requests of a provider with import_requests()."
+        problem = f"{file.name}: the kind of file cannot be recognised"
+        return InvalidInput(problem, fix=fix, case="unknown-file", detail=names)
+    what = "items of OpenAI's Responses API" if first.get("type") in RESPONSES_ITEM_TYPES else "messages of a provider"
+    return InvalidInput(
+        f"{file.name}: the file holds {what}, and no format is given",
+        fix=f"Read them with import_requests(), as in format={format!r}.",
+        case="unknown-format",
+        detail=format,
+    )
+
+
+def _without_empty_messages(found: FoundConversation) -> tuple[list[list[Message]], int]:
+    """Return the lines without empty messages, and the number of those. Empty usage is removed."""
+    checked: dict[int, Message | None] = {}
+    for message in (message for line in found.lines for message in line):
+        if id(message) not in checked:
+            says = (not message.text.isspace() and message.text != "") or has_content(message)
+            kept = replace(message, usage=None) if message.usage == EMPTY_USAGE else message
+            checked[id(message)] = kept if says else None
+    lines = [[kept for message in line if (kept := checked[id(message)]) is not None] for line in found.lines]
+    return [line for line in lines if line], sum(kept is None for kept in checked.values())
+
+
+def _with_origin(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
+    """Return the lines with their origin in the `meta` of the first message."""
+    firsts: dict[int, Message] = {}
+    for line in lines:
+        first = line[0]
+        firsts.setdefault(id(first), replace(first, meta={**(first.meta or {}), **origin}))
+    return [[firsts[id(line[0])], *line[1:]] for line in lines]
+
+
+def _outcome(found: FoundConversation, placed: WriteResult) -> ImportedConversation:
+    messages = list({id(message): message for line in found.lines for message in line}.values())
+    known = [message.usage for message in messages if message.usage is not None]
+    return ImportedConversation(
+        name=placed.conversation.name,
+        title=_title(found),
+        messages=len(messages),
+        length=placed.conversation.length,
+        new=placed.added,
+        tool_calls=sum(len(message.tool_calls) for message in messages),
+        branches=placed.branches,
+        input_tokens=sum(usage.input for usage in known) if known else None,
+        output_tokens=sum(usage.output for usage in known) if known else None,
+        tip=placed.conversation.tip,
+    )
+
+
+def _title(found: FoundConversation) -> str:
+    said = (message.text for line in found.lines for message in line if message.role == "user" and message.text.strip())
+    return " ".join((found.title or next(said, "")).split())[:TITLE_LENGTH]
+
+
+def _no_conversation_text(files: Sequence[InputFile], name: str, left_out: Counter[str]) -> str:
+    if list(left_out.items()) == [(NO_MESSAGES, 1)]:
+        return f"{files[0].name}, read as {name}: the session has no message."
+    why = "; ".join(f"left out: {note}" for note in left_out)
+    return f"{files[0].name} has no conversation when read as {name}.{f' {why}.' if why else ''}"

@@ -1,0 +1,301 @@
+"""Import of JSON Lines that contextc exported, verified link by link.
+
+Everything is parsed and checked before the first row is written, and all rows are written in one transaction. So a
+truncated or changed file stores nothing. Ids, uids, keys, branches, todos and pins are restored. A file without a
+header may hold plain messages, one per line. They are appended as new messages.
+"""
+
+import base64
+from collections.abc import Iterable
+
+import msgspec
+
+from contextc._json import hash_blob
+from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
+from contextc.interchange.jsonl_types import (
+    CHUNK,
+    VERSION,
+    AnyLine,
+    BlobLine,
+    BranchLine,
+    HeaderLine,
+    MessageLine,
+    Progress,
+    TodosLine,
+    blob_names,
+    decode_line,
+    decode_version,
+)
+from contextc.messages import (
+    Message,
+    canonical_content,
+    decode_message,
+    encode_message,
+    make_chain_id,
+    validate_message,
+)
+from contextc.store import Conversation, Store, addressing, message_chain, todos
+from contextc.store.branches import load_conversation
+from contextc.store.types import Transaction
+from contextc.tools.todos import numbered_todos
+
+
+def import_lines(
+    store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
+) -> Conversation:
+    """Import a conversation from JSON Lines, under its own or another name: completely, or not at all."""
+    numbered = [(number, _without_bom(line)) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise InvalidImport("the file is empty", line=1)
+    if _is_plain(numbered[0][1]):
+        return _append_plain(store, numbered, name)
+    return _JSONLImport(numbered, name, progress).into(store)
+
+
+MESSAGE_EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
+
+
+def _without_bom(line: bytes | str) -> bytes | str:
+    """Remove the byte order mark that some editors write."""
+    return line.removeprefix(b"\xef\xbb\xbf") if isinstance(line, bytes) else line.removeprefix("\ufeff")
+
+
+def _is_plain(line: bytes | str) -> bool:
+    """Return True if a file begins with a message, and not with a header."""
+    try:
+        return "role" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
+    if name is None:
+        raise InvalidImport(
+            "the messages do not name their conversation",
+            line=1,
+            fix="Pass the name of the conversation.",
+            case="no-name",
+        )
+    messages: list[Message] = []
+    for number, line in lines:
+        try:
+            messages.append(validate_message(decode_message(line)).message)
+        except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
+            problem = str(error).rstrip(".")
+            raise InvalidImport(problem, line=number, fix=f"Write a message as in {MESSAGE_EXAMPLE}.") from error
+    store.extend(name, messages)
+    return store.conversation(name)
+
+
+HEX = "0123456789abcdef"
+
+
+class _JSONLImport:
+    """An import of one file: parsed and checked first, then written in one transaction."""
+
+    def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
+        _check_version(lines[0][1])
+        first, *rest = [(number, self._parse(number, line)) for number, line in lines]
+        if not isinstance(first[1], HeaderLine):
+            raise InvalidImport("a contextc file must begin with its header", line=first[0])
+        self.header, self.rest = first[1], rest
+        self.name = name or self.header.conversation
+        self.progress = progress
+        self._check()
+
+    def into(self, store: Store) -> Conversation:
+        return store.write(self._write)
+
+    @staticmethod
+    def _parse(number: int, line: bytes | str) -> AnyLine:
+        try:
+            return decode_line(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidImport(f"{error}.", line=number) from error
+
+    def _check(self) -> None:
+        """Check that every message follows the one before it, and that its content matches its id."""
+        branches = self._check_header()
+        ends: dict[int, int] = {}
+        ids: dict[tuple[int, int], str] = {}
+        agents: set[str] = set()
+        count = 0
+        for number, line in self.rest:
+            if isinstance(line, BlobLine):
+                if hash_blob(_decoded(number, line)) != line.name:
+                    raise InvalidImport(f"blob {line.name} is corrupt: its bytes do not match its name", line=number)
+                continue
+            if isinstance(line, TodosLine):
+                _check_todos(number, line, agents)
+                continue
+            if isinstance(line, HeaderLine):
+                raise InvalidImport("a second header", line=number, fix="Import one conversation at a time.")
+            branch = branches.get(line.branch)
+            if branch is None:
+                raise InvalidImport(f"the header has no branch {line.branch}.", line=number)
+            message, seq = line.message, ends.get(line.branch, branch.base) + 1
+            before = (
+                (line.branch, seq - 1)
+                if seq > branch.base + 1
+                else (_branch_holding(branches, line.branch, seq - 1), seq - 1)
+            )
+            parent = self.header.root if seq == 1 else ids.get(before)
+            if message.seq != seq or parent is None:
+                raise InvalidImport(
+                    f"message {message.seq} of branch {line.branch} does not follow the message before it", line=number
+                )
+            if (
+                not message.redacted
+                and make_chain_id(bytes.fromhex(parent), canonical_content(message)).hex() != message.id
+            ):
+                raise InvalidImport(
+                    f"message {message.seq} was changed: its content does not match its id", line=number
+                )
+            ends[line.branch], ids[line.branch, seq] = seq, message.id
+            count += 1
+        if count != self.header.messages:
+            raise InvalidImport(
+                f"the file is truncated: the header states {self.header.messages} messages, got {count}",
+                line=self.rest[-1][0] if self.rest else 1,
+            )
+        for branch in branches.values():
+            if any(not branch.base < pin <= ends.get(branch.number, branch.base) for pin in branch.pins):
+                raise InvalidImport(f"branch {branch.number} has a pin on a missing message", line=1)
+
+    def _check_header(self) -> dict[int, BranchLine]:
+        """Check the header, and return its branches by number: one starts at the root, the others on an earlier one."""
+        header = self.header
+        branches: dict[int, BranchLine] = {}
+        for branch in sorted(header.branches, key=lambda each: each.number):
+            fits = branch.parent in branches if branches else branch.parent is None and branch.base == 0
+            if not fits or branch.number in branches:
+                raise InvalidImport(f"branch {branch.number} has no valid parent, or is duplicated", line=1)
+            branches[branch.number] = branch
+        if header.branch not in branches:
+            raise InvalidImport(f"the current branch {header.branch} is not among the branches.", line=1)
+        if len(header.root) != 40 or not header.root.startswith("00000000") or not set(header.root) <= set(HEX):
+            raise InvalidImport(
+                f"root must be 40 hexadecimal digits that start with 00000000, got {header.root!r}", line=1
+            )
+        return branches
+
+    def _write(self, tx: Transaction) -> Conversation:
+        if tx.row("SELECT 1 FROM conversation WHERE name = ?", self.name):
+            raise ConversationExists(self.name)
+        numbers = self._write_branches(tx)
+        tree = tx.row("SELECT tree FROM conversation WHERE name = ?", self.name)
+        assert tree is not None, "it was created above"
+        blobs: dict[str, bytes] = {}
+        batch: list[tuple[int, Message]] = []
+        done = 0
+        for number, line in self.rest:
+            if isinstance(line, BlobLine):
+                blobs[line.name] = _decoded(number, line)
+            elif isinstance(line, TodosLine):
+                todos.replace_todos(tx, self.name, line.agent, list(line.todos))
+            elif isinstance(line, MessageLine):
+                place = addressing.make_place(numbers[line.branch], line.message.seq)
+                batch.append((place, line.message))
+                if used := {name: blobs.get(name) for name in blob_names(line.message)}:
+                    message_chain.save_blobs(tx, self.name, place, used)
+                if line.key is not None:
+                    tx.run(
+                        "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
+                    )
+                if len(batch) == CHUNK:
+                    done += self._write_messages(tx, tree[0], batch)
+                    if self.progress:
+                        self.progress(done, self.header.messages)
+        self._write_messages(tx, tree[0], batch)
+        addressing.update_last_active(tx, self.name)
+        if self.progress:
+            self.progress(self.header.messages, self.header.messages)
+        return load_conversation(tx, self.name)
+
+    def _write_branches(self, tx: Transaction) -> dict[int, int]:
+        """Create the branches, and return their new numbers by their old ones."""
+        ids = {
+            (line.branch, line.message.seq): line.message.id for _, line in self.rest if isinstance(line, MessageLine)
+        }
+        branches = {branch.number: branch for branch in self.header.branches}
+        numbers: dict[int, int] = {}
+        for branch in sorted(self.header.branches, key=lambda each: each.number):
+            if branch.parent is None:
+                head = message_chain.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
+                numbers[branch.number] = head.branch
+            else:
+                holder = _branch_holding(branches, branch.number, branch.base)
+                base = ids[holder, branch.base] if branch.base else self.header.root
+                numbers[branch.number] = message_chain.insert_branch(
+                    tx,
+                    self.name,
+                    tree=min(numbers.values()),
+                    parent=numbers[branch.parent],
+                    base_seq=branch.base,
+                    base_id=bytes.fromhex(base),
+                )
+            if not branch.own:
+                tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
+            for edge in branch.edges:
+                tx.run("INSERT INTO edge (place) VALUES (?)", addressing.make_place(numbers[branch.number], edge))
+            for pin in branch.pins:
+                tx.run("INSERT INTO pin (place) VALUES (?)", addressing.make_place(numbers[branch.number], pin))
+        tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
+        if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
+            tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
+        return numbers
+
+    @staticmethod
+    def _write_messages(tx: Transaction, tree: int, batch: list[tuple[int, Message]]) -> int:
+        tx.run_many(
+            "INSERT INTO message (place, id, time, redacted, body) VALUES (?, ?, ?, ?, ?)",
+            [
+                (place, bytes.fromhex(message.id), message.time, int(message.redacted), encode_message(message))
+                for place, message in batch
+            ],
+        )
+        tx.run_many(
+            "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?)",
+            [(tree, message.uid, place) for place, message in batch],
+        )
+        count = len(batch)
+        batch.clear()
+        return count
+
+
+def _check_version(line: bytes | str) -> None:
+    """Raise InvalidImport for a newer version, before unknown kinds of lines are parsed."""
+    try:
+        version = decode_version(line).version
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return  # reported when the line is parsed
+    if version > VERSION:
+        raise InvalidImport(
+            f"the file has version {version}, this contextc reads up to {VERSION}", line=1, fix="Upgrade contextc."
+        )
+
+
+def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
+    if line.agent in agents:
+        raise InvalidImport(f"a second todo list for agent {line.agent!r}", line=number)
+    agents.add(line.agent)
+    try:
+        addressing.check_name(line.agent, "agent")
+        if numbered_todos(line.todos) != list(line.todos):
+            raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
+    except InvalidInput as error:
+        raise InvalidImport(f"{error}", line=number) from error
+
+
+def _branch_holding(branches: dict[int, BranchLine], number: int, seq: int) -> int:
+    """Return the branch that holds message `seq` of the chain that ends on a branch."""
+    while branches[number].base >= seq and (parent := branches[number].parent) is not None:
+        number = parent
+    return number
+
+
+def _decoded(number: int, line: BlobLine) -> bytes:
+    try:
+        return base64.b64decode(line.data, validate=True)
+    except ValueError as error:
+        raise InvalidImport(f"blob {line.name} is not valid base64", line=number) from error

@@ -1,0 +1,209 @@
+"""Log entries: a request to a provider, and its reply, in the envelope of any logging tool.
+
+Envelopes differ: both bodies side by side, HTTP messages, a batch and its results, the reply inside the request. They
+are recognised by their content, never by field names alone. A reply in an unknown format is noted. Calls that are not
+chats, such as embeddings, are left out.
+"""
+
+import re
+from typing import cast
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject
+from contextc.interchange.imported import as_object, as_objects, parse_time
+from contextc.interchange.input_files import decode_json
+from contextc.interchange.logged_replies import is_reply, parse_events
+
+REQUEST_FIELDS = ("request", "req", "body", "params", "kwargs", "payload", "json", "data", "input")
+REPLY_ONLY_FIELDS = ("response", "resp", "reply", "completion", "output", "answer")
+"""Field names of replies only: a text in them is the text of a model."""
+REPLY_FIELDS = (*REPLY_ONLY_FIELDS, "result", "body", "message", "json", "data")
+TIME_FIELDS = ("timestamp", "time", "ts", "created_at", "createdAt", "date", "start_time", "startTime", "request_time")
+CONVERSATION_FIELDS = ("conversation_id", "conversationId", "session_id", "sessionId", "thread_id", "chat_id")
+ADDRESS_FIELDS = ("url", "path", "endpoint")
+NON_CHAT_ADDRESS = re.compile(
+    r"[/:](batch)?(embed|moderation|rerank|count_?tokens|tokenize|audio/|images/)", re.IGNORECASE
+)
+EMBEDDING_FIELDS = ("embedding", "embeddings")
+UNKNOWN_REPLY = "a reply in an unknown format"
+FIRST_ERROR_STATUS = 400
+MAX_DEPTH = 4
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """A request and its reply, as far as they were logged. `id` connects the two if they are in different entries.
+
+    `conversation` is the logger's own conversation id. `failed` is True for an error reply, `is_talk` for a chat
+    request. `note` is a remark for the user.
+    """
+
+    body: JSONObject | None = None
+    reply: JSON = None
+    id: str = ""
+    conversation: str = ""
+    address: str = ""
+    time: int = 0
+    failed: bool = False
+    is_talk: bool = True
+    note: str = ""
+
+
+class _FoundReply(Struct, frozen=True):
+    """A reply, its HTTP status (0 if unknown), and whether its format is unknown."""
+
+    value: JSON = None
+    status: int = 0
+    strange: bool = False
+
+
+def parse_exchange(value: JSON) -> Exchange | None:
+    """Return the exchange in a value of a log; None if it has none."""
+    if not isinstance(value, dict):
+        return None
+    entry = cast(JSONObject, value)
+    body, address = _request(entry)
+    given = entry
+    if body is entry:
+        given = {name: entry[name] for name in (*REPLY_ONLY_FIELDS, "result") if name in entry}
+        body = {
+            name: each
+            for name, each in entry.items()
+            if name not in (*given, *TIME_FIELDS, *CONVERSATION_FIELDS, *ADDRESS_FIELDS)
+        }
+    reply = _reply(given)
+    if body is None and not (_has_custom_id(entry) and (reply.value is not None or reply.status)):
+        return None
+    if body is not None and "model" not in body and isinstance(entry.get("model"), str):
+        body = {**body, "model": entry["model"]}
+    answer: JSON = reply.value
+    failed = reply.status >= FIRST_ERROR_STATUS or _is_error(as_object(answer))
+    is_strange = reply.strange and not as_object(answer)  # an object may be an empty reply
+    return Exchange(
+        body=body,
+        reply=None if failed or is_strange else answer,
+        id=str(entry.get("custom_id") or ""),
+        conversation=_conversation_id(entry),
+        address=address,
+        time=next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer),
+        failed=failed,
+        is_talk=not NON_CHAT_ADDRESS.search(address.partition("?")[0]) and not _is_embedding(answer),
+        note=UNKNOWN_REPLY if is_strange and not failed else "",
+    )
+
+
+def is_request_body(value: JSON) -> bool:
+    """Return True if this is the body of a request to a model."""
+    if not isinstance(value, dict):
+        return False
+    body = cast(JSONObject, value)
+    if isinstance(body.get("messages"), list):
+        return bool(body["messages"]) and not any(map(_is_ui_message, as_objects(body["messages"])))
+    if isinstance(body.get("contents"), list):
+        return True
+    return isinstance(body.get("input"), list | str) and ("model" in body or "instructions" in body)
+
+
+def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]:
+    """Return the body of the request in an envelope, and its address."""
+    address = next((str(entry[name]) for name in ADDRESS_FIELDS if entry.get(name)), "")
+    if is_request_body(entry):
+        return entry, address
+    for name in REQUEST_FIELDS:
+        inner = _decoded_value(entry.get(name))
+        if isinstance(inner, dict) and depth < MAX_DEPTH:
+            body, further = _request(cast(JSONObject, inner), depth + 1)
+            if body is not None:
+                return body, further or address
+    return None, address
+
+
+def _reply(entry: JSONObject, inside: bool = False) -> _FoundReply:
+    """Return the reply in an envelope, or in a nested envelope."""
+    strange = _FoundReply()
+    for name in REPLY_FIELDS:
+        found = _reply_in_field(name, entry[name], inside) if name in entry else _FoundReply()
+        if found.strange and strange.value is None:
+            strange = found
+        elif not found.strange and (found.value is not None or found.status):
+            return found
+    if strange.value is not None:
+        return strange
+    return _FoundReply(None, FIRST_ERROR_STATUS if isinstance(entry.get("error"), dict | str) and entry["error"] else 0)
+
+
+def _reply_in_field(name: str, given: JSON, inside: bool) -> _FoundReply:
+    """Return the reply in a field; an empty one if the field holds a request or another value."""
+    inner = _decoded_value(given)
+    if inner in (None, "", [], {}) or (isinstance(inner, dict) and is_request_body(cast(JSONObject, inner))):
+        return _FoundReply()
+    if isinstance(inner, dict):
+        found = _reply_in_object(cast(JSONObject, inner))
+    elif isinstance(inner, list):
+        found = _FoundReply(
+            cast(JSON, inner), strange=name not in REPLY_ONLY_FIELDS and not as_objects(cast(JSON, inner))
+        )
+    else:
+        is_stream = isinstance(inner, str) and parse_events(inner) != ([], 0)
+        found = _FoundReply(inner, strange=not is_stream and not (isinstance(inner, str) and name in REPLY_ONLY_FIELDS))
+    if found.strange and isinstance(given, str) and name in REPLY_ONLY_FIELDS:
+        return _FoundReply(given)  # a text that happens to be JSON
+    told = name in (*REPLY_ONLY_FIELDS, "result") or (inside and name == "body")
+    return found if told or not found.strange else _FoundReply()
+
+
+def _reply_in_object(held: JSONObject) -> _FoundReply:
+    status = _status(held)
+    if held.get("type") in ("errored", "canceled", "expired"):  # of a batch
+        return _FoundReply(None, FIRST_ERROR_STATUS)
+    if is_reply(held) or _is_error(held):
+        return _FoundReply(held, status)
+    further = _reply(held, inside=True)
+    if further.value is None and not further.status and not status:
+        return _FoundReply(held, strange=True)
+    return _FoundReply(further.value, status or further.status, further.strange)
+
+
+def _status(entry: JSONObject) -> int:
+    found = entry.get("status_code", entry.get("status", entry.get("statusCode")))
+    return found if isinstance(found, int) else 0
+
+
+def _is_error(value: JSONObject) -> bool:
+    return bool(value.get("error")) and not is_reply(value)
+
+
+def _is_embedding(reply: JSON) -> bool:
+    first = next(iter(as_objects(reply)), as_object(reply))
+    return any(name in first for name in EMBEDDING_FIELDS)
+
+
+def _is_ui_message(message: JSONObject) -> bool:
+    """Return True if this is a UI message, which no provider accepts."""
+    return isinstance(message.get("parts"), list) and not message.get("content")
+
+
+def _has_custom_id(entry: JSONObject) -> bool:
+    return isinstance(entry.get("custom_id"), str)
+
+
+def _decoded_value(value: JSON) -> JSON:
+    """Return the value; if it is a text with JSON, the decoded one."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        return decode_json(value.encode())
+    except ValueError:
+        return value
+
+
+def _conversation_id(entry: JSONObject) -> str:
+    holders = [entry, as_object(entry.get("metadata")), as_object(entry.get("request"))]
+    found = (holder.get(name) for holder in holders for name in CONVERSATION_FIELDS)
+    return next((each for each in found if isinstance(each, str) and each), "")
+
+
+def _reply_time(reply: JSON) -> int:
+    """Return the creation time that a reply states."""
+    held = as_object(reply)
+    return parse_time(held.get("created")) or parse_time(held.get("created_at"))

@@ -1,0 +1,236 @@
+"""Import of logged exchanges: each is decoded in its format, and all are merged into conversations.
+
+A request that continues a stored response (`previous_response_id`, a `conversation`) is inserted after it. If that
+response comes later in the log, the request waits. Content that is left out is reported once, with its first position.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.errors import ContextcError, InvalidInput
+from contextc.formats import formatter
+from contextc.formats.base import Formatter
+from contextc.interchange.format_detection import FormatDetector
+from contextc.interchange.imported import FoundConversation, as_object, as_objects
+from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange
+from contextc.interchange.logged_replies import DECODE_ERRORS, decode_logged_reply
+from contextc.interchange.merge_requests import MergeNode, RequestEnd, RequestTree
+from contextc.linting.parse import coerce_request
+from contextc.messages import Message
+
+LoggedExchanges = Iterable[tuple[str, Exchange | None]]
+"""Exchanges with their positions; None for an entry without one."""
+PREVIOUS_RESPONSE, CONVERSATION = "previous_response_id", "conversation"
+UNREPORTED_SETTINGS = ("model", "modelId", "stream", "stream_options", PREVIOUS_RESPONSE, CONVERSATION)
+"""Settings whose omission is not reported: a reply names its model, and streaming does not matter."""
+SETTINGS_NOTE = "the tools and settings of the requests"
+NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
+
+
+def read_conversations(
+    logged: LoggedExchanges, *, format: str | None = None, apart: bool = False
+) -> Iterator[FoundConversation]:
+    """Return the conversations in a log. With `apart`, each exchange with an id is a conversation, as in a batch."""
+    log = _LogReader(format, apart)
+    for where, exchange in logged:
+        log.take(where, exchange)
+    log.close()
+    left_out = log.told()
+    for found in log.joined.conversations():
+        yield replace(found, left_out=[*left_out, *found.left_out])
+        left_out = []
+    if left_out:
+        yield FoundConversation(id="", lines=[], left_out=left_out)
+
+
+class _LogReader:
+    def __init__(self, format: str | None, apart: bool) -> None:
+        self.format, self.apart = format, apart
+        self.joined = RequestTree()
+        self.dialects = FormatDetector()
+        self.left_out: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        self.has_settings = False
+        self.ends: dict[bytes, MergeNode] = {}
+        self.requests: dict[str, tuple[RequestEnd, Formatter, JSONObject]] = {}
+        self.waiting: dict[str, tuple[str, Exchange]] = {}
+        self.said: dict[tuple[str, str], MergeNode] = {}
+        self.later: dict[str, list[tuple[str, Exchange]]] = {}
+        self.released: deque[tuple[str, Exchange]] = deque()
+
+    def told(self) -> list[str]:
+        """Return the notes of what was left out, each as often as it occurred."""
+        notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
+        found = [notes[note] for note in self.left_out.elements()]
+        return [*found, SETTINGS_NOTE] if self.has_settings else found
+
+    def leave(self, note: str, where: str = "", times: int = 1) -> None:
+        self.left_out[note] += times
+        if where:
+            self.first.setdefault(note, where)
+
+    def take(self, where: str, exchange: Exchange | None) -> None:
+        if exchange is None:
+            self.leave("a line without a request")
+            return
+        if not exchange.is_talk:
+            self.leave(NON_CHAT_NOTE)
+            return
+        if exchange.failed:
+            self.leave("a reply that is an error")
+        if exchange.note:
+            self.leave(exchange.note, where)
+        if exchange.body is None:
+            self._answer(where, exchange)
+        elif (before := _id_in(exchange.body, PREVIOUS_RESPONSE)) and (PREVIOUS_RESPONSE, before) not in self.said:
+            self.later.setdefault(before, []).append((where, exchange))
+        else:
+            self._request(where, exchange, exchange.body)
+        self._release()
+
+    def close(self) -> None:
+        here = {_id_in(as_object(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
+        for before in sorted(self.later, key=lambda each: each in here):  # first those whose response is not in the log
+            for where, exchange in self.later.pop(before, ()):
+                self.leave("the history of a request that only the provider stored", where)
+                self.released.append((where, exchange))
+            self._release()
+        if self.waiting and not self.requests:
+            raise InvalidInput(
+                f"The input has {len(self.waiting)} results, and none of the requests they answer",
+                fix="Import the file of requests together with the file of results.",
+                case="no-requests",
+            )
+        if self.waiting:
+            self.leave("a result without its request", times=len(self.waiting))
+
+    def _release(self) -> None:
+        """Insert the requests that no longer wait. Each may release others."""
+        while self.released:
+            where, exchange = self.released.popleft()
+            self._request(where, exchange, exchange.body or {})
+
+    def _request(self, where: str, exchange: Exchange, body: JSONObject) -> None:
+        form = formatter(self.format or self.dialects.format_of(exchange))
+        try:
+            place = self._asked(form, exchange, body)
+        except (ContextcError, *DECODE_ERRORS) as error:
+            self.leave(f"{where}: {error}")
+            return
+        if place is None:
+            self.leave("a request without a message")
+            return
+        if exchange.reply is not None:
+            self._reply(place, form, exchange, body, where)
+        elif exchange.id:
+            self.requests[exchange.id] = place, form, body
+            if exchange.id in self.waiting:
+                self._answer(*self.waiting.pop(exchange.id))
+
+    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> RequestEnd | None:
+        """Insert a request. If it continues another one, only the new messages are decoded."""
+        name = exchange.conversation or exchange.id
+        root = self.joined.root(name if exchange.conversation or self.apart else "")
+        for field in (PREVIOUS_RESPONSE, CONVERSATION):
+            root = self.said.get((field, _id_in(body, field)), root)
+        wire = _WireMessages(form, body, root.path)
+        known = next(wire.ends(self.ends), None)
+        node, shown = (root, body) if known is None else (self.ends[wire.marks[known]], wire.tail(known))
+        system, messages = self._history(form, shown, exchange.time)
+        if not system and not messages:
+            return None
+        place = self.joined.ask(node, system, messages, name=name, time=exchange.time)
+        if wire.marks:
+            self.ends[wire.marks[-1]] = place.node
+        return place
+
+    def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
+        """Return the system prompt, and the messages."""
+        request = form.decode_request(coerce_request(form, body).body)
+        self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNREPORTED_SETTINGS})
+        said = [*([request.system] if request.system is not None else []), *request.messages]
+        said = [replace(message, time=time) for message in said] if time else said
+        leads = next((number for number, message in enumerate(said) if message.role != "system"), len(said))
+        return said[:leads], said[leads:]
+
+    def _answer(self, where: str, exchange: Exchange) -> None:
+        """Process a reply that is logged apart from its request."""
+        if exchange.id not in self.requests:
+            self.waiting[exchange.id] = where, exchange
+            return
+        place, form, body = self.requests[exchange.id]
+        self._reply(place, form, exchange, body, where)
+
+    def _reply(self, place: RequestEnd, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
+        """Insert a reply. Of several answers, the first is inserted last, because it becomes the current branch."""
+        if exchange.reply is None:
+            return
+        try:
+            replies = decode_logged_reply(form, exchange.reply)
+        except (ContextcError, *DECODE_ERRORS):
+            self.leave(UNKNOWN_REPLY, where)
+            return
+        if replies.unread:
+            self.leave("an event of a stream that cannot be read", where, replies.unread)
+        for message in reversed(replies.messages):
+            timed = replace(message, time=exchange.time) if exchange.time and not message.time else message
+            node = self.joined.reply(place, timed, time=exchange.time)
+            self._keep(node, message, _id_in(body, CONVERSATION))
+
+    def _keep(self, node: MergeNode, message: Message, conversation: str) -> None:
+        """Remember the node of a reply, by the ids that a later request may refer to."""
+        if conversation:
+            self.said[CONVERSATION, conversation] = node
+        for facts in (message.extra or {}).values():
+            if reply := _id_in(facts, "id"):
+                self.said[PREVIOUS_RESPONSE, reply] = node
+                self.released += self.later.pop(reply, ())
+
+
+class _WireMessages:
+    """The encoded messages of a request, with a hash for each position: equal hashes mean equal messages up to there.
+
+    A leading system prompt is not included, because it may contain the time. `path` identifies the start.
+    """
+
+    def __init__(self, form: Formatter, body: JSONObject, path: bytes) -> None:
+        self.form, self.body = form, body
+        given = as_objects(body.get(form.messages_key))
+        others = (number for number, each in enumerate(given) if each.get("role") not in ("system", "developer"))
+        self.first = next(others, len(given))
+        self.messages = given
+        self.marks: list[bytes] = []
+        mark = path + form.name.encode()
+        for message in given[self.first :]:
+            mark = blake2b(mark + encode(message), digest_size=16).digest()
+            self.marks.append(mark)
+
+    def ends(self, known: Mapping[bytes, object]) -> Iterator[int]:
+        """Return the last position at which another request ended, if a reply of the model follows it."""
+        for place in range(len(self.marks) - 2, -1, -1):
+            if self.marks[place] in known:
+                before, after = self.messages[self.first + place], self.messages[self.first + place + 1]
+                if _is_model_output(after) and not _is_model_output(before):
+                    yield place
+                return
+
+    def tail(self, place: int) -> JSONObject:
+        """Return the request without the messages up to a position."""
+        kept = [*self.messages[: self.first], *self.messages[self.first + place + 1 :]]
+        return {**self.body, self.form.messages_key: kept}
+
+
+def _is_model_output(message: JSONObject) -> bool:
+    """Return True if this is output of a model."""
+    return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
+
+
+def _id_in(holder: JSONObject, field: str) -> str:
+    """Return the id in a field, plain or in an object; "" if there is none."""
+    value: JSON = holder.get(field)
+    found: JSON = as_object(value).get("id") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,196 @@
+"""Logged replies, decoded in a format: whole, as the events of a stream, as a message, or as plain text.
+
+A stream is its raw text, as events or as lines of JSON, or a list of either. If a reply has several answers, each of
+them is decoded. A text is a plain reply only if it is nothing else.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ContextcError, InvalidReply
+from contextc.formats import format_names, formatter
+from contextc.formats.base import Formatter
+from contextc.interchange.imported import as_object, as_objects
+from contextc.interchange.input_files import decode_json
+from contextc.messages import Message, Text, Usage
+from contextc.providers.registry import client_of_format
+
+DECODE_ERRORS = (KeyError, TypeError, AttributeError, ValueError, IndexError)
+"""Exceptions that a decoder raises for a value that is not a reply of its format."""
+ANSWER_FIELDS = ("choices", "candidates")  # fields with several answers
+MODEL_ROLES = ("assistant", "model")
+LINE_END = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks may be part of a text
+DATA_LINE = re.compile(r"data:\s*\{")
+STREAM_END = "[DONE]"
+
+
+class StreamEvents(NamedTuple):
+    """The events of a stream, and the number of unreadable ones."""
+
+    events: list[JSONObject]
+    unread: int = 0
+
+
+class DecodedReply(NamedTuple):
+    """The answers of a reply, in order, and the number of unreadable events."""
+
+    messages: list[Message]
+    unread: int = 0
+
+
+@cache
+def request_formats() -> tuple[str, ...]:
+    """Return the formats of requests that have a client."""
+    return tuple(name for name in format_names() if client_of_format(name) and not formatter(name).lines)
+
+
+def parse_events(text: str) -> StreamEvents:
+    """Return the events in the logged text of a stream; none if it is not a stream."""
+    found, unread = list[JSONObject](), 0
+    lines = LINE_END.split(text)
+    if not any(DATA_LINE.match(line) for line in lines):
+        return _json_lines([line for line in lines if line.strip()])
+    block: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("data:"):
+            block.append(line.removeprefix("data:").strip())
+        elif not line and block:
+            values, strange = _parse_block([each for each in block if each and not each.startswith(STREAM_END)])
+            found, unread, block = found + values, unread + strange, []
+    return StreamEvents(found, unread)
+
+
+def decode_logged_reply(form: Formatter, reply: JSON) -> DecodedReply:
+    """Decode a reply in a format. Raise `InvalidReply` or one of `DECODE_ERRORS` if it is not one."""
+    if isinstance(reply, str):
+        return _text(form, reply)
+    if isinstance(reply, list):
+        given = cast(list[JSON], reply)
+        if given and all(isinstance(each, str) for each in given):
+            return _text(form, "\n\n".join(cast(list[str], given)))
+        events = as_objects(given)
+        if not events:
+            raise InvalidReply(form.name, {})
+        if any(is_model_message(each) for each in events):
+            return DecodedReply([_message(form, each) for each in events if is_model_message(each)][-1:])
+        return DecodedReply(_streamed(form, events))
+    return DecodedReply(_whole(form, as_object(reply)))
+
+
+def is_model_message(value: JSONObject) -> bool:
+    """Return True if this is a bare message of the model."""
+    says = value.get("content") or value.get("parts") or value.get("tool_calls")
+    return value.get("role") in MODEL_ROLES and bool(says)
+
+
+def is_reply(value: JSONObject) -> bool:
+    """Return True if any format decodes content from this."""
+    return is_model_message(value) or any(
+        decode_or_none(formatter(name), value) is not None for name in request_formats()
+    )
+
+
+def decode_or_none(form: Formatter, reply: JSON) -> Sequence[Message] | None:
+    """Return the answers in a reply; None if the format decodes no content."""
+    try:
+        messages = decode_logged_reply(form, reply).messages
+    except (ContextcError, *DECODE_ERRORS):
+        return None
+    return messages if any(message.parts for message in messages) else None
+
+
+def _json_lines(lines: list[str]) -> StreamEvents:
+    """Return the events in lines with one object each; the last line may be truncated."""
+    if len(lines) < 2 or not all(line.lstrip().startswith("{") for line in lines):
+        return StreamEvents([])
+    values, strange = _parse_block(lines)
+    return StreamEvents(values, strange) if len(values) > 1 or (values and strange) else StreamEvents([])
+
+
+def _parse_block(lines: list[str]) -> tuple[list[JSONObject], int]:
+    """Return the events in consecutive lines: one per line, or one in all lines."""
+    values = [_value(line) for line in lines]
+    if None in values and (whole := _value("\n".join(lines))) is not None:
+        return [whole], 0
+    return [value for value in values if value is not None], values.count(None)
+
+
+def _value(text: str) -> JSONObject | None:
+    try:
+        value = decode_json(text.encode())
+    except (ValueError, UnicodeError):
+        return None
+    return cast(JSONObject, value) if isinstance(value, dict) else None
+
+
+def _text(form: Formatter, text: str) -> DecodedReply:
+    events, unread = parse_events(text)
+    if events:
+        messages = _streamed(form, events)
+        if any(message.parts for message in messages) or any(map(DATA_LINE.match, LINE_END.split(text))):
+            return DecodedReply(messages, unread)
+    elif unread and all(not line or line.startswith(("data:", "event:", "id:", ":")) for line in LINE_END.split(text)):
+        raise InvalidReply(form.name, {})
+    return DecodedReply([Message(role="assistant", parts=(Text(text),))] if text.strip() else [])
+
+
+def _whole(form: Formatter, reply: JSONObject) -> list[Message]:
+    try:
+        messages = _usage_once([form.decode_reply(each) for each in _answers(reply)])
+    except (ContextcError, *DECODE_ERRORS):
+        if not is_model_message(reply):
+            raise
+        messages = []
+    silent = is_model_message(reply) and not any(message.parts for message in messages)
+    return [_message(form, reply)] if silent else messages
+
+
+def _message(form: Formatter, message: JSONObject) -> Message:
+    decoded_in = form.decode_request({form.messages_key: [message]}).messages
+    if len(decoded_in) != 1 or decoded_in[0].role != "assistant":
+        raise InvalidReply(form.name, message)
+    return decoded_in[0]
+
+
+def _streamed(form: Formatter, events: list[JSONObject]) -> list[Message]:
+    numbers = {_index(each) for event in events for name in ANSWER_FIELDS for each in as_objects(event.get(name))}
+    numbered = sorted(numbers) or [0]
+    return _usage_once([form.decode_stream(_with_one_answer(event, number) for event in events) for number in numbered])
+
+
+def _with_one_answer(event: JSONObject, number: int) -> JSONObject:
+    """Return an event of a stream with only one of its answers."""
+    kept: JSONObject = {
+        name: [{**each, "index": 0} for each in as_objects(event.get(name)) if _index(each) == number]
+        for name in ANSWER_FIELDS
+        if any(_index(each) for each in as_objects(event.get(name))) or (number and name in event)
+    }
+    return {**event, **kept}
+
+
+def _answers(reply: JSONObject) -> Iterator[JSONObject]:
+    """Return the reply once per answer, in their order."""
+    name = next((name for name in ANSWER_FIELDS if len(as_objects(reply.get(name))) > 1), None)
+    if name is None:
+        yield reply
+        return
+    for each in sorted(as_objects(reply[name]), key=_index):
+        yield {**reply, name: [each]}
+
+
+def _index(answer: JSONObject) -> int:
+    found: JSON = answer.get("index")
+    return found if isinstance(found, int) else 0
+
+
+def _usage_once(answers: list[Message]) -> list[Message]:
+    """Keep the usage, which covers all answers, only in the first. Remove empty usage."""
+    return [
+        replace(message, usage=None) if number or message.usage == Usage() else message
+        for number, message in enumerate(answers)
+    ]

@@ -1,0 +1,294 @@
+"""Input of any kind, opened for inspection: a request of any provider, messages, a log, a session of a program.
+
+The kind is recognised by the content. Nothing is stored. Nothing that the input names is opened, run or fetched; a
+`curl` command is parsed as text. Of several requests, the last one is opened, since it contains the history before it,
+or the one with the requested number.
+"""
+
+import re
+from contextlib import suppress
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, decode, encode, find_json_problem, parse_object
+from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
+from contextc.formats import format_names, formatter
+from contextc.formats.base import Request
+from contextc.interchange.file_import import detect_source, is_own_format
+from contextc.interchange.format_detection import FormatDetector, detect_message_format
+from contextc.interchange.imported import DATA_ERRORS, as_object, as_objects
+from contextc.interchange.input_files import ImportInput, InputFile
+from contextc.interchange.jsonl_import import import_lines
+from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
+from contextc.interchange.python_repr import repr_to_json
+from contextc.interchange.sources import ExchangeSource, load_source
+from contextc.interchange.transcripts import parse_lines
+from contextc.linting.parse import coerce_request
+from contextc.linting.request_files import detect_session_format
+from contextc.messages import Message, decode_message, encode_message
+from contextc.store import open_store
+
+InputKind: TypeAlias = Literal["request", "messages", "transcript"]
+OWN_FORMAT = "contextc"
+NOT_RECOGNISED = (
+    "the kind of input cannot be recognised. Pass the body of a request, a list of messages, a log of requests, a HAR "
+    "recording, a curl command, a session of Claude Code or Codex, or a file that contextc exported."
+)
+MAX_COMMAND_LENGTH = 1_000_000
+COMMANDS = ("curl ", "printf ")
+WORD = re.compile(r"""(?:[^ \t\r\n'"\\]+|'[^']*'|"[^"\\]*(?:\\.[^"\\]*)*"|\\.)+|[^ \t\r\n]""", re.DOTALL)
+"""A word of a shell command, or a quote or backslash that is never closed."""
+PIECE = re.compile(r"""'([^']*)'|"([^"\\]*(?:\\.[^"\\]*)*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
+"""A part of a word: in single quotes, in double quotes, one escaped character, or plain text."""
+
+
+class RequestEntry(Struct, frozen=True, kw_only=True):
+    """One of several requests in a file: its number from 1, its address and model, its number of messages, and whether
+    it failed.
+    """
+
+    number: int
+    address: str
+    model: str
+    messages: int
+    failed: bool
+
+
+class OpenedInput(Struct, frozen=True, kw_only=True):
+    """An opened input: the format of `body` ("contextc" is our own), and the decoded request. `notes` describe other
+    content. `requests` lists all requests of a log; `chosen` is the number of this one, 0 if there is no log.
+    """
+
+    format: str
+    kind: InputKind
+    body: JSON
+    request: Request
+    model: str = ""
+    """The last model of a session, if it is recorded."""
+    notes: tuple[str, ...] = ()
+    requests: tuple[RequestEntry, ...] = ()
+    chosen: int = 0
+
+
+def open_text(text: str, format: str | None = None, *, request: int | None = None) -> OpenedInput:
+    """Open a text. `format` overrides the recognised format. `request` is the number of one of several requests.
+
+    Raise `InvalidRequest` if the text cannot be recognised.
+    """
+    if not text.strip():
+        raise InvalidRequest("the input is empty.")
+    try:
+        found = _recognise(text, format, request)
+        if (problem := find_json_problem(found.body)) is not None:
+            raise InvalidRequest(problem[1], path=problem[0])
+        return found
+    except ContextcError:
+        raise
+    except (*DATA_ERRORS, msgspec.MsgspecError) as error:
+        raise InvalidRequest(f"the input cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def detect_format(body: JSON) -> str:
+    """Return the format of a request, or of a bare list of messages. Raise `InvalidRequest` if there is none."""
+    if (problem := find_json_problem(body)) is not None:
+        raise InvalidRequest(problem[1], path=problem[0])
+    found = ""
+    if isinstance(body, dict) and is_request_body(cast(JSONObject, body)):
+        found = FormatDetector().format_of(Exchange(body=cast(JSONObject, body)))
+    else:
+        held = as_object(body)
+        messages = as_objects(held.get("messages", [held] if "role" in held else []) if held else body)
+        found = detect_message_format(messages) if messages else ""
+    if not found:
+        raise InvalidRequest("the format cannot be recognised", fix=f"Pass format, one of {', '.join(format_names())}.")
+    return found
+
+
+def recorded_requests(data: bytes, format: str | None = None) -> list[tuple[str, JSONObject, str]] | None:
+    """Return the requests in a recording of a browser or a proxy: label, body and format of each.
+
+    Return None if the bytes are not such a recording.
+    """
+    if b'"entries"' not in data:
+        return None
+    file = InputFile(data=data)
+    kind = detect_source(file)
+    if kind is None or not isinstance(found := load_source(kind), ExchangeSource):
+        return None
+    dialects = FormatDetector()
+    asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.exchanges(placed.value)])
+    return [
+        (f"request {number} of {len(asked)}", cast(JSONObject, each.body), format or dialects.format_of(each))
+        for number, each in enumerate(asked, 1)
+    ]
+
+
+def _recognise(text: str, format: str | None, request: int | None) -> OpenedInput:
+    command = "\n".join([line for line in text.split("\n") if not line.startswith("#")]).lstrip()
+    if command.startswith(COMMANDS):
+        return _request(_exchange_of(command), format)
+    file = InputFile(data=text.encode("utf-8", "replace"))
+    sample = file.sample()
+    if not sample.values and (written := repr_to_json(text)) is not None:
+        return _recognise(written, format, request)
+    if sample.shape == "none":
+        raise InvalidRequest(NOT_RECOGNISED)
+    if format is None and is_own_format(file):
+        return _open_own(file)
+    if sample.shape == "object" and is_request_body(sample.values[0]):
+        return _request(cast(Exchange, parse_exchange(sample.values[0])), format)
+    if sample.shape == "list" and parse_exchange(next(iter(sample.values), None)) is None:
+        return _messages([placed.value for placed in file.values()], format)
+    kind = detect_source(file)
+    if kind is not None and kind.replace("-", "_") in format_names() and sample.shape == "lines":
+        return _session(kind.replace("-", "_"), file, is_chat=sample.objects[0].get("role") is not None)
+    if kind is not None and sample.shape != "database":
+        return _of_source(kind, file, format, request)
+    if sample.objects and all("role" in each for each in sample.objects):
+        return _messages([placed.value for placed in file.values()], format)
+    with suppress(InvalidSetting):  # the output of a program
+        return _session(detect_session_format(file.read()), file, is_chat=False)
+    raise InvalidRequest(NOT_RECOGNISED)
+
+
+def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
+    if exchange.body is None:
+        raise InvalidRequest(NOT_RECOGNISED)
+    name = format or FormatDetector().format_of(exchange)
+    return OpenedInput(format=name, kind="request", body=exchange.body, request=_read(name, exchange.body), notes=notes)
+
+
+def _messages(values: list[JSON], format: str | None) -> OpenedInput:
+    """Open a bare list of messages of any format."""
+    name = format or detect_message_format(as_objects(values))
+    if not name or not as_objects(values):
+        raise InvalidRequest(NOT_RECOGNISED)
+    return OpenedInput(format=name, kind="messages", body=values, request=_read(name, values))
+
+
+def _session(format: str, file: InputFile, *, is_chat: bool) -> OpenedInput:
+    """Open the session of a program, or a chat in lines."""
+    lines, broken = parse_lines(file.read())
+    notes = (f"{broken} lines cannot be read",) if broken else ()
+    kind: InputKind = "messages" if is_chat else "transcript"
+    model = next((found for line in reversed(lines) if (found := _model_in(line))), "")
+    return OpenedInput(format=format, kind=kind, body=lines, request=_read(format, lines), model=model, notes=notes)
+
+
+def _model_in(line: JSONObject) -> str:
+    """Return the model that a line of a session names; "" if none."""
+    named = (as_object(each).get("model") for each in (line, *line.values()))
+    return next((each for each in named if isinstance(each, str) and not each.startswith("<")), "")
+
+
+def _of_source(kind: str, file: InputFile, format: str | None, request: int | None) -> OpenedInput:
+    """Open a file of another program: one of its requests, or else its last conversation."""
+    read = load_source(kind)
+    held = read.exchanges if isinstance(read, ExchangeSource) else _exchanges
+    if asked := _chat_exchanges([exchange for placed in file.values() for exchange in held(placed.value)]):
+        return _open_one(asked, format, request)
+    value = as_object(file.sample().values[0])
+    if kind in format_names() and as_objects(value.get("messages")):
+        return _messages(as_objects(value["messages"]), format or kind)
+    found = [each for each in read.conversations(ImportInput([file], format)) if each.lines]
+    if not found:
+        raise InvalidRequest(NOT_RECOGNISED)
+    notes = (f"the last of {len(found):,} conversations",) if len(found) > 1 else ()
+    return _opened_messages(list(found[-1].lines[-1]), notes)
+
+
+def _exchanges(value: JSON) -> list[Exchange]:
+    found = parse_exchange(value)
+    return [found] if found is not None else []
+
+
+def _chat_exchanges(exchanges: list[Exchange]) -> list[Exchange]:
+    """Return the exchanges that are chat requests."""
+    return [each for each in exchanges if each.body is not None and each.is_talk]
+
+
+def _open_one(asked: list[Exchange], format: str | None, request: int | None) -> OpenedInput:
+    """Open the last request, or the one with the requested number."""
+    number = len(asked) if request is None else request
+    if not 1 <= number <= len(asked):
+        raise InvalidRequest(f"request {number} not found", fix=f"Pass a number from 1 to {len(asked):,}.")
+    chosen = asked[number - 1]
+    which = "the last" if request is None else f"number {number:,}"
+    notes = [f"{which} of {len(asked):,} requests"] if len(asked) > 1 else []
+    if chosen.failed:
+        notes.append("the provider returned an error")
+    listed = [_listed(each, index) for index, each in enumerate(asked, 1)]
+    return replace(_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
+
+
+def _listed(exchange: Exchange, number: int) -> RequestEntry:
+    body = exchange.body or {}
+    said = (len(as_objects(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list))
+    model: JSON = body.get("model") or body.get("modelId")
+    return RequestEntry(
+        number=number,
+        address=exchange.address.partition("?")[0],
+        model=model if isinstance(model, str) else "",
+        messages=next(said, 1),
+        failed=exchange.failed,
+    )
+
+
+def _open_own(file: InputFile) -> OpenedInput:
+    """Open an export of contextc, whose chain is verified, or plain messages in our format."""
+    values = [encode(placed.value) for placed in file.values()]
+    if file.sample().shape == "list":
+        return _opened_messages([decode_message(value) for value in values])
+    with open_store("memory:") as store:
+        return _opened_messages(store.load(import_lines(store, values, "opened").name))
+
+
+def _opened_messages(messages: list[Message], notes: tuple[str, ...] = ()) -> OpenedInput:
+    body = [decode(encode_message(message)) for message in messages]
+    return OpenedInput(
+        format=OWN_FORMAT, kind="messages", body=body, request=Request(messages=tuple(messages)), notes=notes
+    )
+
+
+def _read(format: str, body: JSON) -> Request:
+    form = formatter(format)
+    return form.decode_request(coerce_request(form, body).body)
+
+
+def _exchange_of(command: str) -> Exchange:
+    """Return the request that a `curl` command sends: the first argument that is one."""
+    if len(command) > MAX_COMMAND_LENGTH:
+        raise InvalidRequest("the command is too long", fix="Pass only the body that it sends.")
+    words = split_command(command.replace("\\\n", " "))
+    url = next((word for word in words if word.startswith(("http://", "https://"))), "")
+    for word in words:
+        body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
+        if body is not None and is_request_body(body):
+            return Exchange(body=body, address=url)
+    raise InvalidRequest("the command does not contain the body of a provider request.")
+
+
+def split_command(command: str) -> list[str]:
+    """Return the words of a shell command without their quotes, as `shlex.split` does.
+
+    A body is one word of up to a megabyte. `shlex` takes a step for each character, and copies the word at each.
+    """
+    words: list[str] = []
+    for match in WORD.finditer(command):
+        if match[0] in ("'", '"', "\\"):
+            raise InvalidRequest(
+                "the command cannot be parsed: a quote is not closed, or it ends with a backslash",
+                fix="Complete the command, or pass only the body that it sends.",
+            )
+        words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
+    return words
+
+
+def _unquoted(piece: re.Match[str]) -> str:
+    single, double, escaped, plain = piece.groups()
+    if double is not None:
+        return re.sub(r'\\(["\\])', r"\1", double)
+    return next(each for each in (single, escaped, plain) if each is not None)

@@ -1,0 +1,93 @@
+"""Sources of an import: the files of other programs, one module each.
+
+A source is a module that is found by its name; a new source needs only a new file. It has
+
+    ABOUT                             the description in the list of sources
+    recognises(sample)                return True if a file is of this kind, by its start
+    conversations(given)              return the conversations in the given files
+
+and, if the program stores each session in a file at a known place,
+
+    found(directory)                  return the sessions on this machine, of one directory or (None) of all
+
+and, if it records provider requests in an envelope of its own,
+
+    exchanges(value)                  return the requests in a value of a file, each with its reply
+
+A source writes nothing, and runs or opens nothing that a file names. If one of several conversations is invalid,
+`attempt` records the error for that conversation, and the others are returned.
+"""
+
+import pkgutil
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast, runtime_checkable
+
+from msgspec import Struct
+
+from contextc._json import JSON
+from contextc.errors import InvalidSetting
+from contextc.interchange.imported import FoundConversation
+from contextc.interchange.input_files import FileSample, ImportInput
+from contextc.interchange.log_entries import Exchange
+
+
+class TranscriptFile(Struct, frozen=True, kw_only=True):
+    """A transcript on this machine. `directory` is where its program ran, `time` its last change in Unix ms."""
+
+    id: str
+    path: Path
+    directory: str
+    time: int
+
+
+class ImportSource(Protocol):
+    ABOUT: str
+
+    def recognises(self, sample: FileSample) -> bool: ...
+
+    def conversations(self, given: ImportInput) -> Iterator[FoundConversation]: ...
+
+
+@runtime_checkable
+class SessionSource(Protocol):
+    """A source that stores its sessions at a known place."""
+
+    def found(self, directory: str | None) -> Iterator[TranscriptFile]: ...
+
+
+@runtime_checkable
+class ExchangeSource(Protocol):
+    """A source that records requests in an envelope of its own."""
+
+    def exchanges(self, value: JSON) -> list[Exchange]: ...
+
+
+def source_names() -> list[str]:
+    """Return the names of all sources."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def session_source_names() -> list[str]:
+    """Return the names of the sources whose sessions can be listed."""
+    return [name for name in source_names() if isinstance(load_source(name), SessionSource)]
+
+
+def load_source(name: str) -> ImportSource:
+    known = source_names()
+    if name.replace("_", "-") not in known:
+        close = get_close_matches(name, known, 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
+    return cast(ImportSource, import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def load_session_source(name: str) -> SessionSource:
+    found = load_source(name)
+    if not isinstance(found, SessionSource):
+        raise InvalidSetting(
+            f"Sessions of {name} cannot be listed", fix="Import one of its files.", case="source-file", detail=name
+        )
+    return found

@@ -1,0 +1,326 @@
+"""MessageManager: add messages to a history, and format it for a vendor's SDK.
+
+The history is in memory or in a store. It does not depend on the formatter, which may be changed at any time.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.draft import Budget
+from contextc.compiler.manifest import Manifest, RequestRecord
+from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
+from contextc.formats.base import Formatter, as_json
+from contextc.formats.registry import detect_tool_format
+from contextc.manager.custom_formatter import HistoryFormatter, PlainFormatter
+from contextc.manager.dict_parser import CallIndex, find_content_field, parse_call, parse_dict
+from contextc.messages import (
+    Content,
+    Message,
+    ToolCall,
+    assistant,
+    canonical_content,
+    make_chain_id,
+    tool_result,
+    user,
+)
+from contextc.models import Model, model
+from contextc.providers import Provider
+from contextc.store import Store, open_store
+from contextc.tools.spec import NativeTool, Tool
+
+log = logging.getLogger("contextc.manager")
+
+UNLIMITED_WINDOW = 1 << 40
+CallLike = ToolCall | Mapping[str, Any]
+"""A tool call as `ToolCall`, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
+
+
+class MessageManager:
+    """A message history that can be formatted for any vendor's SDK."""
+
+    def __init__(
+        self,
+        formatter: HistoryFormatter,
+        system_prompt: str | None = None,
+        max_tokens: int | None = None,
+        *,
+        model: str | None = None,
+        store: Store | None = None,
+        conversation: str = "conversation",
+    ) -> None:
+        """Create a history. `formatter` is a `Formatter`, or any object with `format` and `get_system_prompt`.
+
+        `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer.
+        `store` and `conversation` select where the history is stored; the default is memory.
+        """
+        if max_tokens is not None and (
+            isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
+        ):
+            raise InvalidSetting(
+                "max_tokens must be a positive number of tokens",
+                got=max_tokens,
+                fix="Pass the limit for system prompt, tools and messages.",
+            )
+        self._system_prompt = system_prompt or None
+        self._tools: tuple[Tool | NativeTool, ...] = ()
+        self._calls = CallIndex()
+        self._calls_at: str = ""
+        self._held: list[JSONObject] = []
+        self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
+        self._max_tokens, self._model = max_tokens, model
+        self.formatter = formatter
+        self._compiler: MessageCompiler | None = None
+        self._sent: Compiled | None = None
+
+    @property
+    def formatter(self) -> HistoryFormatter:
+        """The formatter. It can be set at any time."""
+        return self._formatter
+
+    @formatter.setter
+    def formatter(self, formatter: HistoryFormatter) -> None:
+        lacking = [name for name in ("format", "get_system_prompt") if not callable(getattr(formatter, name, None))]
+        if lacking or isinstance(formatter, type):
+            why = f"it has no method {' and no method '.join(lacking)}" if lacking else "it is a class"
+            raise InvalidSetting(
+                f"formatter: expected an object with `format` and `get_system_prompt`, got {formatter!r}: {why}",
+                fix="Pass a formatter such as cc.OpenAIFormatter().",
+            )
+        self._store_held()
+        self._formatter = formatter
+        self._form = formatter if isinstance(formatter, Formatter) else PlainFormatter()
+
+    def add_message(self, message: Message | Mapping[str, Any]) -> Message:
+        """Add a `Message` or a dict, and return the last message that was stored.
+
+        A dict is in the shape of the formatter's own provider, of OpenAI's chat, or of chat with `toolCalls` and
+        `toolCallId`. One dict may become several messages: results and the text beside them, the steps of a
+        `UIMessage`. All of it is stored, or `InvalidMessage` names the unsupported field. A reasoning item of the
+        Responses API is stored together with the item after it, which it belongs to; until then the message has no
+        `id`.
+        """
+        if isinstance(message, Message):
+            return self._add([message])
+        if isinstance(message, str):
+            raise InvalidMessage("message must be a Message or a dict, got str", fix='Use add_user_message("…").')
+        plain = as_json(message)
+        form = self._form if self._form is self._formatter else None
+        found = parse_dict(plain, form, self._known_calls(), self._held)
+        if found.form is form and found.waits:
+            self._held.append(plain)
+            return found.messages[-1]
+        messages = [found.form.spelling.named(each, self._tools) for each in found.messages]
+        held = self._held
+        self._held = [] if found.form is form else held
+        try:
+            return self._add_read(messages)
+        except InvalidMessage as error:
+            self._held = held
+            if error.field != "parts":
+                raise
+            raise InvalidMessage(
+                error.problem, field=find_content_field(plain), fix=error.fix
+            ) from error  # `parts` is our name for it
+
+    def _add_read(self, messages: Sequence[Message]) -> Message:
+        try:
+            return self._add(messages)
+        except InvalidMessage as error:
+            if error.field != "uid":
+                raise
+        return self._add([replace(each, uid="") for each in messages])  # in older SDKs one reply's messages share an id
+
+    def add_user_message(self, content: Content) -> Message:
+        return self.add_message(user(content))
+
+    def add_assistant_message(
+        self, content: Content | None = None, tool_calls: Sequence[CallLike] | None = None
+    ) -> Message:
+        return self.add_message(
+            assistant(
+                content,
+                tool_calls=[
+                    each if isinstance(each, ToolCall) else parse_call(as_json(each)) for each in tool_calls or ()
+                ],
+            )
+        )
+
+    def add_tool_result(self, tool_call_id: str, name: str, result: object, *, is_error: bool = False) -> Message:
+        return self.add_message(tool_result(tool_call_id, name, result, is_error=is_error))
+
+    def add_reply(self, reply: object) -> Message:
+        """Add a model's reply: the object that the vendor's SDK returned, or its JSON."""
+        form = self._full("read replies")
+        return self._add([form.spelling.named(form.decode_reply(reply), self._tools)])
+
+    def set_system_prompt(self, prompt: str | None) -> None:
+        self._system_prompt = prompt or None
+        log.info("set the system prompt: %d characters", len(prompt or ""))
+        log.debug("system prompt: %s", prompt)
+
+    def get_system_prompt(self) -> str | None:
+        return self._system_prompt
+
+    def get_formatted_messages(self) -> list[Any]:
+        """Return the history in the formatter's shape, within the limit: the `messages` argument of that vendor's SDK
+        call.
+
+        If it does not fit, whole turns are left out, oldest first. Raises `ContextOverflow` if the last one alone does
+        not fit. `explain` lists what was left out. Treat the result as read-only: it is shared with the next one.
+        """
+        try:
+            self._sent = self._compiled()
+        except UnknownConversation:
+            return self._formatter.format((), self._system_prompt)
+        if left := Counter(each.why for each in self._sent.draft.left):
+            log.info("left out messages: %s", ", ".join(f"{count} ({why})" for why, count in left.items()))
+        messages: list[Any] = self._sent.params.get(self._form.messages_key, [])
+        if self._form is not self._formatter:
+            request = self._form.decode_request(self._sent.params)
+            messages = self._formatter.format(request.messages, request.system.text if request.system else None)
+        log.info("formatted %d messages for %s", len(messages), self._name)
+        return messages
+
+    def explain(self) -> Manifest:
+        """Return the manifest of what `get_formatted_messages` returns now: every message, whether it is included, and
+        why not.
+
+        `str()` of it is a table, `lines` is the same as data, `record.remarks` lists what was changed.
+        """
+        try:
+            return self._compiled().manifest
+        except UnknownConversation:
+            record = RequestRecord(
+                request=0, mode="full", epoch=0, rows=0, head="", chain="", budget=Budget(window=UNLIMITED_WINDOW)
+            )
+            return Manifest(self._made_compiler().channel(self._conversation), record, tuple)
+
+    def _compiled(self) -> Compiled:
+        self._store_held()
+        return self._made_compiler().compile(
+            self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
+        )
+
+    def _made_compiler(self) -> MessageCompiler:
+        if self._compiler is None or self._compiler.provider.formatter is not self._form:
+            self._compiler = MessageCompiler(self._store, _provider_for(self._form, self._model), fetch=False)
+        return self._compiler
+
+    @property
+    def _name(self) -> str:
+        return self._form.name if self._form is self._formatter else type(self._formatter).__name__
+
+    def _full(self, what: str) -> Formatter:
+        """Return the formatter if it is a `Formatter`; else raise `InvalidSetting`."""
+        if self._form is self._formatter:
+            return self._form
+        raise InvalidSetting(
+            f"formatter: {self._name} cannot {what}, because it is not a cc.Formatter", fix="Subclass cc.Formatter."
+        )
+
+    def _add(self, messages: Sequence[Message]) -> Message:
+        self._store_held()
+        stored = self._stored(messages)
+        alone = self._follows(stored[0])
+        for message in stored:
+            self._calls.add(message)
+            log.info("added message %d: %s", message.seq, message.role)
+            log.debug("text of message %d: %s", message.seq, message.text)
+        self._calls_at = stored[-1].id if alone else ""
+        return stored[-1]
+
+    def _follows(self, message: Message) -> bool:
+        """Return True if a stored message directly follows those whose calls are known."""
+        if not self._calls_at:
+            return message.seq == 1
+        return make_chain_id(bytes.fromhex(self._calls_at), canonical_content(message)).hex() == message.id
+
+    def _store_held(self) -> None:
+        """Store items that were held back for an item that did not come."""
+        held, self._held = self._held, []
+        if held:
+            self._add(self._form.decode_request(held).messages)
+
+    def _stored(self, messages: Sequence[Message]) -> list[Message]:
+        """Append messages, all or none. An answer to the last formatted request is committed together with that
+        request.
+        """
+        sent, self._sent = self._sent, None
+        if sent is not None and messages[0].role == "assistant" and sent.is_new and self._compiler is not None:
+            try:
+                return self._compiler.commit(sent, produced=messages)
+            except StaleCompile:  # another writer was faster
+                pass
+        if len(messages) == 1:
+            return [self._store.append(self._conversation, messages[0])]
+        return self._store.extend(self._conversation, messages)
+
+    def _known_calls(self) -> CallIndex:
+        """Return the calls of the history. Read them again if another writer changed it."""
+        try:
+            stands = self._store.conversation(self._conversation)
+        except UnknownConversation:
+            return self._calls
+        if stands.tip != self._calls_at:
+            self._calls = CallIndex(self._store.load(self._conversation, after=stands.edge))
+            self._calls_at = stands.tip
+        return self._calls
+
+    def get_formatted_system_prompt(self) -> str | None:
+        """Return the system prompt if the format has a field for it; None if it is among the messages.
+
+        System messages at the start of the history are part of it.
+        """
+        leading = takewhile(lambda message: message.role == "system", self.messages)
+        texts = [*(message.text for message in leading), self._system_prompt or ""]
+        return self._formatter.get_system_prompt("\n\n".join(text for text in texts if text.strip()) or None)
+
+    def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
+        """Return the tools in the formatter's shape. Calls in later replies use the names given here.
+
+        A dict may be in OpenAI's chat format or in that of the formatter's own provider.
+        """
+        form = self._full("write tools")
+        self._tools = tuple(
+            tool
+            if isinstance(tool, Tool | NativeTool)
+            else detect_tool_format(tool, form).decode_tools([dict(tool)])[0]
+            for tool in tools
+        )
+        return form.encode_tools(self._tools)
+
+    def reset(self) -> None:
+        """Clear the history. In a store, the old messages are kept."""
+        self._store_held()
+        if gone := self.messages:
+            self._store.reset(self._conversation)
+            self._sent, self._calls, self._calls_at = None, CallIndex(), ""
+        log.info("reset the history: %d messages", len(gone))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages since the beginning, or since the last reset."""
+        held = self._form.decode_request(self._held).messages if self._held else ()
+        try:
+            edge = self._store.conversation(self._conversation).edge
+        except UnknownConversation:
+            return [*held]
+        return [*self._store.load(self._conversation, after=edge), *held]
+
+
+def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
+    """Return a provider with only a formatter, and an unlimited window if no model is named."""
+    known = (
+        model(model_name)
+        if model_name
+        else Model(name="", house="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
+    )
+    facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
+    return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)

@@ -1,0 +1,79 @@
+"""The catalog of models in the package: one TOML file per vendor, loaded on first use.
+
+`[defaults]` applies to every model of a vendor, `[new]` to models that are not in its file. `like` copies the facts of
+another entry, `also` lists aliases. `open` marks open weights, which other providers may serve too. `weights` lists
+aliases that also name open weights, although the vendor serves a model under the same name. A `price` discards a long
+price that was copied with `like`.
+"""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from contextc._json import JSONObject
+from contextc.models.aliases import normalize_name
+
+FOLDER = Path(__file__).parent / "houses"
+
+
+class CatalogEntry(NamedTuple):
+    facts: JSONObject
+    open: bool
+    weights: tuple[str, ...] = ()
+
+
+class Vendor(NamedTuple):
+    name: str
+    vendors: tuple[str, ...]
+    defaults: JSONObject
+    new: JSONObject
+
+
+class Catalog(NamedTuple):
+    """The catalog: `entries` and `vendors` by dashed name, `names` as the vendors write them."""
+
+    entries: dict[str, CatalogEntry]
+    houses: dict[str, Vendor]
+    vendors: dict[str, Vendor]
+    names: dict[str, str]
+
+
+@cache
+def load_catalog() -> Catalog:
+    found = Catalog({}, {}, {}, {})
+    for path in sorted(FOLDER.glob("*.toml")):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        house = Vendor(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
+        found.houses[house.name] = house
+        found.vendors.update({vendor: house for vendor in house.vendors})
+        for name in content["models"]:
+            _add(found, house, name, content["models"])
+    return found
+
+
+def _add(found: Catalog, house: Vendor, name: str, models: dict[str, JSONObject]) -> None:
+    own = _facts(name, models)
+    facts = _priced({**house.defaults, **own, "name": name, "house": house.name})
+    entry = CatalogEntry(facts, own.get("open", False), tuple(map(normalize_name, own.get("weights", ()))))
+    for each in (name, *models[name].get("also", ())):
+        found.entries[normalize_name(each)] = entry
+        found.names[normalize_name(each)] = each
+
+
+def _facts(name: str, models: dict[str, JSONObject]) -> JSONObject:
+    own = models[name]
+    other = _facts(own["like"], models) if "like" in own else {}
+    if "price" in own:
+        other = {key: value for key, value in other.items() if key != "long_price"}
+    return {**other, **own}
+
+
+def _priced(facts: JSONObject) -> JSONObject:
+    """Return the facts in the shape of `Model`: the long price inside the price, without table-only keys."""
+    long = facts.get("long_price")
+    price = facts.get("price") or None
+    if price and long:
+        price = {**price, "above": long["above"], "long": {key: long[key] for key in price}}
+    rest = {key: value for key, value in facts.items() if key not in ("also", "like", "open", "weights", "long_price")}
+    return {**rest, "price": price}

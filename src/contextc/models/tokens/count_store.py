@@ -1,0 +1,79 @@
+"""Stored token counts, by content hash and tokenizer name, and stored calibrations.
+
+The functions take a transaction; the SQL works on SQLite and PostgreSQL. A stored count never changes: another formula
+has another name (`Counter.tokenizer`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from contextc.models.tokens.calibration import Calibration
+
+HASHES_PER_QUERY = 500
+
+
+class Dialect(Protocol):
+    @property
+    def unlocked(self) -> str: ...
+
+
+class Transaction(Protocol):
+    """The part of a store's transaction that this module needs."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def run(self, sql: str, *values: object) -> int: ...
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
+
+    # drivers do not type the values; the schema determines them
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]: ...
+
+
+def load_counts(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the stored counts of these content hashes."""
+    found: dict[bytes, int] = {}
+    for start in range(0, len(hashes), HASHES_PER_QUERY):
+        some = hashes[start : start + HASHES_PER_QUERY]
+        marks = ", ".join("?" * len(some))
+        rows = tx.rows(
+            f"SELECT hash, tokens FROM token_count WHERE tokenizer = ? AND hash IN ({marks})", tokenizer, *some
+        )
+        found.update((bytes(name), tokens) for name, tokens in rows)
+    return found
+
+
+def save_counts(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
+    """Store counts. Existing ones are not changed."""
+    if counts:
+        tx.run_many(
+            "INSERT INTO token_count (hash, tokenizer, tokens) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            [(name, tokenizer, tokens) for name, tokens in counts.items()],
+        )
+
+
+def load_calibration(tx: Transaction, model: str) -> Calibration:
+    """Return the stored calibration of a model, or the default one."""
+    rows = tx.rows("SELECT factor, samples FROM calibration WHERE model = ?", model)
+    return Calibration(*rows[0]) if rows else Calibration()
+
+
+def save_calibration(tx: Transaction, model: str, calibration: Calibration) -> None:
+    """Store the calibration of a model.
+
+    All conversations share the row. It is skipped while another transaction changes it, so that a writer never waits
+    for others that use the model.
+    """
+    learned = calibration.factor, calibration.samples
+    if tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
+        tx.run(
+            "UPDATE calibration SET factor = ?, samples = ? WHERE model IN"
+            f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.unlocked})",
+            *learned,
+            model,
+        )
+    else:
+        tx.run(
+            "INSERT INTO calibration (model, factor, samples) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", model, *learned
+        )

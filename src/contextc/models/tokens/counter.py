@@ -1,0 +1,225 @@
+"""Token counts of messages, tools and texts for one model.
+
+A counter has no side effects, and caches only the counts of short texts such as tool names. One counter per tokenizer,
+provider and model is shared by all threads. It counts only what is sent: no user notices, reasoning only for the
+provider that it came from, and media by their dimensions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from math import ceil
+from typing import cast, final
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.models.tokens.media_counting import count_media_tokens
+from contextc.models.tokens.overhead_profiles import VERSION, OverheadProfile, ReasoningRetention, find_profile
+from contextc.models.tokens.text_counting import estimate_tokens, load_vocabulary
+from contextc.models.tokens.tool_rendering import dump_json, get_properties, render_typescript, split_functions
+
+FOREIGN_BLOCK_TOKENS = 12  # the line that replaces another provider's block
+SHORT, SHORT_KEPT = 32, 4_096
+SERVER_TOOL_TOKENS = 200  # a tool that the provider runs itself; the size of its definition is not published
+
+
+@final
+class TokenCounter:
+    """Token counter of one model. `exact` is True if text is counted by the model's vocabulary.
+
+    The overhead of messages, calls and tools is always an empirical figure.
+    """
+
+    __slots__ = ("_profile", "exact", "overhead", "provider", "text", "tokenizer")
+
+    text: Callable[[str], int]
+    """Returns the tokens of a text, without message overhead."""
+    tokenizer: str
+    """The name under which counts are stored. It contains everything that affects a count."""
+    exact: bool
+    overhead: int
+    """Tokens that every request adds."""
+
+    def __init__(self, tokenizer: str, provider: str, figures: OverheadProfile) -> None:
+        counted = load_vocabulary(figures.vocabulary) if figures.vocabulary else None
+        self.exact = counted is not None
+        self.text = counted or _make_estimator(figures.factor)
+        self.provider = provider
+        self.overhead = figures.request
+        self.tokenizer = f"{tokenizer}{'' if counted else '~'}/{figures.name}/{provider}/{VERSION}"
+        self._profile = figures
+
+    def __repr__(self) -> str:
+        return f"Counter({self.tokenizer!r}, exact={self.exact})"
+
+    def message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
+        """Return the tokens of a message as sent, 0 if nothing of it is. `blobs` may have the bytes of its media."""
+        parts = message.parts
+        if len(parts) == 1 and type(part := parts[0]) is Text and part.extra is None:
+            return self.text(part.text) + self._frame(message, True)
+        counts = [count for part in parts if (count := self._part(part, blobs)) is not None]
+        if not counts:
+            return 0
+        calls = sum([type(part) is ToolCall for part in parts])
+        several = self._profile.parallel * calls if calls > 1 else 0
+        return sum(counts) + several + self._frame(message, not calls)
+
+    def _frame(self, message: Message, only_text: bool) -> int:
+        figures = self._profile
+        if message.role == "assistant" and only_text:
+            return figures.message + figures.reply
+        return 0 if message.role == "tool" else figures.message
+
+    def _part(self, part: AnyPart, blobs: Mapping[str, bytes]) -> int | None:
+        """Return the tokens of a part, None if it is not sent. Comparing types is faster than `isinstance`."""
+        kind = type(part)
+        if kind is Text:
+            part = cast(Text, part)
+            return self.text(part.text) + (self._signature(part) if part.extra else 0)
+        if kind is ToolCall:
+            return self._call(cast(ToolCall, part))
+        if kind is ToolResult:
+            return self._result(cast(ToolResult, part), blobs)
+        if kind is Reasoning:
+            return self._reasoning(cast(Reasoning, part))
+        if kind is Media:
+            return self._media(cast(Media, part), blobs)
+        if kind is ProviderBlock:
+            part = cast(ProviderBlock, part)
+            return self.text(dump_json(part.data)) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
+        return None
+
+    def _call(self, call: ToolCall) -> int:
+        arguments = call.raw if call.raw is not None else encode(call.arguments).decode()
+        signature = self._signature(call) if call.extra else 0
+        return self._profile.call + self.text(call.name) + self.text(arguments) + signature
+
+    def _result(self, result: ToolResult, blobs: Mapping[str, bytes]) -> int:
+        figures, content = self._profile, result.content
+        said = self.text(content) if type(content) is str else 0
+        if type(content) is tuple:
+            said = sum(
+                [self.text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
+            )
+        name = self.text(result.name) if figures.result_names else 0
+        return figures.message + figures.result + name + said
+
+    def _reasoning(self, reasoning: Reasoning) -> int | None:
+        if reasoning.provider != self.provider:
+            return None
+        if self._profile.keeps_reasoning == "never":
+            return 0
+        if reasoning.data:
+            return self._sealed(reasoning.data)
+        if reasoning.text:
+            return self.text(reasoning.text)
+        return self._sealed(reasoning.signature or "")
+
+    def _media(self, media: Media, blobs: Mapping[str, bytes]) -> int:
+        return count_media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
+
+    def _signature(self, part: Text | ToolCall) -> int:
+        """Return the tokens of a thought signature, which Gemini attaches to the part after its thoughts."""
+        if self._profile.keeps_reasoning == "never":
+            return 0
+        signature = (part.extra or {}).get(self.provider, {}).get("thoughtSignature")
+        return self._sealed(signature) if isinstance(signature, str) else 0
+
+    def _sealed(self, data: str) -> int:
+        """Return the tokens of encrypted reasoning, estimated from its length without the wrapper."""
+        return max(ceil((len(data) - self._profile.sealed_frame) / self._profile.sealed_characters), 0)
+
+    @property
+    def keeps_reasoning(self) -> ReasoningRetention:
+        """When returned reasoning counts as input: always, until the next user message, or never."""
+        return self._profile.keeps_reasoning
+
+    def reasoning(self, message: Message) -> int:
+        """Return the reasoning tokens in `message()`, which some providers drop at the next user message."""
+        found = 0
+        for part in message.parts:
+            if type(part) is Reasoning:
+                found += self._reasoning(part) or 0
+            elif type(part) is Text or type(part) is ToolCall:
+                found += self._signature(part) if part.extra else 0
+        return found
+
+    def replayed(self, reply: Message, *, same_turn: bool = True) -> int:
+        """Return the output tokens of a reply that the next request sends back, from its usage if that is complete."""
+        usage, thoughts = reply.usage, self.reasoning(reply)
+        keeps = self.keeps_reasoning
+        back = thoughts > 0 and (keeps == "always" or (keeps == "turn" and same_turn))
+        if usage is None or not usage.output or (not back and thoughts > 0 and not usage.reasoning):
+            return self.message(reply) - (0 if back else thoughts)
+        return usage.output if back else max(usage.output - usage.reasoning, 0)
+
+    def system(self, text: str) -> int:
+        """Return the tokens of the system prompt, 0 if it is blank."""
+        return self.text(text) + self._profile.system if text and not text.isspace() else 0
+
+    def tools(self, tools: Sequence[JSONObject]) -> int:
+        """Return the tokens of tool definitions."""
+        figures = self._profile
+        if not tools:
+            return 0
+        found, others = split_functions(tools)
+        tokens = figures.tools + sum([self.text(dump_json(each)) + SERVER_TOOL_TOKENS for each in others])
+        with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
+        tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
+        match figures.tool_form:
+            case "typescript":
+                return tokens + self.text(render_typescript(found))
+            case "json":
+                return tokens + sum([self.text(dump_json(each._asdict())) for each in found])
+            case "properties":
+                taken = [get_properties(each.parameters) for each in found]
+                parameters = sum([self.text(dump_json(each)) for each in taken if each])
+                return tokens + parameters + sum([self.text(each.name) + self.text(each.description) for each in found])
+            case "names":
+                return tokens + sum([self.text(each.name) for each in found])
+
+    def settings(self, settings: JSONObject) -> int:
+        """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
+        figures = self._profile
+        schema = _schema(settings)
+        tokens = 0 if schema is None else self.text(dump_json(schema)) + figures.schema
+        thinking = settings.get("thinking")
+        if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
+            tokens += figures.thinking
+        choice = settings.get("tool_choice")
+        if isinstance(choice, dict) and cast(JSONObject, choice).get("type") in ("any", "tool"):
+            tokens += figures.choice
+        return tokens
+
+
+def _schema(settings: JSONObject) -> JSON:
+    """Return the response schema from the settings of any format."""
+    for path in (
+        ("response_format", "json_schema", "schema"),
+        ("text", "format", "schema"),
+        ("output_config", "format", "schema"),
+        ("generationConfig", "responseJsonSchema"),
+        ("generationConfig", "responseSchema"),
+    ):
+        value: JSON = settings
+        for name in path:
+            value = cast(JSONObject, value).get(name) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            return cast(JSON, value)
+    return None
+
+
+def _make_estimator(factor: float) -> Callable[[str], int]:
+    @lru_cache(SHORT_KEPT)
+    def short(text: str) -> int:
+        return ceil(estimate_tokens(text) * factor)
+
+    def count(text: str) -> int:
+        return short(text) if len(text) <= SHORT else ceil(estimate_tokens(text) * factor)
+
+    return count
+
+
+@cache
+def get_counter(tokenizer: str, *, provider: str = "", model: str = "") -> TokenCounter:
+    """Return the counter of a model. `provider` selects whose reasoning is sent back, `model` the overhead figures."""
+    return TokenCounter(tokenizer, provider, find_profile(tokenizer, provider, model))

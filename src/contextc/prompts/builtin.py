@@ -1,0 +1,141 @@
+"""The `identity` fragment: the agent's name and description, if it has a card or is not the default agent.
+
+The `agents` fragment: the other agents, in the order given by the caller.
+
+The `behaviour_fragment` fragment: the configured system prompt, with which every request starts.
+
+It comes first, so that agents of one project share a prompt prefix, and with it the provider's cache.
+
+The `delegations` fragment: tasks of other agents whose results are pending. A result itself is a message.
+
+The `project` fragment: the caller's text about the project, and the working directory.
+
+The `response` fragment: the recipient of the answer.
+
+The `todos` fragment: the agent's current list. A finished list is rendered too, to replace an older version.
+
+The `tools` fragment: tool definitions as text, for providers without native tools. Added only by name.
+
+The tools are sorted by name, so that the order in which a program collects them does not change the prompt
+(qwen-code#6338).
+
+The built-in prompt fragments.
+
+`behaviour` is not in the table, because its text is configured. Fragments contain state only: an event, such as a
+reminder or the result of a delegation, is a message.
+"""
+
+import os
+from collections.abc import Mapping
+
+from contextc._json import encode_canonical
+from contextc.config import read_settings
+from contextc.prompts.escaping import escape_markers, escaped_line
+from contextc.prompts.fragment import DEFAULT_AGENT, AgentCard, Delegation, PromptContext, PromptFragment
+from contextc.tools.spec import Tool
+from contextc.tools.todos import format_todos
+
+
+def render_identity(surroundings: PromptContext) -> str | None:
+    own = next((card for card in surroundings.agents if card.name == surroundings.agent), None)
+    if own is None and surroundings.agent == DEFAULT_AGENT:
+        return None
+    described = f" {own.description}" if own is not None and own.description.strip() else ""
+    return f"You are @{surroundings.agent}.{described}"
+
+
+IDENTITY = PromptFragment("identity", render_identity, priority=10)
+
+
+def render_agents(surroundings: PromptContext) -> str | None:
+    others = [card for card in surroundings.agents if card.name != surroundings.agent]
+    return "\n".join(["These agents are available:", *map(_agent_line, others)]) if others else None
+
+
+def _agent_line(card: AgentCard) -> str:
+    description = escaped_line(card.description)
+    return f"- @{escaped_line(card.name).removeprefix('@')}{': ' if description else ''}{description}"
+
+
+AGENTS = PromptFragment("agents", render_agents, "dynamic", priority=40)
+
+
+def default_system_prompt(*, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:
+    """Return `CONTEXTC_SYSTEM_PROMPT`, else `system_prompt` of contextc.toml, else the default. Empty means none."""
+    return read_settings(environment=environment, folder=folder).system_prompt.value
+
+
+def behaviour_fragment(text: str) -> PromptFragment:
+    return PromptFragment("behaviour", text, priority=0)
+
+
+def render_delegations(surroundings: PromptContext) -> str | None:
+    if not surroundings.delegations:
+        return None
+    return "\n".join(
+        ["You wait for the results of these delegations:", *map(_delegation_line, surroundings.delegations)]
+    )
+
+
+def _delegation_line(delegation: Delegation) -> str:
+    task = escaped_line(delegation.task)
+    return f"- @{escaped_line(delegation.to).removeprefix('@')}{': ' if task else ''}{task}"
+
+
+DELEGATIONS = PromptFragment("delegations", render_delegations, "dynamic", priority=30)
+
+
+def render_project(surroundings: PromptContext) -> str:
+    project = surroundings.project if surroundings.project and surroundings.project.strip() else ""
+    directory = f"Working directory: {surroundings.directory}" if surroundings.directory else ""
+    return "\n\n".join(filter(None, (project, directory)))
+
+
+PROJECT = PromptFragment("project", render_project, priority=20)
+
+
+def render_response(surroundings: PromptContext) -> str | None:
+    name = escaped_line(surroundings.responding_to or "").removeprefix("@")
+    return f"Your response will be sent to @{name}." if name else None
+
+
+RESPONSE = PromptFragment("response", render_response, "dynamic", priority=20)
+
+
+def render_todos(surroundings: PromptContext) -> str:
+    return escape_markers(format_todos(surroundings.todos))
+
+
+TODOS = PromptFragment("todos", render_todos, "dynamic", priority=10)
+
+
+def render_tools(surroundings: PromptContext) -> str | None:
+    tools = sorted((tool for tool in surroundings.tools if isinstance(tool, Tool)), key=lambda tool: tool.name)
+    if not tools:
+        return None
+    return "\n\n".join(["You have these tools. Their arguments are JSON objects.", *map(_tool_text, tools)])
+
+
+def _tool_text(tool: Tool) -> str:
+    lines = [f"### {tool.name}", tool.description.strip()]
+    lines += [f"Arguments, as JSON Schema: {encode_canonical(tool.parameters).decode()}"] if tool.parameters else []
+    return "\n".join(filter(None, lines))
+
+
+TOOLS = PromptFragment("tools", render_tools, priority=30)
+
+
+BUILTIN_FRAGMENTS = {
+    each.id: each
+    for each in (
+        IDENTITY,
+        PROJECT,
+        TOOLS,
+        TODOS,
+        RESPONSE,
+        DELEGATIONS,
+        AGENTS,
+    )
+}
+ADDED_BY_NAME = {"tools"}
+"""Built-in fragments that are added only by name."""

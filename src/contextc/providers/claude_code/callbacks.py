@@ -1,0 +1,88 @@
+"""Requests that Claude Code sends during a turn: to approve a tool of its own, or to run one of ours.
+
+Our tools are offered by an MCP server inside this process, with unchanged schemas. The CLI needs no approval for them,
+because the host asks for it. Without a host the CLI's own rules apply, and all that would need approval is denied.
+"""
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, cast
+
+from contextc._json import JSONObject
+from contextc.formats.claude_code.decode import TOOL_PREFIX
+from contextc.messages import Media, ToolCall, ToolResult, tool_call
+from contextc.providers.client import Host
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
+
+SERVER_NAME = TOOL_PREFIX.removeprefix("mcp__").removesuffix("__")
+"""Name of our MCP server, which is part of the CLI's tool names."""
+CALL_ID_KEY = "claudecode/toolUseId"
+"""Metadata key for the id of the tool call in a request to the MCP server."""
+RESULT_LIMIT = {"anthropic/maxResultSizeChars": 500_000}
+"""Maximum length of a result that the CLI passes to the model. It writes longer ones to a file."""
+
+
+class ClaudeCallbacks:
+    """Callbacks of one process, for the host of its current call."""
+
+    def __init__(self) -> None:
+        self.host: Host | None = None
+
+    def server(self, tools: list[JSONObject]) -> JSONObject:
+        """Return the MCP server in the form of the SDK."""
+        from mcp.server import Server
+        from mcp.types import CallToolResult, ListToolsResult, Tool
+
+        offered = ListToolsResult(tools=[Tool.model_validate({**tool, "_meta": RESULT_LIMIT}) for tool in tools])
+
+        async def listed(context: object, params: object) -> ListToolsResult:
+            return offered
+
+        async def called(context: object, params: Any) -> CallToolResult:  # its class name differs between versions
+            call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID_KEY, ""))
+            result = await self._run(tool_call(call_id, params.name, params.arguments or {}))
+            return CallToolResult.model_validate({"content": _content(result), "isError": result.is_error})
+
+        made = Server(SERVER_NAME, on_list_tools=listed, on_call_tool=called)
+        return {"type": "sdk", "name": SERVER_NAME, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
+
+    async def permit(
+        self, name: str, input: JSONObject, context: "ToolPermissionContext"
+    ) -> "PermissionResultAllow | PermissionResultDeny":
+        """Ask the host to approve a call of the CLI's own tools."""
+        from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
+
+        if self.host is None:
+            return PermissionResultDeny(message="Nobody is there to be asked.")
+        try:
+            why_not = await self.host.approve(tool_call(context.tool_use_id or "", name, input))
+        except Exception as error:
+            why_not = f"Asking failed: {error}"
+        return PermissionResultDeny(message=why_not) if why_not else PermissionResultAllow()
+
+    async def _run(self, call: ToolCall) -> ToolResult:
+        said = "Nobody is there to run it."
+        if self.host is not None:
+            try:
+                return await self.host.run(call)
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+        return ToolResult(call_id=call.id, name=call.name, content=said, is_error=True)
+
+
+def _content(result: ToolResult) -> list[JSONObject]:
+    if isinstance(result.content, str):
+        return [{"type": "text", "text": result.content}]
+    return [_media(part) if isinstance(part, Media) else {"type": "text", "text": part.text} for part in result.content]
+
+
+def _media(part: Media) -> JSONObject:
+    if part.data is not None and part.kind in ("image", "audio"):
+        return {"type": part.kind, "data": b64encode(part.data).decode(), "mimeType": part.mime_type}
+    return {"type": "text", "text": f"[{part.kind}: {part.name or part.url or part.mime_type}]"}
+
+
+def tool_names(tools: list[JSONObject]) -> list[str]:
+    """Return the CLI's names of these tools."""
+    return [TOOL_PREFIX + cast(str, tool["name"]) for tool in tools]

@@ -1,0 +1,79 @@
+"""Errors of Claude Code, mapped to `ProviderFailed`.
+
+A failure is reported by the last line of a turn (`is_error`, whatever the `subtype`), or by the end of the program.
+That line contains the API's error with its status. All other messages are the CLI's own.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ContextcError, FailureKind, InvalidSetting, ProviderFailed
+from contextc.providers.anthropic import TABLE as ANTHROPIC
+from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets
+
+MAX_MESSAGE_LENGTH = 600
+SETTINGS_FIX = "Check the settings of the request."
+LIMITS: dict[str, tuple[FailureKind, str]] = {
+    "error_max_turns": ("abort", "The limit `max_turns` was reached: raise it, or send a smaller task."),
+    "error_max_budget_usd": ("quota", "The budget `max_budget_usd` is used up: raise it."),
+    "max_output_tokens": ("abort", "A reply was truncated four times: allow longer replies, cc.provider(…, output=…)."),
+}
+TABLE = ErrorTable(
+    codes=ANTHROPIC.codes,
+    words=(
+        (r"No conversation found with session ID|not a valid session|Session ID .* is already in use", "session"),
+        (r"Invalid API key|Not logged in|run /login|OAuth token|authentication_failed", "auth"),
+        (r"usage limit reached|hit your .*limit", "quota"),
+        *ANTHROPIC.words,
+    ),
+    types=ANTHROPIC.types,
+)
+
+
+def result_failure(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
+    """Return the failure for the last line of a turn."""
+    error = str(line.get("api_error_type") or line.get("api_error") or "")
+    said = _message_of(line)
+    for limit in (str(line.get("subtype") or ""), error):
+        if limit in LIMITS:
+            kind, way_out = LIMITS[limit]
+            return ProviderFailed(provider, kind, mask_secrets(said or limit, secrets), code=limit, way_out=way_out)
+    status: JSON = line.get("api_error_status")
+    body = {"error": {"type": error, "message": said}}
+    return map_error(provider, TABLE, body, status=status if isinstance(status, int) else None, secrets=secrets)
+
+
+def exception_failure(
+    provider: str, error: BaseException, heard: Collection[str], secrets: Iterable[str] = ()
+) -> ContextcError:
+    """Return the failure for an exception of the SDK.
+
+    `heard` are the lines of the program's standard error. Such lines with exit status 1 mean invalid options.
+    """
+    import claude_agent_sdk as sdk
+
+    if isinstance(error, ContextcError):
+        return error
+    if isinstance(error, sdk.ResultError):
+        return result_failure(provider, error.data, secrets)
+    said = mask_secrets(" ".join([str(error).partition("\n")[0], *heard]).strip(), secrets)[:MAX_MESSAGE_LENGTH]
+    if isinstance(error, sdk.CLINotFoundError):
+        return InvalidSetting(
+            f"{said} Install contextc[claude-code], which contains the program, or pass its path: cli_path=…."
+        )
+    if isinstance(error, sdk.ProcessError):
+        found = map_error(provider, TABLE, f"the program ended: {said}")
+        is_refused = found.kind == "transient" and error.exit_code == 1 and heard
+        return ProviderFailed(provider, "invalid", found.said, way_out=SETTINGS_FIX) if is_refused else found
+    if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in said or "Failed to start" in said):
+        return ProviderFailed(
+            provider, "invalid", said, way_out="Check the directory, and that the program is executable."
+        )
+    return map_error(provider, TABLE, said or type(error).__name__)
+
+
+def _message_of(line: JSONObject) -> str:
+    if errors := cast(list[JSON], line.get("errors") or []):
+        return "; ".join(str(each) for each in errors)
+    return str(line.get("result") or "")

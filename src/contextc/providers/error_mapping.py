@@ -1,0 +1,213 @@
+"""Mapping of provider errors to the kinds of `ProviderFailed`, by HTTP status, error code and message.
+
+The rules for all providers are here. Rules for one client are in that client's table, and rules for one provider in
+`providers.toml`. Specific codes are checked first, then patterns in the message, then generic types, then the status.
+Messages precede types because Anthropic reports missing credit as `invalid_request_error`. An unknown error may pass,
+so it is `transient`.
+"""
+
+import re
+import time
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, cast
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, encode, fix_surrogates
+from contextc.errors import FailureKind, ProviderFailed
+from contextc.providers.registry import Provider
+
+STATUSES: dict[int, FailureKind] = {
+    400: "invalid",
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    404: "invalid",
+    405: "invalid",
+    406: "invalid",
+    408: "transient",
+    409: "transient",
+    410: "invalid",
+    411: "invalid",
+    413: "context",
+    415: "invalid",
+    421: "transient",
+    422: "invalid",
+    425: "transient",
+    429: "rate",
+    431: "invalid",
+}
+NOT_FOUND_FIX = "The model or the URL was not found: check the model's name and the URL."
+MAX_MESSAGE_LENGTH = 1_000
+SECRETS = re.compile(
+    r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
+    r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
+)
+LOGIN = re.compile(r"(?<=://)[^\s/@]+(?=@)")
+PACKED_LOGIN = re.compile(r"(?i:\bbasic\s+)([\w+/\-]{4,}={0,2})")
+MASK = "[key]"
+URL_SAFE = str.maketrans("-_", "+/")
+TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
+
+
+class ErrorTable(Struct, frozen=True, kw_only=True):
+    """Error rules of one client: specific codes, patterns in the message (`words`), and generic types."""
+
+    codes: Mapping[str, FailureKind] = {}
+    words: tuple[tuple[str, FailureKind], ...] = ()
+    types: Mapping[str, FailureKind] = {}
+
+
+def with_provider_rules(table: ErrorTable, provider: Provider) -> ErrorTable:
+    """Return the table, preceded by the rules of this provider."""
+    return ErrorTable(
+        codes={**table.codes, **provider.refusal_codes},
+        words=(*provider.refusal_words.items(), *table.words),
+        types=table.types,
+    )
+
+
+class ErrorResponse(NamedTuple):
+    """An error as a provider sent it. `said` is its message."""
+
+    codes: tuple[str, ...]
+    said: str
+    status: int | None
+    retry_after: float | None
+
+
+def map_error(
+    provider: str,
+    table: ErrorTable,
+    body: JSON,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    secrets: Iterable[str] = (),
+) -> ProviderFailed:
+    """Return the `ProviderFailed` for a response body, a text, or an event of a stream."""
+    refusal = parse_error(body, status, headers or {})
+    kind = failure_kind(table, refusal)
+    return ProviderFailed(
+        provider,
+        kind,
+        mask_secrets(refusal.said, secrets),
+        way_out=NOT_FOUND_FIX if kind == "invalid" and refusal.status in (404, 405) else "",
+        status=refusal.status,
+        code=refusal.codes[0] if refusal.codes else "",
+        retry_after=refusal.retry_after,
+    )
+
+
+def failure_kind(table: ErrorTable, refusal: ErrorResponse) -> FailureKind:
+    for code in refusal.codes:
+        if code in table.codes:
+            return table.codes[code]
+    for words, kind in table.words:
+        if re.search(words, refusal.said, re.IGNORECASE):
+            return kind
+    for code in refusal.codes:
+        if code in table.types:
+            return table.types[code]
+    return STATUSES.get(refusal.status or 0, "transient")
+
+
+def parse_error(body: JSON, status: int | None, headers: Mapping[str, str]) -> ErrorResponse:
+    """Parse the error in an object, an object in a list, an event, or the web page of a proxy."""
+    if isinstance(body, list):
+        body = cast(list[JSON], body)[0] if body else None
+    if not isinstance(body, dict):
+        return ErrorResponse((), _without_html(str(body or "")), status, _retry_after(headers, {}))
+    whole = cast(JSONObject, body)
+    whole = cast(JSONObject, whole["response"]) if isinstance(whole.get("response"), dict) else whole
+    choices: JSON = whole.get("choices")  # a gateway puts the upstream error here
+    inside = [each.get("error") for each in cast(list[JSONObject], choices)] if isinstance(choices, list) else []
+    error: JSON = whole.get("error") or next(filter(None, inside), None) or whole
+    inner = cast(JSONObject, error) if isinstance(error, dict) else {"message": error}
+    codes = [inner.get(name) for name in ("code", "status", "type")]
+    for detail in _details(inner):
+        codes.append(detail.get("reason"))
+    numbers = [code for code in codes if isinstance(code, int) and 400 <= code < 600]
+    said = inner.get("message") or inner.get("detail") or ""
+    metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
+    codes.append(metadata.get("error_type"))
+    if raw := metadata.get("raw"):  # the upstream error behind a gateway
+        said = f"{_message_text(said)}: {raw}"
+    return ErrorResponse(
+        tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
+        _without_html(_message_text(said)),
+        status or (numbers[0] if numbers else None),
+        _retry_after(headers, inner),
+    )
+
+
+def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return the text with `secrets`, and all that looks like a key or a login, masked."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            text = text.replace(secret, MASK)
+    return SECRETS.sub(MASK, LOGIN.sub(MASK, PACKED_LOGIN.sub(_mask_login, text)))
+
+
+def _mask_login(found: re.Match[str]) -> str:
+    """Mask a base64 login after "basic". Other text there, such as "basic authentication", stays."""
+    packed = found[1].rstrip("=").translate(URL_SAFE)
+    try:
+        login = b64decode(packed + "=" * (-len(packed) % 4), validate=True).decode()
+    except ValueError:
+        return found[0]
+    return MASK if ":" in login else found[0]
+
+
+def _message_text(said: JSON) -> str:
+    """Return an error message as text. Servers that validate requests send a list of problems and their locations."""
+    if isinstance(said, list):
+        return "; ".join(map(_message_text, cast(list[JSON], said)))
+    if not isinstance(said, dict):
+        return str(said)
+    detail = cast(JSONObject, said)
+    told: JSON = next((detail[name] for name in ("msg", "message", "detail") if detail.get(name)), None)
+    if told is None:
+        return encode(detail).decode()
+    steps = cast(list[JSON], detail["loc"]) if isinstance(detail.get("loc"), list) else []
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return f"{place}: {_message_text(told)}" if place else _message_text(told)
+
+
+def _without_html(text: str) -> str:
+    text = fix_surrogates(text)
+    return (
+        " ".join(TAGS.sub(" ", text).split())[:MAX_MESSAGE_LENGTH] if "<" in text else text.strip()[:MAX_MESSAGE_LENGTH]
+    )
+
+
+def _details(error: JSONObject) -> list[JSONObject]:
+    details: JSON = error.get("details")
+    return [each for each in cast(list[JSON], details) if isinstance(each, dict)] if isinstance(details, list) else []
+
+
+def _retry_after(headers: Mapping[str, str], error: JSONObject) -> float | None:
+    """Return the seconds to wait that the provider requests, in a header or, as Google does, in the error."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        if (seconds := _seconds(headers.get(name) or "")) is not None:
+            return seconds * unit
+    for detail in _details(error):
+        if (seconds := _seconds(str(detail.get("retryDelay") or "").removesuffix("s"))) is not None:
+            return seconds
+    return None
+
+
+def _seconds(text: str) -> float | None:
+    """Parse a number of seconds or an HTTP date. Return the seconds from now."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d*)?", text):
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, round(moment.timestamp() - time.time(), 3))

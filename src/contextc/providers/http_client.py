@@ -1,0 +1,295 @@
+"""Base class of the HTTP clients: post the request bytes, and return the JSON reply or the stream of JSON events.
+
+The vendor's SDK sends the request and supplies keys, URLs, headers and exceptions. It neither retries nor reads the
+body. The response is parsed here, once: an SDK would build objects from every event, only to be converted back.
+"""
+
+import asyncio
+import os
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, ClassVar, NoReturn, Protocol, cast
+
+from contextc._json import JSON, JSONObject, hash_blob
+from contextc._worker_threads import run_in_thread
+from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
+from contextc.formats.stream import is_error
+from contextc.providers.client import Endpoint, ProviderCall
+from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets, with_provider_rules
+from contextc.providers.registry import Provider
+from contextc.providers.stream_parsers import MalformedEvent, SSEParser, parse_json_object
+from contextc.providers.timeouts import describe_timeout, exception_chain
+
+DRAIN_SECONDS = 0.2
+HEADER_LENGTH = 32
+HTML_TYPES = ("text/html", "application/xhtml+xml")
+
+
+class HTTPResponse(Protocol):
+    """The part of an HTTP response that is used here. Responses of httpx2 and httpx have it."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def is_closed(self) -> bool: ...
+
+    def aiter_bytes(self) -> AsyncGenerator[bytes, None]: ...
+
+    async def aread(self) -> bytes: ...
+
+    async def aclose(self) -> None: ...
+
+
+class StreamParser(Protocol):
+    """Incremental parser of a stream. `done` is True after the last event."""
+
+    done: bool
+
+    def feed(self, chunk: bytes) -> list[JSONObject]: ...
+
+    def end(self) -> list[JSONObject]: ...
+
+
+class HTTPEndpoint(Endpoint):
+    """HTTP client that uses a vendor's SDK. A subclass posts a request and maps the SDK's exceptions.
+
+    `table` holds the error rules of the API, and `frames` is the parser of its streams.
+    """
+
+    table: ClassVar[ErrorTable]
+    frames: ClassVar[type[StreamParser]] = SSEParser
+
+    def __init__(
+        self, provider: Provider, *, http_client: object = None, timeout: object = None, store: object = None
+    ) -> None:
+        if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
+            raise InvalidSetting("timeout: must be a number of seconds above 0", got=timeout)
+        if provider.url and not provider.url.startswith(("http://", "https://")):
+            raise InvalidSetting("url: must start with http:// or https://", got=mask_secrets(provider.url))
+        self.provider, self.http_client, self.timeout = provider, http_client, timeout
+        self.refusals = with_provider_rules(self.table, provider)
+        self._omitted: JSONObject = {}
+        """Default headers of the SDK that must not be sent."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_open, self._opening = False, asyncio.Lock()
+        self._open: AsyncGenerator[None, None] | None = None
+
+    @abstractmethod
+    async def _post(self, call: ProviderCall) -> HTTPResponse:
+        """Send the request and return the response before its body is read."""
+
+    @abstractmethod
+    def _opened(self) -> object:
+        """Return the SDK's client. The first call imports the SDK, which is slow, and creates the client."""
+
+    @abstractmethod
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        """Drop the SDK's client and return a function that closes it. A client that the caller passed stays open."""
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        """Return the failure for an exception of the SDK, or None for any other exception."""
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        await self._on_this_loop()
+        try:
+            if not self._is_open:
+                await self._load()
+            answer = await self._post(call)
+        except ContextcError:
+            raise
+        except Exception as error:
+            self._fail(error, call)
+        try:
+            self._check_kind(answer)
+            async with aclosing(_events(answer, call.stream, self.frames())) as events:
+                async for event in events:
+                    yield event
+                    if is_error(event):
+                        raise map_error(self.provider.name, self.refusals, event, secrets=self._secrets())
+        except ContextcError:
+            raise
+        except MalformedEvent as error:
+            raise self._transient(f"invalid response: {error}") from None
+        except Exception as error:
+            self._fail(error, call)
+        finally:
+            await answer.aclose()
+
+    async def _on_this_loop(self) -> None:
+        """Drop the SDK's client if the event loop has changed, because it belongs to one loop."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._forget()
+            self._loop, self._open = loop, self._until_the_loop_ends()
+            self._is_open, self._opening = False, asyncio.Lock()
+            await anext(self._open)
+
+    async def _load(self) -> None:
+        """Create the SDK's client in a thread, because the import may block the loop for seconds."""
+        async with self._opening:
+            if not self._is_open:
+                await run_in_thread(self._opened)
+            self._is_open = True
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """Close the SDK's client when the loop ends: a loop closes its async generators at shutdown."""
+        try:
+            yield
+        finally:
+            if (closing := self._forget()) is not None:
+                await closing()
+
+    async def close(self) -> None:
+        found, self._open = self._open, None
+        if found is not None and self._loop is asyncio.get_running_loop():
+            await found.aclose()
+        self._loop = None
+
+    def _fail(self, error: Exception, call: ProviderCall) -> NoReturn:
+        """Raise the failure for an exception. An exception that is not a network error is raised unchanged.
+
+        The exception becomes the `__cause__`, unless its text contains a key.
+        """
+        failed = self._failure(error)
+        if failed is None:
+            if not _is_network_error(error):
+                raise error
+            failed = self._unreached(error)
+        if failed.kind == "transient" and failed.status is None:
+            given = cast(float | None, call.timeout or self.timeout)
+            if late := describe_timeout(error, given, usual=self.http_client is None):
+                failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
+        said = str(error)
+        raise failed from (error if mask_secrets(said, self._secrets()) == said else None)
+
+    async def _sent(self, client: Any, path: str, call: ProviderCall, stream_class: Any) -> HTTPResponse:
+        """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
+        found = await client.post(
+            path, content=call.body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
+        )
+        return cast(HTTPResponse, found.response)
+
+    def _options(self, call: ProviderCall) -> Any:  # a private class of each SDK
+        """Return headers and timeout of one call, in the form of these SDKs."""
+        headers = {**self._omitted, **_conversation_headers(call), **call.headers}
+        options: JSONObject = {"headers": headers} if headers else {}
+        return options if call.timeout is None else options | {"timeout": call.timeout}
+
+    def _transient(self, said: str) -> ProviderFailed:
+        return ProviderFailed(self.provider.name, "transient", mask_secrets(said, self._secrets())[:300])
+
+    def _unreached(self, error: Exception) -> ProviderFailed:
+        """Return the failure for a connection error. If no connection was made, the URL may be wrong."""
+        way_out = f"Check the URL ({self._address()}) and the network." if _is_connect_error(error) else ""
+        said = mask_secrets(error_reason(error), self._secrets())[:300]
+        return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
+
+    def _check_kind(self, answer: HTTPResponse) -> None:
+        """Raise a failure if the response is a web page, whatever its status. A retry would not help."""
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in HTML_TYPES:
+            raise ProviderFailed(
+                self.provider.name,
+                "invalid",
+                f"expected a JSON reply, got a web page ({kind})",
+                status=answer.status_code,
+                way_out=f"Check the URL: {self._address()}.",
+            )
+
+    def _address(self) -> str:
+        return mask_secrets(self.provider.url) or f"the default of the client `{self.provider.client}`"
+
+    def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
+        return map_error(
+            self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets()
+        )
+
+    def _key(self) -> str | None:
+        """Return the provider's key, "" to send none, or None to let the SDK look for one."""
+        name = self.provider.key
+        if not name:
+            return "" if self.provider.url else None
+        if not (key := os.environ.get(name, "").strip()):
+            raise self._keyless(f"the environment variable {name} is not set")
+        return key
+
+    def _keyless(self, said: str, names: str = "") -> ProviderFailed:
+        way_out = f"Set {names or self.provider.key}, or name another variable: cc.provider(…, key=…)."
+        return ProviderFailed(
+            self.provider.name, "auth", said, way_out=way_out, case="key", detail=names or self.provider.key
+        )
+
+    def _secrets(self) -> tuple[str, ...]:
+        return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()
+
+
+def _conversation_headers(call: ProviderCall) -> Mapping[str, str]:
+    """Return the header that identifies the conversation, if the provider has one.
+
+    Its value is a hash, so that the name of the conversation stays private.
+    """
+    name = call.provider.conversation_header
+    return {name: hash_blob(call.conversation.encode())[:HEADER_LENGTH]} if name and call.conversation else {}
+
+
+def missing_package(package: str, extra: str) -> InvalidSetting:
+    """Return the error for an SDK that is not installed."""
+    return InvalidSetting(f"package {package!r} is not installed", fix=f"Install it: pip install 'contextc[{extra}]'")
+
+
+async def _events(answer: HTTPResponse, streamed: bool, events: StreamParser) -> AsyncGenerator[JSONObject, None]:
+    """Yield the events of a response. A response that is not streamed is one event."""
+    if not streamed or answer.headers.get("content-type", "").startswith("application/json"):
+        yield parse_json_object(await answer.aread())
+        return
+    async with aclosing(answer.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            for event in events.feed(piece):
+                yield event
+            if events.done:
+                await _drain(pieces)
+                return
+    for event in events.end():
+        yield event
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    """Read the rest of the stream for a short time, so that the connection can be reused."""
+    with suppress(Exception):  # the reply is complete, so errors do not matter
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in pieces:
+                pass
+
+
+def _is_network_error(error: Exception) -> bool:
+    """Return True if the exception is one of an HTTP client, a socket or TLS."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, OSError | TimeoutError | EOFError) or bool(names & {"TransportError", "HTTPError"})
+
+
+def _is_connect_error(error: BaseException) -> bool:
+    """Return True if no connection was made: unknown host, connection refused, or connect timeout."""
+    names = {kind.__name__ for each in exception_chain(error) for kind in type(each).__mro__}
+    return bool(names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"})
+
+
+def error_reason(error: BaseException) -> str:
+    """Return the text of an exception with its innermost cause, which is more precise than "Connection error."."""
+    found = error
+    while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
+        found = inner
+    text = str(found).strip() or type(found).__name__
+    said = str(error).strip()
+    return text if said in ("", text) else f"{said.rstrip('.')}: {text}"
+
+
+def error_body(error: Exception) -> JSON:
+    """Return the response body of a status error of OpenAI's or Anthropic's SDK."""
+    answer = cast(JSON, getattr(error, "response", None))
+    try:
+        return parse_json_object(answer.content)
+    except (MalformedEvent, AttributeError, RuntimeError):
+        return cast(JSON, getattr(error, "body", None)) or getattr(answer, "text", "")

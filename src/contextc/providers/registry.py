@@ -1,0 +1,448 @@
+"""Registry of providers: resolve "provider:model" to a model, a wire format and the provider's session behaviour.
+
+Providers differ only in data, so no code branches on a provider's name. The data is in `providers.toml`. A
+`[providers.name]` table in the user's `contextc.toml` takes precedence. A provider that is in neither is stateless and
+uses OpenAI's chat format, as most endpoints do. Providers are values: equal providers share one formatter.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple, cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from contextc._json import JSONObject
+from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
+from contextc.errors import FailureKind, InvalidSetting, UnknownModel
+from contextc.formats.base import Formatter
+from contextc.formats.registry import format_names
+from contextc.formats.registry import formatter as formatter_named
+from contextc.models.lookup import FACT_NAMES as MODEL_FACTS
+from contextc.models.lookup import (
+    find_configured_facts,
+    find_entry,
+    has_open_weights,
+    is_vendor_name,
+    list_vendor_models,
+    model,
+)
+from contextc.models.model_info import Model
+
+PROVIDERS_FILE = Path(__file__).parent / "providers.toml"
+DEFAULT_FORMAT = "openai_chat"
+UNLIMITED_WINDOW = 1 << 30
+DEFAULT_MODEL = "default"
+"""Model name for a provider that selects the model itself, such as a CLI agent with its own configuration."""
+VARIABLE_NAME = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
+SPEC_HELP = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
+
+
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A provider and the model that is requested from it.
+
+    - `asks_for`: the model's id at this provider. "default" leaves the choice to the program.
+    - `runs_tools`: the provider has its own tools and runs them.
+    - `session_resumption`: the provider stores the conversation in a session. The next flags describe such sessions.
+    - `directory_bound`: a session belongs to a working directory.
+    - `system_in_session`: a resumed session accepts a new system message with a turn.
+    - `reverts`: a session can be reverted after a failed prompt.
+    - `keeps_static`: a session keeps its first system prompt and ignores later ones.
+    - `compacts_itself`: the provider shortens the history of a session.
+    - `resends_head`: system prompt and tools are sent with every request.
+    - `session_field`: the request setting that names the session, if there is one.
+    - `speaks`: a formatter that replaces the one derived from the other fields.
+    - `client`: the module of `contextc.providers` that sends the requests.
+    - `url`: the base URL. "" uses the default of the vendor's SDK.
+    - `key`: the name of the environment variable that holds the API key, never the key itself. If it is "", the
+      vendor's SDK looks for a key, but none is sent to a custom `url`.
+    """
+
+    name: str
+    model: Model
+    format: str
+    asks_for: str
+    runs_tools: bool = False
+    session_resumption: bool = False
+    directory_bound: bool = False
+    system_in_session: bool = False
+    reverts: bool = False
+    keeps_static: bool = False
+    compacts_itself: bool = False
+    resends_head: bool = False
+    session_field: str = ""
+    client: str = ""
+    url: str = ""
+    key: str = ""
+    speaks: Formatter | None = None
+
+    def __post_init__(self) -> None:
+        if self.key and not VARIABLE_NAME.fullmatch(self.key):  # the value may be a real key, so the error omits it
+            raise InvalidSetting(
+                "key: must be the name of the environment variable that holds the API key, not the key itself",
+                fix="Pass a name such as OPENAI_API_KEY.",
+            )
+
+    def __repr__(self) -> str:
+        """Return the fields, without credentials that the URL may contain."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
+        return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
+    @property
+    def formatter(self) -> Formatter:
+        """The formatter for this provider and model. Equal providers share one."""
+        return self.speaks or _formatter(self)
+
+    @property
+    def settings(self) -> JSONObject:
+        """Settings added to every request so that no state is lost between two steps."""
+        return self._called("settings") | (self._called("reasoning_settings") if self.model.reasoning else {})
+
+    @property
+    def stream_settings(self) -> JSONObject:
+        """Settings added to a request whose reply is streamed."""
+        return self._called("stream_settings")
+
+    @property
+    def prose_settings(self) -> JSONObject:
+        """Settings added to a request without tools."""
+        return self._called("prose_settings")
+
+    @property
+    def path(self) -> str:
+        """URL path of its format, relative to `url`."""
+        return _tables().calls.get(self.format, {}).get("path", "")
+
+    @property
+    def conversation_header(self) -> str:
+        """Header that identifies the conversation, so that the provider routes its requests to one machine."""
+        return _tables().providers.get(self.name, {}).get("conversation_header", "")
+
+    @property
+    def refusal_codes(self) -> dict[str, FailureKind]:
+        """Failure kinds by the provider's own error codes."""
+        return cast(dict[str, FailureKind], self._called("codes"))
+
+    @property
+    def refusal_words(self) -> dict[str, FailureKind]:
+        """Failure kinds by patterns in the provider's error messages. The first match counts."""
+        return cast(dict[str, FailureKind], self._called("words"))
+
+    def _called(self, name: str) -> JSONObject:
+        known = _tables().providers.get(self.name, {})
+        found: JSONObject = known.get(name, _tables().calls.get(self.format, {}).get(name, {}))
+        return deepcopy(found)
+
+
+FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
+CLIENT_FIELDS = ("client", "url", "key")
+CONFIG_KEYS: dict[str, type] = {
+    **dict.fromkeys((*CLIENT_FIELDS, "format", "model"), str),
+    **dict.fromkeys(("window", "output"), int),
+    **dict.fromkeys(FLAG_FIELDS, bool),
+}
+"""Keys of a `[providers.name]` table and their types. `model` is the default model."""
+
+
+class ProviderTables(NamedTuple):
+    """Content of `providers.toml`. `names` maps every alias of a provider to its primary name."""
+
+    providers: dict[str, JSONObject]
+    names: dict[str, str]
+    houses: dict[str, str]
+    formats: dict[str, dict[str, str]]
+    calls: dict[str, JSONObject]
+    programs: dict[str, JSONObject]
+    by_hand: dict[str, JSONObject]
+    served: dict[str, JSONObject]
+
+
+def provider(
+    spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
+) -> Provider:
+    """Return the provider for "provider:model", or for a model name whose vendor serves it.
+
+    `facts` are any fields of the model or of the provider. They override the registered values.
+    """
+    if not isinstance(spec, str) or not spec.strip():
+        raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=SPEC_HELP)
+    told: JSONObject = {"window": window, "output": output}
+    own: dict[str, bool | str] = {}
+    for fact, value in facts.items():
+        if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in CLIENT_FIELDS and isinstance(value, str)):
+            own[fact] = value
+        elif fact in MODEL_FACTS:
+            told[fact] = value
+        else:
+            raise _unknown_field(fact, value)
+    name, asks_for = _split_spec(spec.strip(), told, format)
+    entry = _tables().providers.get(name, {})
+    if written := _config_tables().get(name):
+        written = {"format": entry.get("format", DEFAULT_FORMAT), **written}
+        format = _apply_config(written, asks_for, told, own, format)
+    if entry.get("facts") and not find_entry(asks_for):  # the provider's own choice, or an alias of its own
+        given = {fact: value for fact, value in told.items() if value is not None}
+        told = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
+    speaks = _check_format(name, format or entry.get("format", DEFAULT_FORMAT))
+    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FLAG_FIELDS, *CLIENT_FIELDS) if fact in entry}
+    if "url" in own or client_of_format(speaks) != client_of_format(entry.get("format", DEFAULT_FORMAT)):
+        known = {
+            fact: value for fact, value in known.items() if fact not in ("url", "key")
+        }  # they belong to another address
+    try:
+        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", DEFAULT_FORMAT)), **told)
+    except UnknownModel as error:
+        if entry or format is not None or "url" in own:
+            raise
+        problem, fix = unknown_provider_message(name)
+        raise UnknownModel(
+            asks_for, close=error.close, problem=problem, fix=fix, case="provider", detail=name
+        ) from None
+    plain = Provider(
+        name=name,
+        model=found,
+        format=speaks,
+        asks_for=asks_for,
+        session_field=entry.get("session_field", ""),
+        client=client_of_format(speaks),
+    )
+    return replace(plain, **known | own)
+
+
+def unknown_provider_message(name: str) -> tuple[str, str]:
+    """Return the problem and the fix of the error for an unknown provider."""
+    close = get_close_matches(name, provider_names(), n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"Provider {name!r} not found.{meant} Known providers: {', '.join(provider_names())}",
+        f'For your own endpoint: cc.provider("{name}:…", url="https://…/v1", window=128_000), or set url below '
+        f"[providers.{name}] in contextc.toml.",
+    )
+
+
+def provider_names() -> tuple[str, ...]:
+    """Return the names of the registered providers, then those of the user's configuration."""
+    ours = [name for name, facts in _tables().providers.items() if facts["format"] in format_names()]
+    return tuple(dict.fromkeys([*ours, *_config_tables()]))
+
+
+def aliases_of(name: str) -> tuple[str, ...]:
+    """Return the aliases of a provider."""
+    return tuple([each for each, first in _tables().names.items() if first == name != each])
+
+
+def format_of_provider(name: str) -> str:
+    """Return the format of the provider with this name or alias, or "" if it is unknown."""
+    first = _tables().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
+    return facts.get("format", DEFAULT_FORMAT) if facts else ""
+
+
+def has_sessions(name: str) -> bool:
+    """Return True if the provider with this name or alias stores conversations in sessions."""
+    first = _tables().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
+    return bool(facts.get("session_resumption"))
+
+
+def known_models(name: str) -> tuple[str, ...]:
+    """Return the known models of a provider: its default model, then those of its vendors."""
+    facts = {**_tables().providers.get(name, {}), **_config_tables().get(name, {})}
+    kin = _tables().providers.get(name.partition("-")[0], {})  # another provider of the same vendor
+    own = [facts["model"]] if facts.get("model") else []
+    return tuple(dict.fromkeys([*own, *list_vendor_models(facts.get("houses") or kin.get("houses", ()))]))
+
+
+def client_of_format(format: str) -> str:
+    """Return the client that sends requests of a format, or "" if there is none."""
+    return _tables().calls.get(format, {}).get("client", "")
+
+
+def extra_of_format(format: str) -> str:
+    """Return the package extra that installs the SDK for a format, or "" if it is named after the client."""
+    return _tables().calls.get(format, {}).get("extra", "")
+
+
+def formats_of_url(url: str) -> tuple[str, ...]:
+    """Return the formats that a URL may accept, the most likely first. Empty if the URL is unknown."""
+    try:
+        host, path = urlsplit(url).hostname, url.partition("?")[0].rstrip("/").lower()
+    except ValueError:
+        return ()
+    written = {
+        name: {"format": DEFAULT_FORMAT, **_tables().providers.get(name, {}), **own}
+        for name, own in _config_tables().items()
+    }
+    known = [facts for facts in {**_tables().providers, **written}.values() if host and facts.get("url")]
+    served = [facts["format"] for facts in known if urlsplit(facts["url"]).hostname == host]
+    ends = {name: (*call.get("at", ()), *filter(None, [call.get("path")])) for name, call in _tables().calls.items()}
+    there = sorted((name for name in ends if path.endswith(tuple(ends[name]))), key=lambda name: name != DEFAULT_FORMAT)
+    return tuple(dict.fromkeys([name for name in served if name in there or not there] or there))
+
+
+def format_of_model(model: str) -> str:
+    """Return the format of a model's vendor, or "" if the name does not identify the vendor."""
+    try:
+        return _tables().providers[_provider_of_model(model, {})]["format"]
+    except InvalidSetting:
+        return ""
+
+
+def _has_open_weights(*formats: str) -> bool:
+    """Return True if one of these formats is used only by servers of open-weight models."""
+    return any(_tables().calls.get(format, {}).get("open_weights", False) for format in formats)
+
+
+def program_tables() -> dict[str, JSONObject]:
+    """Return the `[programs]` tables of `providers.toml`, by client."""
+    return _tables().programs
+
+
+def snippet_tables() -> dict[str, JSONObject]:
+    """Return the tables for request snippets (`[by_hand]`), by format."""
+    return _tables().by_hand
+
+
+def local_server_tables() -> dict[str, JSONObject]:
+    """Return the tables for servers that contextc starts (`[served]`), by client."""
+    return _tables().served
+
+
+def has_url(provider: Provider) -> bool:
+    """Return True if the provider has a URL, or its client's SDK has a default one for it."""
+    entry = _tables().providers.get(provider.name)
+    own = entry is not None and client_of_format(entry["format"]) == provider.client
+    return bool(provider.url) or own or provider.client not in [each["client"] for each in _tables().calls.values()]
+
+
+@cache
+def _tables() -> ProviderTables:
+    content = tomllib.loads(PROVIDERS_FILE.read_text(encoding="utf-8"))
+    providers: dict[str, JSONObject] = content["providers"]
+    names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
+    houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
+    tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
+    return ProviderTables(providers, names, houses, *tables)
+
+
+def check_config_table(name: str, facts: Mapping[str, object]) -> None:
+    """Raise InvalidSetting if a table of the user's configuration has an unknown key or a value of a wrong type."""
+    for fact, value in facts.items():
+        if not isinstance(value, CONFIG_KEYS.get(fact, ())) or (isinstance(value, bool) and fact not in FLAG_FIELDS):
+            raise InvalidSetting(
+                f"contextc.toml: {PROVIDERS}.{name}: {fact}: unknown key, or a value of a wrong type",
+                fix=f"Expected one of: {', '.join(f'{each} ({kind.__name__})' for each, kind in CONFIG_KEYS.items())}.",
+            )
+
+
+def _config_tables() -> dict[str, JSONObject]:
+    """Return the tables of the user's configuration, by primary name. Raise InvalidSetting for an unknown key."""
+    names, found = _tables().names, dict[str, JSONObject]()
+    for name, facts in read_providers().items():
+        check_config_table(name, facts)
+        found[names.get(name, name)] = dict(facts)
+    return found
+
+
+def _apply_config(
+    written: JSONObject, asks_for: str, told: JSONObject, own: dict[str, bool | str], format: str | None
+) -> str | None:
+    """Fill `own` and `told` from the user's configuration and return the format.
+
+    Values that the caller passed win, and so do those in the model's own table.
+    """
+    elsewhere = "url" in own or (format is not None and client_of_format(format) != client_of_format(written["format"]))
+    for fact in (*FLAG_FIELDS, *CLIENT_FIELDS):
+        if fact in written and not (elsewhere and fact in ("url", "key")):
+            own.setdefault(fact, written[fact])
+    for fact in ("window", "output"):
+        if fact in written and told[fact] is None and fact not in find_configured_facts(asks_for):
+            told[fact] = written[fact]
+    return format or written["format"]
+
+
+def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
+    """Return the provider's primary name and the model id. A model id may contain colons."""
+    before, colon, after = (each.strip() for each in spec.partition(":"))
+    name = before.lower().replace("_", "-")
+    check_provider_trust(name)
+    written = _config_tables()
+    if name in _tables().names or name in written:
+        name = _tables().names.get(name, name)
+        facts = {**_tables().providers.get(name, {}), **written.get(name, {})}
+        asks_for = after or facts.get("model")
+        if not asks_for:
+            raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
+        return name, asks_for
+    if not colon or (find_entry(spec) and not find_entry(after)):  # a model name may contain a colon
+        return _provider_of_model(spec, told), spec
+    if not before or not after:
+        raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=SPEC_HELP)
+    close = get_close_matches(name, [*_tables().names, *written], n=1, cutoff=0.85)
+    if close and format is None:
+        raise InvalidSetting(
+            f"Provider {before!r} not found",
+            fix=f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass format="{DEFAULT_FORMAT}".',
+            case="provider-name",
+            detail=f"{close[0]}:{after}",
+        )
+    return name, after
+
+
+def _provider_of_model(name: str, told: JSONObject) -> str:
+    """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
+    house = model(name, house=told.get("house"), window=UNLIMITED_WINDOW).house  # the real window is looked up later
+    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().houses:
+        close = get_close_matches(
+            name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
+        )
+        if close and not find_entry(name):
+            raise InvalidSetting(
+                "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"
+            )
+        raise InvalidSetting(
+            "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
+        )
+    return _tables().houses[house]
+
+
+def _check_format(name: str, format: str) -> str:
+    if format not in format_names():
+        raise InvalidSetting(
+            f"Provider {name!r}: format {format!r} not found, expected one of {', '.join(format_names())}",
+            fix=f'Pass another format, as in format="{DEFAULT_FORMAT}".',
+            case="provider-format",
+        )
+    return format
+
+
+def _unknown_field(fact: str, value: object) -> InvalidSetting:
+    if fact in FLAG_FIELDS:
+        return InvalidSetting(f"{fact}: must be True or False", got=value)
+    if fact in CLIENT_FIELDS:
+        return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
+    names = ", ".join(("format", *CLIENT_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
+    return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
+
+
+@lru_cache(maxsize=256)
+def _formatter(provider: Provider) -> Formatter:
+    """Build the formatter from the provider's name, its table in `providers.toml`, and the fields of its model.
+
+    A provider that is used with another format than its own gets another name, because blocks that it produced in one
+    format are not valid in the other.
+    """
+    entry = _tables().providers.get(provider.name, {})
+    native = entry.get("format", DEFAULT_FORMAT) == provider.format
+    options: JSONObject = {"provider": provider.name if native else f"{provider.name}_{provider.format}"}
+    if native:
+        options |= entry.get("options", {})
+    for option, fact in _tables().formats.get(provider.format, {}).items():
+        options[option] = getattr(provider if fact in provider.__struct_fields__ else provider.model, fact)
+    return type(formatter_named(provider.format))(**options)

@@ -1,0 +1,284 @@
+"""Addressing of messages: by seq, uid or id, along the branches of a chain.
+
+A branch holds consecutive messages. `make_place` combines the number of a branch and the seq of a message in one integer. A
+chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on to the
+root. No index is needed: an id begins with the seq, and a generated uid contains the place.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
+from contextc.messages import Message
+from contextc.store.row_decoding import DOCTOR_HINT, SEQ_BITS, SEQ_MASK, decode_message_row, to_id
+from contextc.store.types import Reference, Transaction
+
+MAX_NAME = 512
+DOT_NAMES = (".", "..")
+FIRST_UNANSWERED = 1 << 30
+"""Rows and manifests of a channel with a higher number belong to unanswered requests."""
+UID_PATTERN = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
+ID_PATTERN = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
+
+
+class BranchTip(Struct, frozen=True, gc=False):
+    """The end of a conversation's current branch: its last message, or the root."""
+
+    conversation: int
+    tree: int
+    branch: int
+    revision: int
+    seq: int
+    id: bytes
+    spoken: int = 0
+    """The second of the last message as stored in the conversation's row; 0 if unknown."""
+
+
+class MessageLocation(Struct, frozen=True, gc=False):
+    """The location of a message: its branch, seq and id. Seq 0 is the root."""
+
+    branch: int
+    seq: int
+    id: bytes
+
+
+def make_place(branch: int, seq: int) -> int:
+    return branch << SEQ_BITS | seq
+
+
+def check_name(name: object, what: str = "conversation") -> None:
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
+        got = type(name).__name__ if not isinstance(name, str) else repr(name) if len(name) < 80 else "a longer text"
+        raise InvalidInput(f"{what} name must be 1 to {MAX_NAME} printable characters, got {got}.")
+
+
+def check_new_name(name: str) -> None:
+    """Raise `InvalidInput` for "." and "..", which a browser resolves as folders in a URL."""
+    if name in DOT_NAMES:
+        raise InvalidInput(
+            'conversation name must not be "." or "..", which browsers resolve as folders', fix="Choose another name."
+        )
+
+
+def load_tip(tx: Transaction, conversation: str, *, lock: bool = False) -> BranchTip:
+    """Return the end of a conversation. With `lock`, its row is locked until the transaction ends."""
+    found = find_tip(tx, conversation, lock)
+    if found is None:
+        raise UnknownConversation(conversation)
+    return found
+
+
+def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None:
+    """Return the end of a conversation, or None if it does not exist."""
+    check_name(conversation)
+    if lock and tx.dialect.lock:
+        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
+    row = tx.row(
+        "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
+        " FROM conversation c"
+        " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+        " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+        " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+        " WHERE c.name = ?",
+        conversation,
+    )
+    if row is None:
+        return None
+    number, tree, branch, revision, spoken, base, root_id, last, tip = row
+    if not isinstance(base, int):
+        raise StoreCorrupt(
+            f"Conversation {conversation!r}: current branch {branch} is missing, or belongs to another one",
+            fix=DOCTOR_HINT,
+        )
+    if last is None:
+        return BranchTip(number, tree, branch, revision, base, to_id(root_id), spoken)
+    if last & SEQ_MASK <= base:
+        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before its base {base}", fix=DOCTOR_HINT)
+    return BranchTip(number, tree, branch, revision, last & SEQ_MASK, to_id(tip), spoken)
+
+
+LAST_ACTIVE = (
+    "COALESCE((SELECT time FROM message WHERE place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN branch * 4294967296 AND branch * 4294967296 + 4294967295)), created) / 1000"
+)
+
+
+def update_last_active(tx: Transaction, conversation: str) -> None:
+    """Update the time of the last message after a switch to another branch."""
+    tx.run(f"UPDATE conversation SET spoken = {LAST_ACTIVE} WHERE name = ?", conversation)
+
+
+def set_last_active(tx: Transaction, at: BranchTip, time: int) -> None:
+    """Update the time of the last message after an append; `time` is in milliseconds."""
+    if (second := time // 1000) != at.spoken:
+        sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
+        tx.run(sql, second, at.conversation, at.branch, second)
+
+
+def lock_tree(tx: Transaction, conversation: str) -> None:
+    """Lock a conversation's tree against deletion and redaction. Call it before the conversation is locked."""
+    row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.lock else None
+    if row is not None:
+        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", row[0])
+
+
+def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
+    last = tx.row(
+        "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        make_place(branch, 0),
+        make_place(branch, SEQ_MASK),
+    )
+    return (last[0] & SEQ_MASK, to_id(last[1])) if last is not None else load_branch_base(tx, branch)
+
+
+def load_base_seq(tx: Transaction, branch: int) -> int:
+    return load_branch_base(tx, branch)[0]
+
+
+def load_branch_base(tx: Transaction, branch: int) -> tuple[int, bytes]:
+    """Return seq and id of the message, or root, after which a branch begins."""
+    row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
+    if row is None:
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=DOCTOR_HINT)
+    return row[0], to_id(row[1])
+
+
+def load_lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
+    """Return the branches of a chain, newest first, each with the seq after which it begins.
+
+    A parent must be older than its child, so corrupt rows cannot cause a cycle.
+    """
+    rows = tx.rows(
+        "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
+        " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
+        " UNION ALL"
+        " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
+        " WHERE b.number < line.number"
+        ") SELECT number, base_seq, parent FROM line ORDER BY depth",
+        branch,
+    )
+    if not rows:
+        raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=DOCTOR_HINT)
+    if strange := [number for number, base, _ in rows if not isinstance(base, int)]:
+        raise StoreCorrupt(f"Branch {strange[0]}: base_seq must be an integer", fix=DOCTOR_HINT)
+    if rows and rows[-1][2] is not None and rows[-1][1] != 0:
+        raise StoreCorrupt(
+            f"Branch {rows[-1][0]}: its parent, branch {rows[-1][2]}, is missing or not older", fix=DOCTOR_HINT
+        )
+    return [(number, base) for number, base, _ in rows]
+
+
+def split_by_branch(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the ranges of a lineage with the messages after `after` up to `upto`, oldest first: branch, first, last."""
+    found: list[tuple[int, int, int]] = []
+    for number, base in line:
+        if base < upto and after < upto:
+            found.append((number, max(base, after) + 1, upto))
+        upto = min(upto, base)
+    return reversed(found)
+
+
+def find_message(
+    tx: Transaction, conversation: str, at: BranchTip, reference: Reference, *, anywhere: bool = False
+) -> MessageLocation:
+    """Return the location of a referenced message. `anywhere` includes other branches of the conversation's tree."""
+    if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
+        raise UnknownMessage(conversation, reference)
+    if isinstance(reference, int):
+        if not 0 <= reference <= at.seq:
+            raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
+        return _by_seq(tx, conversation, at, reference)
+    wanted = reference.uid if isinstance(reference, Message) else reference
+    spots = find_by_name(tx, at.tree, wanted)
+    here = list(split_by_branch(load_lineage(tx, at.branch), 0, at.seq)) if spots else []
+    for spot in spots:
+        if any(spot.branch == branch and first <= spot.seq <= last for branch, first, last in here):
+            return spot
+    if spots and anywhere:
+        return spots[0]
+    hint = f"It is on branch {spots[0].branch}: `switch` to that, or fork there." if spots else ""
+    raise UnknownMessage(conversation, wanted, hint=hint)
+
+
+def _by_seq(tx: Transaction, conversation: str, at: BranchTip, seq: int) -> MessageLocation:
+    if seq == 0:
+        return MessageLocation(at.tree, 0, load_root(tx, at.tree))
+    for branch, first, _ in split_by_branch(load_lineage(tx, at.branch), seq - 1, seq):
+        row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, first))
+        if row is not None:
+            return MessageLocation(branch, seq, to_id(row[0]))
+    raise missing_message_error(conversation, seq)
+
+
+def missing_message_error(conversation: str | None, seq: int) -> StoreCorrupt:
+    """Return the error for a missing message."""
+    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store", fix=DOCTOR_HINT)
+
+
+def find_gap_error(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
+    """Return the error for the first message from `first` to `last` of a branch that is not among `there`."""
+    found = {where & SEQ_MASK for where in there}
+    row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+    return missing_message_error(
+        row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found)
+    )
+
+
+def find_by_name(tx: Transaction, tree: int, name: str) -> list[MessageLocation]:
+    """Return the messages of a tree with this uid, or with an id that starts with it."""
+    found: list[MessageLocation] = []
+    for where in _possible_places(tx, tree, name):
+        row = tx.row(
+            "SELECT m.id, m.body FROM message m JOIN branch b ON b.number = ? WHERE m.place = ? AND b.tree = ?",
+            where >> SEQ_BITS,
+            where,
+            tree,
+        )
+        if row is not None and (
+            to_id(row[0]).hex().startswith(name) or decode_message_row(tx, where, row[1]).uid == name
+        ):
+            found.append(MessageLocation(where >> SEQ_BITS, where & SEQ_MASK, to_id(row[0])))
+    return found
+
+
+def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
+    if not name.isprintable():
+        return []
+    early = tx.rows(
+        "SELECT e.place, m.place FROM early_uid e LEFT JOIN message m ON m.place = e.place"
+        " WHERE e.tree = ? AND e.uid = ?",
+        tree,
+        name,
+    )
+    if any(there is None for _, there in early):
+        raise StoreCorrupt(f"Message {name!r} is missing from the store", fix=DOCTOR_HINT)
+    found: list[int] = [where for where, _ in early]
+    if match := UID_PATTERN.fullmatch(name):
+        branch = int(match[1], 16)
+        found += [make_place(branch, int(match[2], 16))] if branch < 1 << (SEQ_BITS - 1) else []
+    elif match := ID_PATTERN.fullmatch(name):
+        found += [
+            row[0]
+            for row in tx.rows(
+                "SELECT m.place FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ? WHERE b.tree = ?",
+                int(match[1], 16),
+                tree,
+            )
+        ]
+    return found
+
+
+def load_root(tx: Transaction, tree: int) -> bytes:
+    return load_branch_base(tx, tree)[1]
+
+
+def load_tip_of_branch(tx: Transaction, conversation: str, at: BranchTip, branch: int) -> BranchTip:
+    """Return the end of another branch of the conversation."""
+    can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # larger numbers overflow the place
+    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation) if can_be else None
+    if row is None:
+        raise UnknownBranch(conversation, branch)
+    seq, tip = load_branch_end(tx, branch)
+    return BranchTip(at.conversation, at.tree, branch, at.revision, seq, tip)

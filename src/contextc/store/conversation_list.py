@@ -1,0 +1,280 @@
+"""The list of conversations, most recently active first, one page at a time.
+
+The cost of a page depends only on its size, not on the number of conversations or the length of their histories. It is
+read along an index, with a few queries for all its conversations. Conversations that were active within the same
+second are sorted by number, newest first. Unreadable messages are skipped here; the doctor reports them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from contextc.errors import InvalidInput, UnknownConversation
+from contextc.messages import Message, decode_message
+from contextc.store.addressing import SEQ_MASK, check_name, load_tip, make_place, split_by_branch
+from contextc.store.execution_records import load_last_steps
+from contextc.store.row_decoding import DECODE_ERRORS
+from contextc.store.types import Row, Transaction
+
+MAX_PAGE_SIZE = 500
+ABOVE_ALL = 1 << 53
+"""Above every time in seconds and every conversation number."""
+TITLE_MESSAGES = 8
+"""Number of messages that are searched for the first user message, which gives the title."""
+MAX_TITLE = 80
+
+SELECT_CONVERSATIONS = (
+    "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, c.spoken, m.place,"
+    " COALESCE(m.time, p.time, 0)"
+    " FROM conversation c JOIN branch b ON b.number = c.branch"
+    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+    " LEFT JOIN message p ON p.place = b.parent * 4294967296 + b.base_seq"
+)
+LIST_ORDER = "ORDER BY c.spoken DESC, c.number DESC"
+
+
+class ConversationOverview(Struct, frozen=True, kw_only=True):
+    """An entry of the list of conversations.
+
+    `title` is the beginning of the first user message. `spoken` is the time of the last message (0: none). `model` is
+    the provider and model of the last request. `excerpt` is the text around a search hit, and `hit` the seq of its
+    message.
+    """
+
+    name: str
+    title: str
+    length: int
+    branches: int
+    created: int
+    spoken: int
+    running: bool
+    model: str
+    excerpt: str = ""
+    hit: int = 0
+
+
+class ConversationPage(NamedTuple):
+    """A page of conversations. `next` is the cursor of the next page, empty on the last one."""
+
+    found: list[ConversationOverview]
+    next: str
+
+
+class ConversationRow(NamedTuple):
+    """The row of a conversation in the list, before its details are loaded.
+
+    `moved` is the second of its last message, or of its creation. `last` is the place of the last message on its
+    current branch, `spoken` the time of its last message.
+    """
+
+    number: int
+    name: str
+    tree: int
+    branch: int
+    created: int
+    base: int
+    moved: int
+    last: int | None
+    spoken: int
+
+    @property
+    def length(self) -> int:
+        return self.last & SEQ_MASK if self.last is not None else self.base
+
+
+class PageCursor(NamedTuple):
+    """The cursor of a page: after a conversation, or within it at message `upto`.
+
+    `named` is 1 if a search was still matching names.
+    """
+
+    moved: int
+    number: int
+    upto: int = 0
+    named: int = 0
+
+    def __str__(self) -> str:
+        return "-".join(str(each) for each in self)
+
+
+Lineage = list[tuple[int, int]]
+"""The branches of a chain, newest first, each with the seq after which it begins."""
+
+
+def load_page(tx: Transaction, *, before: str = "", limit: int = 50) -> ConversationPage:
+    """Return a page of conversations."""
+    some = list_rows(tx, parse_cursor(before), check_limit(limit) + 1)
+    shown = some[:limit]
+    return ConversationPage(
+        load_details(tx, shown), str(PageCursor(shown[-1].moved, shown[-1].number)) if len(some) > limit else ""
+    )
+
+
+def load_overview(tx: Transaction, name: str) -> ConversationOverview:
+    """Return the entry of one conversation. Raises `UnknownConversation`."""
+    check_name(name)
+    rows = tx.rows(f"{SELECT_CONVERSATIONS} WHERE c.name = ?", name)
+    if not rows:
+        load_tip(tx, name)  # raises if the conversation or its branch is missing
+        raise UnknownConversation(name)
+    return load_details(tx, [ConversationRow(*rows[0])])[0]
+
+
+def check_limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_PAGE_SIZE:
+        raise InvalidInput(f"limit must be 1 to {MAX_PAGE_SIZE}", got=limit)
+    return limit
+
+
+def parse_cursor(written: str) -> PageCursor | None:
+    """Parse the cursor that the previous page returned as `next`."""
+    if not written:
+        return None
+    try:
+        mark = PageCursor(*[int(each) for each in written.split("-")])
+        if max(mark.moved, mark.number) >= ABOVE_ALL or mark.upto > SEQ_MASK:
+            raise ValueError("out of range")
+        return mark
+    except (ValueError, TypeError):
+        raise InvalidInput(
+            "before must be a page cursor", got=written[:40], fix="Pass `next` of the previous page."
+        ) from None
+
+
+def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[ConversationRow]:
+    """Return conversations in list order."""
+    which, values = _after_cursor(after)
+    return [
+        ConversationRow(*row)
+        for row in tx.rows(f"{SELECT_CONVERSATIONS} {which} {LIST_ORDER} LIMIT {limit:d}", *values)
+    ]
+
+
+def list_names(tx: Transaction, after: PageCursor | None) -> list[tuple[int, str]]:
+    """Return numbers and names of all conversations in list order."""
+    which, values = _after_cursor(after)
+    rows = tx.rows(f"SELECT number, name FROM conversation c {which} {LIST_ORDER}", *values)
+    return [(number, name) for number, name in rows]
+
+
+def list_rows_by_number(tx: Transaction, numbers: Sequence[int]) -> list[ConversationRow]:
+    """Return conversations by number, in list order."""
+    return [
+        ConversationRow(*row)
+        for row in tx.rows(
+            f"{SELECT_CONVERSATIONS} WHERE c.number IN ({_placeholders(numbers)}) {LIST_ORDER}", *numbers
+        )
+    ]
+
+
+def _after_cursor(after: PageCursor | None) -> tuple[str, tuple[int, ...]]:
+    if after is None:
+        return "", ()
+    return f"WHERE (c.spoken, c.number) {'<=' if after.upto else '<'} (?, ?)", (after.moved, after.number)
+
+
+def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[ConversationOverview]:
+    """Load the list entries of some conversations, with a fixed number of queries."""
+    if not some:
+        return []
+    branches = load_branches(tx, some)
+    titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
+    counts: dict[str, int] = {}
+    for _, _, _, conversation in branches:
+        counts[conversation] = counts.get(conversation, 0) + 1
+    return [
+        ConversationOverview(
+            name=each.name,
+            title=titles.get(each.number, ""),
+            length=each.length,
+            branches=counts.get(each.name, 1),
+            created=each.created,
+            spoken=each.spoken,
+            running=each.name in running,
+            model=models.get(each.number, ""),
+        )
+        for each in some
+    ]
+
+
+def load_branches(tx: Transaction, some: Iterable[ConversationRow]) -> list[Row]:
+    """Return the branches of the trees of some conversations: number, parent, base, conversation."""
+    trees = sorted({each.tree for each in some})
+    return tx.rows(
+        f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_placeholders(trees)})", *trees
+    )
+
+
+def find_lineages(some: Iterable[ConversationRow], branches: Iterable[Row]) -> dict[int, Lineage]:
+    """Return the branches of each conversation's current chain, by conversation number."""
+    known: Mapping[int, tuple[int | None, int]] = {number: (parent, base) for number, parent, base, _ in branches}
+    found: dict[int, Lineage] = {}
+    for each in some:
+        line: Lineage = []
+        branch: int | None = each.branch
+        while branch is not None and branch in known:
+            parent, base = known[branch]
+            line.append((branch, base))
+            branch = parent if parent is not None and parent < branch else None  # a parent is always older
+        found[each.number] = line
+    return found
+
+
+def _titles(tx: Transaction, some: Sequence[ConversationRow], branches: Sequence[Row]) -> dict[int, str]:
+    whose: dict[int, list[int]] = {}
+    lines = find_lineages(some, branches)
+    for each in some:
+        for branch, first, last in split_by_branch(lines[each.number], 0, min(TITLE_MESSAGES, each.length)):
+            for seq in range(first, last + 1):
+                whose.setdefault(make_place(branch, seq), []).append(each.number)
+    if not whose:
+        return {}
+    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_placeholders(whose)})", *whose)
+    found: dict[int, str] = {}
+    for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
+        message = decode_or_none(body)
+        if message is not None and message.role == "user" and (title := shorten_title(message.text)):
+            for number in whose[where]:
+                found.setdefault(number, title)
+    return found
+
+
+def _running(tx: Transaction, some: Sequence[ConversationRow]) -> set[str]:
+    """Return the names of conversations with a running turn, in any process."""
+    names = [each.name for each in some]
+    rows = tx.rows(
+        f"SELECT conversation FROM lease WHERE holder <> '' AND expires > {tx.dialect.now}"
+        f" AND conversation IN ({_placeholders(names)})",
+        *names,
+    )
+    return {name for (name,) in rows}
+
+
+def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
+    """Return provider and model of each conversation's last step, or else of its newest channel."""
+    numbers = {each.name: each.number for each in some}
+    rows = tx.rows(
+        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_placeholders(numbers)}) ORDER BY number",
+        *numbers,
+    )
+    found = {numbers[name]: f"{provider}:{model}" for name, provider, model in rows}
+    steps = load_last_steps(tx, list(numbers.values()))
+    return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
+
+
+def decode_or_none(body: bytes) -> Message | None:
+    try:
+        return decode_message(body)
+    except DECODE_ERRORS:
+        return None
+
+
+def shorten_title(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    return " ".join(text[: MAX_TITLE * 8].split())[:MAX_TITLE]
+
+
+def _placeholders(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)

@@ -1,0 +1,393 @@
+"""Turns, steps, events, queued input and trigger states, as functions over a transaction.
+
+All of them belong to a conversation by its number, and are appended under numbers that grow within it. A writer has
+locked the conversation, so turns of different agents never get the same number. A turn that is marked as running
+while its lease has ended was interrupted; recovery records that here.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
+from contextc.events import (
+    TEXT_FIELDS,
+    AnyEvent,
+    InputQueued,
+    StepFinish,
+    ToolStart,
+    TurnInterrupted,
+    decode_event,
+    encode_event,
+)
+from contextc.messages import Message, Usage, decode_message, encode_message
+from contextc.store.addressing import SEQ_MASK, make_place
+from contextc.store.message_chain import now_ms
+from contextc.store.row_decoding import SEQ_BITS, decode_row, decode_rows
+from contextc.store.types import Transaction
+
+MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
+QueueKind: TypeAlias = Literal["steer", "follow-up"]
+
+
+class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A stored turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` is why it ended."""
+
+    number: int
+    agent: str
+    state: Literal["running", "finished", "interrupted"] = "running"
+    opened: int = 0
+    opening: str = ""
+    finish: str = ""
+    error: str = ""
+    started: int = 0
+    ended: int = 0
+    steps: int = 0
+    tool_calls: int = 0
+    usage: Usage | None = None
+    cost: float | None = None
+
+
+class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A stored step: a model call and its tool calls. `index` counts from 1 within its turn."""
+
+    number: int
+    turn: int
+    index: int
+    state: Literal["find_started_calls", "finished", "failed"] = "started"
+    provider: str = ""
+    model: str = ""
+    request: int = 0
+    finish: str = ""
+    error: str = ""
+    usage: Usage | None = None
+    seq: int = 0
+    uid: str = ""
+    """The uid of the message with the received part of an aborted reply; `seq` is its seq."""
+    kept: int = 0
+    """The number of its stored request if that was not answered."""
+    started: int = 0
+    milliseconds: int = 0
+
+
+class QueuedMessage(Struct, frozen=True, kw_only=True):
+    """Input in the queue of a conversation."""
+
+    number: int
+    agent: str
+    kind: QueueKind
+    message: Message
+
+
+_turn_from_json = msgspec.json.Decoder(TurnRecord).decode
+_step_from_json = msgspec.json.Decoder(StepRecord).decode
+
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """Store events. Return them with their numbers."""
+    if not events:
+        return []
+    number = load_last_number(tx, "event", conversation)
+    told = [replace(event, number=number + index) for index, event in enumerate(events, 1)]
+    try:
+        bodies = [encode_event(event) for event in told]
+    except UnicodeEncodeError:  # a lone surrogate, or a file name that is not valid UTF-8
+        bodies = [encode(fix_surrogates_in_json(msgspec.to_builtins(event))) for event in told]
+        told = [decode_event(body) for body in bodies]
+    tx.run_many(
+        "INSERT INTO event (place, body) VALUES (?, ?)",
+        [(make_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
+    )
+    return told
+
+
+def load_events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
+    rows = tx.rows(
+        "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
+        make_place(conversation, after + 1),
+        make_place(conversation, SEQ_MASK),
+    )
+    return decode_rows(decode_event, [body for (body,) in rows], "Event")
+
+
+def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
+    row = tx.row(
+        f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
+    )
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def load_last_event_numbers(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return number and last event number (0: none) of each existing conversation, by name."""
+    found: dict[str, tuple[int, int]] = {}
+    for start in range(0, len(names), 500):
+        some = names[start : start + 500]
+        rows = tx.rows(
+            "SELECT c.name, c.number, (SELECT max(place) FROM event"
+            " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+            f" FROM conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
+            *some,
+        )
+        found |= {name: (number, (last or 0) & SEQ_MASK) for name, number, last in rows}
+    return found
+
+
+def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
+    """Redact messages in the events of every conversation of a tree.
+
+    Events about their calls are redacted too, and all error texts, which may quote what was sent.
+    """
+    gone = {*uids}
+    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
+        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
+        rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
+        told: list[tuple[int, JSONObject]] = [(where, decode_row(decode, body, "Event")) for where, body in rows]
+        theirs = [event for _, event in told if event.get("uid") in gone]
+        waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
+        steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
+        for where, event in told:
+            is_of_them = event.get("uid") in gone or event.get("queued") in waited
+            is_beside = event["type"] in STEP_EVENTS and (event.get("turn"), event.get("step")) in steps
+            names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
+            if any(event.get(name) for name in names):
+                blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
+                tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
+        _redact_errors(tx, number)
+
+
+ERROR_FIELDS = ("error", "fallback")
+STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
+"""Types of events that quote a message of their step without naming it."""
+
+
+def _empty_value(value: JSON) -> JSON:
+    return {} if isinstance(value, dict) else ""
+
+
+def _redact_errors(tx: Transaction, conversation: int) -> None:
+    for turn in load_turns(tx, conversation):
+        if turn.error:
+            save_turn(tx, conversation, replace(turn, error=""))
+    for step in load_steps(tx, conversation, None):
+        if step.error:
+            save_step(tx, conversation, replace(step, error=""))
+
+
+# ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
+    """Insert a turn under the next number."""
+    turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
+    tx.run(
+        "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
+        make_place(conversation, turn.number),
+        turn.agent,
+        msgspec.json.encode(turn),
+    )
+    return turn
+
+
+def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
+    tx.run(
+        "UPDATE turn SET running = ?, body = ? WHERE place = ?",
+        int(turn.state == "running"),
+        msgspec.json.encode(turn),
+        make_place(conversation, turn.number),
+    )
+
+
+def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
+    rows = tx.rows(
+        "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
+    )
+    return decode_rows(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
+
+
+def load_last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
+    """Return the last turn of an agent, or the last before turn `before`."""
+    row = tx.row(
+        "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
+        make_place(conversation, 0),
+        make_place(conversation, before - 1),
+        agent,
+    )
+    return decode_row(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
+
+
+def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
+    """Return turns by number."""
+    if not numbers:
+        return {}
+    rows = tx.rows(
+        f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
+        *[make_place(conversation, number) for number in numbers],
+    )
+    return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
+
+
+def mark_interrupted(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
+    """Mark a running turn whose lease has ended as interrupted, and its step as failed."""
+    turn = load_last_turn(tx, conversation, agent)
+    if turn is None or turn.state != "running":
+        return
+    for step in load_steps(tx, conversation, turn.number):
+        if step.state == "started":
+            save_step(tx, conversation, replace(step, state="failed", error=why))
+    save_turn(tx, conversation, replace(turn, state="interrupted", ended=time))
+    append_events(tx, conversation, [TurnInterrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+
+
+def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
+    """Return the ids of the calls of a reply whose tools were started after it was stored.
+
+    Return None if message `seq` is not a complete reply of that turn: the state of its calls is then unknown.
+    """
+    if not any(step.state == "finished" and step.seq == seq for step in load_steps(tx, conversation, turn)):
+        return None
+    found: set[str] = set()
+    last = make_place(conversation, SEQ_MASK)
+    while rows := tx.rows(
+        "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
+        make_place(conversation, 0),
+        last,
+    ):
+        last = rows[-1][0] - 1
+        for event in decode_rows(decode_event, [body for _, body in rows], "Event"):
+            if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
+                return found
+            if isinstance(event, ToolStart) and event.turn == turn:
+                found.add(event.id)
+    return None
+
+
+def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
+    step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
+    tx.run(
+        "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
+        make_place(conversation, step.number),
+        step.turn,
+        msgspec.json.encode(step),
+    )
+    return step
+
+
+def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
+    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), make_place(conversation, step.number))
+
+
+def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
+    rows = tx.rows(
+        "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
+        make_place(conversation, 0),
+        make_place(conversation, SEQ_MASK),
+        turn or 0,
+        -1 if turn is None else 0,
+    )
+    return decode_rows(_step_from_json, [body for (body,) in rows], "Step")
+
+
+def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
+    """Return the last step of each conversation, by conversation number."""
+    rows = tx.rows(
+        "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
+        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+        f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
+        *conversations,
+    )
+    found = decode_rows(_step_from_json, [body for _, body in rows], "Step")
+    return {where >> SEQ_BITS: step for (where, _), step in zip(rows, found, strict=True)}
+
+
+# ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+SELECT_STEERING = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
+"""Selects a row if input that steers a running turn is queued."""
+
+
+def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> QueuedMessage:
+    try:
+        body = encode_message(message)
+    except UnicodeEncodeError:
+        message = decode_message(body := encode(fix_surrogates_in_json(msgspec.to_builtins(message))))
+    row = tx.row(
+        "INSERT INTO queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
+        conversation,
+        agent,
+        kind,
+        body,
+    )
+    assert row is not None, "an insert returns its row"
+    waits = InputQueued(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:MAX_EVENT_TEXT])
+    append_events(tx, conversation, [waits])
+    return QueuedMessage(number=row[0], agent=agent, kind=kind, message=message)
+
+
+def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMessage]:
+    rows = tx.rows(
+        "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
+    )
+    return [
+        QueuedMessage(
+            number=number, agent=agent, kind=kind, message=decode_row(decode_message, body, f"Queued input {number}")
+        )
+        for number, kind, body in rows
+    ]
+
+
+def dequeue(tx: Transaction, number: int) -> bool:
+    """Remove input from the queue. Return False if it is no longer there."""
+    return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
+
+
+# ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load_trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
+    rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
+    return {name: decode_row(decode, body, f"State of trigger {name!r}") for name, body in rows}
+
+
+def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
+    for name, state in states.items():
+        tx.run(
+            "INSERT INTO trigger_state (conversation, agent, name, body) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (conversation, agent, name) DO UPDATE SET body = excluded.body",
+            conversation,
+            agent,
+            name,
+            encode(state),
+        )
+
+
+# ── fork and delete ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def copy_trigger_states(tx: Transaction, source: int, target: int) -> None:
+    """Copy trigger states to a fork, so that triggers do not repeat a message there."""
+    tx.run(
+        "INSERT INTO trigger_state (conversation, agent, name, body)"
+        " SELECT CAST(? AS BIGINT), agent, name, body FROM trigger_state WHERE conversation = ?",
+        target,
+        source,
+    )
+
+
+def delete_records(tx: Transaction, conversation: int) -> None:
+    """Remove all rows of a deleted conversation."""
+    for table in ("turn", "step", "event"):
+        low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
+        tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+    for table in ("queue", "trigger_state"):
+        tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

@@ -1,0 +1,62 @@
+"""An in-memory store: SQLite without a file, with the behaviour of the durable store except for durability."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+
+from contextc.store.sqlite import SQLiteStore
+from contextc.store.types import Result, Row, Transaction
+
+
+class MemoryStore(SQLiteStore):
+    """A store on a single connection; transactions run one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.address, self.path = "memory:", ""
+        self._turn = threading.RLock()
+        self._only = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+
+    def _connect(self) -> sqlite3.Connection:
+        return self._only
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            with self._turn:  # another thread may have a transaction open on it
+                super()._disconnect(connection)
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
+        with self._turn:
+            return super()._run(self._take(), work, writing=writing, again=again)  # it may have been closed meanwhile
+
+    def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
+        with self._turn:
+            return super()._alone(sql, values, writing=writing)
+
+    def _forked(self) -> None:
+        """Replace the lock, which another thread of the parent process may have held."""
+        super()._forked()
+        self._turn = threading.RLock()
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        """Do nothing: the only connection is always available."""
+
+    def _look_at_file(self) -> None:
+        """Do nothing: there is no file."""
+
+    def _erases(self, tx: Transaction) -> None:
+        """Do nothing: there is no file."""
+
+    def _scrub(self) -> None:
+        """Do nothing: there is no file."""
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        with self._turn:
+            super().backup(target)
+
+    def close(self) -> None:
+        super().close()
+        self._disconnect(self._only)

@@ -1,0 +1,233 @@
+"""The items of a ledger: one per message or inserted text, with how it was rendered.
+
+An item has everything that is needed to render the same text again: role, prefix, how much of a long result, with or
+without media and reasoning. Later changes (a second person joins, a limit changes) affect new items only. Items are
+stored with every request, so they are small.
+
+Channels and their state: the position in the log, the rows of the epoch, the session.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from contextc.messages import Role
+
+ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
+"""A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
+one; a summary; a notice about what was left out; a result that arrived after a placeholder had been sent.
+"""
+
+
+class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
+    "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
+    "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
+    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h",
+}):  # fmt: skip
+    """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
+
+    place: int = 0
+    role: Role = "user"
+    tokens: int = 0
+    kind: ItemKind = "message"
+    opens: bool = False
+    """True if a person speaks and a turn begins."""
+    prefix: str = ""
+    text: str = ""
+    limit: int = 0
+    """Results longer than this are shortened to their head and tail."""
+    decayed: bool = False
+    """True if results are replaced by a stub that tells how to fetch them."""
+    bare: bool = False
+    """True if sent without its reasoning."""
+    blind: bool = False
+    """True if each media part is replaced by a description."""
+    failed: bool = False
+    """True if the message is incomplete, and its text states that."""
+    signed: bool = False
+    """True if it contains reasoning that its provider signed."""
+    media: bool = False
+    """True if it contains images, audio, video or documents."""
+    only: tuple[str, ...] = ()
+    """If set, only the results for these call ids are included."""
+    inline: bool = False
+    """True if its reasoning is joined into the text."""
+    results: int = 1
+    """Number of tool results, if it has any."""
+    fragment: str = ""
+    """Id of the dynamic fragment that this is a copy of. Blocks of older versions contain several fragments and have no
+    id.
+    """
+    hash: str = ""
+    """Hash of the fragment's text; empty if the fragment is withdrawn."""
+
+
+class FragmentCopy(NamedTuple):
+    """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the number of tokens before it."""
+
+    hash: str
+    at: int
+
+
+def find_latest_copies(items: Iterable[Item]) -> dict[str, FragmentCopy]:
+    """Return the latest copy of each dynamic fragment among the items of an epoch, without withdrawn ones."""
+    found: dict[str, FragmentCopy] = {}
+    at = 0
+    for item in items:
+        if item.fragment and item.hash:
+            found[item.fragment] = FragmentCopy(item.hash, at)
+        elif item.fragment:
+            found.pop(item.fragment, None)
+        at += item.tokens
+    return found
+
+
+class LedgerRow(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A segment of the ledger: its items, and facts about its wire form.
+
+    `drop` is the number of preceding wire messages that it replaced. `ids` are the ids of its calls as they were sent;
+    `open` are those that got a placeholder result, with the tool's name. `end` is the role of its last wire message.
+    `held`: a session had some of it already, so its wire form is incomplete.
+    """
+
+    items: tuple[Item, ...]
+    tokens: int = 0
+    drop: int = 0
+    ids: tuple[str, ...] = ()
+    open: dict[str, str] = {}
+    end: str = ""
+    held: bool = False
+    gone: bool = False
+    """True if some of its content was redacted, so its wire form was removed."""
+
+
+class Channel(NamedTuple):
+    """One conversation as one agent, provider, model and directory sees it."""
+
+    conversation: str
+    agent: str
+    provider: str
+    model: str
+    directory: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.directory}" if self.directory else ""
+        return f"{self.agent} on {self.provider}:{self.model}{where}"
+
+
+class RowRange(NamedTuple):
+    """A range of rows of one channel. A fork begins with ranges of its parent's rows."""
+
+    channel: int
+    first: int
+    last: int
+
+
+class HeadHashes(Struct, frozen=True, omit_defaults=True):
+    """Hashes of what precedes the messages. A change of one of them changes the prefix."""
+
+    static: str = ""
+    tools: str = ""
+    settings: str = ""
+    encoder: str = ""
+
+
+class ProviderSession(Struct, frozen=True, omit_defaults=True):
+    """A provider's own memory of the conversation. `cursor` is the provider's position after everything sent, if it has
+    one.
+    """
+
+    id: str
+    cursor: str = ""
+
+
+class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The state of a channel. It is written whole with every commit, so its size does not depend on the history."""
+
+    requests: int = 0
+    rows: int = 0
+    epoch: int = 0
+    layout: tuple[RowRange, ...] = ()
+    tokens: int = 0
+    """Tokens of all rows of the epoch, by our count."""
+    branch: int = 0
+    revision: int = 0
+    seen: int = 0
+    """The seq up to which the log was read."""
+    edge: int = 0
+    """The seq after which the context was cleared. Messages up to it are not sent."""
+    waiting: tuple[int, ...] = ()
+    """Places of messages that are hidden now and may become visible."""
+    pending: dict[str, str] = {}
+    """Calls that were trimmed before their results arrived, with their tools. The results are sent when they arrive."""
+    runs: str = ""
+    """The run of the last request, and the caller's running runs. While both are unchanged, hidden messages stay
+    hidden.
+    """
+    going: tuple[str, ...] = ()
+    """Runs of this agent that have begun and not ended."""
+    produced: tuple[Item, ...] = ()
+    """The model's last reply. It is part of the next request; a session has it already."""
+    head: HeadHashes = HeadHashes()
+    tools: tuple[str, ...] = ()
+    """Names of the tools in the order they were sent, because another order is another prefix."""
+    chain: str = ""
+    """Hash of all rows of the epoch."""
+    size: int = 0
+    """Bytes of all rows of the epoch."""
+    above: int = 0
+    """Tokens of the system prompt and the tools, by our count."""
+    dynamic: str = ""
+    """Set by older versions, which sent all dynamic fragments as one block, if this epoch contains such a block."""
+    fragments: dict[str, FragmentCopy] = {}
+    """The latest copy of each dynamic fragment in this epoch, by its id."""
+    answered: bool = True
+    """True if the last turn has ended."""
+    turn: int = 0
+    humans: tuple[str, ...] = ()
+    lead: tuple[int, ...] | None = None
+    """Places of the system messages at the start of the conversation. They are part of the system prompt."""
+    reserve: int = 0
+    """Tokens reserved for the answer in this epoch, if the reserve had to shrink."""
+    cut: bool = False
+    """True if something between the context edge and the first item is left out for lack of room."""
+    summary: int = 0
+    """The place up to which a summary replaces the messages."""
+    session: ProviderSession | None = None
+    lost: str = ""
+    """The reason why there is no session any more."""
+    input: int = 0
+    """Input tokens of the epoch's last request as the provider counted them; 0 if it reported none."""
+    overhead: int = 0
+    """Tokens that the provider counts on this channel beyond our count and beyond what calibration explains."""
+    replaced: bool = False
+    """True if another request was sent instead of the compiled one, so the prefix is not that of the rows."""
+    again: bool = False
+    """True if the provider paused and must be called again without new input (`pause_turn`)."""
+    shortened: bool = False
+    """True if the session shortened its own history with the last request, so old content may be missing."""
+
+
+class StoredRow(Struct, frozen=True, gc=False):
+    """A stored row with its wire messages, as bytes joined by commas. `place` is channel * 2^32 + number."""
+
+    place: int
+    row: LedgerRow
+    chunk: bytes
+
+
+state_to_json = msgspec.json.Encoder().encode
+state_from_json = msgspec.json.Decoder(ChannelState).decode
+row_to_json = msgspec.json.Encoder().encode
+rows_from_json = msgspec.json.Decoder(list[LedgerRow]).decode
+
+
+def extend_layout(layout: tuple[RowRange, ...], channel: int, first: int, last: int) -> tuple[RowRange, ...]:
+    """Return the layout extended by rows of a channel."""
+    if last < first:
+        return layout
+    if layout and layout[-1].channel == channel and layout[-1].last == first - 1:
+        return (*layout[:-1], RowRange(channel, layout[-1].first, last))
+    return (*layout, RowRange(channel, first, last))

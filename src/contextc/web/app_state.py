@@ -1,0 +1,132 @@
+"""State of the server: its store, its options, and its running turns."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from contextc.app.agent_factory import ToolSelection, build_agent
+from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.errors import ContextcError
+from contextc.executor import AgentExecutor, Limits
+from contextc.executor.blocking import run_blocking
+from contextc.executor.event_hub import event_hub
+from contextc.providers import Endpoint
+from contextc.store import Store
+from contextc.store.execution_records import TurnRecord
+from contextc.store.leases import load_holder
+from contextc.store.process_identity import describe_process
+from contextc.store.types import DEFAULT_AGENT
+from contextc.web.deletion_events import DeletionEvents
+from contextc.web.http_errors import HTTPError
+from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
+
+log = logging.getLogger(__name__)
+MAX_BODY_BYTES = 32 << 20
+RECOVERY_INTERVAL = 2.0
+
+
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """Options of a server."""
+
+    model: str | None = None
+    agent: str = DEFAULT_AGENT
+    root: Path = Path(".")
+    tools: ToolSelection | None = None
+    system: str | None = None
+    budget: int | None = None
+    output: int | None = None
+    steps: int | None = None
+    token: str = ""
+    """The token that clients must send; empty disables authentication."""
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    """Accepted values of the Host header. This prevents DNS rebinding."""
+    origins: tuple[str, ...] = ()
+    """Additional allowed origins, such as http://localhost:3000."""
+    largest: int = MAX_BODY_BYTES
+    """Maximum size of a request body in bytes."""
+    recordings: Path | None = None
+    """Folder of recordings that clients may select (`replay:FILE`), for tests and demonstrations.
+
+    Without it, only the server's own `model` may be a recording, because a recording is a file that the server reads.
+    """
+
+
+class AppState:
+    """Everything that endpoints need: store, options, running turns, and open streams."""
+
+    def __init__(self, store: Store, options: ServerOptions) -> None:
+        self.store, self.options = store, options
+        self.running = TurnManager(store, self._made, agent=options.agent, model=options.model, root=options.root)
+        self.watchers = DeletionEvents(store)
+        self.ending = asyncio.Event()
+        """Set when the server is about to stop, so that streams end."""
+
+    def recover(self) -> None:
+        """Close the turns of processes that have ended, and wake their watchers. Blocking: reads the store."""
+        for each in self.store.recover():
+            event_hub(self.store).look(each.conversation)
+
+    async def keep_recovering(self) -> None:
+        """Call `recover` periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(RECOVERY_INTERVAL)
+            try:
+                await run_blocking(self.recover)
+            except ContextcError as error:
+                log.warning("recover: turns of ended processes could not be closed: %s", error)
+
+    def last_turn(self, conversation: str) -> TurnRecord | None:
+        """Return the last turn of any process. It is closed first if its process has ended. Blocking: reads the store.
+
+        Raises `UnknownConversation`.
+        """
+        turns = self.store.turns(conversation, last=1)
+        if turns and turns[0].state == "running" and self.running.turn(conversation) is None:
+            self.recover()
+            turns = self.store.turns(conversation, last=1)
+        return turns[0] if turns else None
+
+    def process_of(self, conversation: str, agent: str) -> str:
+        """Return a description of the process that runs a turn."""
+        return describe_process(self.store.read(lambda tx: load_holder(tx, conversation, agent)))
+
+    def end(self) -> None:
+        """End every stream, because the server is about to stop."""
+        self.ending.set()
+        event_hub(self.store).look()
+
+    def _made(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        """Return an executor with this server's options, and its provider client."""
+        options = self.options
+        self._check_recording(whom)
+        return build_agent(
+            self.store,
+            whom,
+            options.root,
+            agent=options.agent,
+            tools=options.tools,
+            system=options.system,
+            budget=options.budget,
+            output=options.output,
+            limits=Limits() if options.steps is None else Limits(steps=options.steps),
+        )
+
+    def _check_recording(self, whom: ModelChoice) -> None:
+        """Reject recordings that are not allowed, because HTTP clients must not choose files for the server to read."""
+        folder = self.options.recordings
+        if whom.provider.name != REPLAY_PROVIDER or whom == resolve_model(self.options.model):
+            return
+        with suppress(ValueError, OSError, RuntimeError):  # invalid file name, or a loop of symbolic links
+            if folder is not None and Path(whom.provider.url.removeprefix("file://")).resolve().is_relative_to(
+                folder.resolve()
+            ):
+                return
+        raise HTTPError(
+            403,
+            "model: recordings are not allowed over HTTP, except the server's own. Start the server with this "
+            "recording as its model, or with a recordings folder.",
+            "ForeignRecording",
+        )

@@ -1,0 +1,42 @@
+"""The ASGI application: the API below `/api/`, the web UI everywhere else."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.types import Receive, Scope, Send
+
+from contextc.store import Store
+from contextc.web.app_state import AppState, ServerOptions
+from contextc.web.router import Router
+from contextc.web.security import SecurityMiddleware
+from contextc.web.static_files import StaticFiles
+from contextc.web.urls import is_api_request
+
+
+def create_application(store: Store, options: ServerOptions | None = None) -> Starlette:
+    """Return the application, for any ASGI server. The caller closes the store afterwards."""
+    desk = AppState(store, options or ServerOptions())
+    api, pages = Router(desk), StaticFiles()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        recovering = asyncio.create_task(desk.keep_recovering(), name="recovering turns")
+        try:
+            yield
+        finally:
+            recovering.cancel()
+            desk.end()
+            await desk.running.close()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""
+        found = app.router.not_found if scope["type"] != "http" else api if is_api_request(scope) else pages
+        await found(scope, receive, send)
+
+    app = Starlette(middleware=[Middleware(SecurityMiddleware, options=desk.options)], lifespan=lifespan)
+    app.router.default = answer
+    app.state.desk = desk
+    return app

@@ -1,0 +1,152 @@
+"""Current state of a conversation: everything that a client needs before it follows the events.
+
+The stored part is read in one transaction: `pending` is the streamed reply up to `last_event`. So a client that follows
+the events from there misses nothing and shows nothing twice.
+"""
+
+from msgspec import Struct
+
+from contextc.inspection.preview import load_last_request
+from contextc.inspection.unanswered_requests import compute_total_cost
+from contextc.messages import AnyPart
+from contextc.store import Store, execution_records, streams
+from contextc.store.addressing import SEQ_MASK, load_tip
+from contextc.store.branches import load_context_start
+from contextc.store.conversation_list import load_overview
+from contextc.store.execution_records import QueueKind
+from contextc.store.pins import load_pinned_places
+from contextc.store.todos import load_todos as load_todos
+from contextc.store.types import Transaction
+from contextc.tools.todos import Todo
+from contextc.web.app_state import AppState
+from contextc.web.channel_view import ChannelView, channel_views
+from contextc.web.turn_manager import ApprovalView
+
+
+class RunningTurnView(Struct, frozen=True, kw_only=True):
+    """The running turn: its number, current step, start time, and model."""
+
+    turn: int
+    step: int
+    started: int
+    model: str
+
+
+class QueuedInputView(Struct, frozen=True, kw_only=True):
+    """Queued input, to steer the running turn or to follow it."""
+
+    number: int
+    kind: QueueKind
+    text: str
+
+
+class PendingReplyView(Struct, frozen=True, kw_only=True):
+    """The received part of a streaming reply."""
+
+    uid: str
+    parts: tuple[AnyPart, ...]
+
+
+class ContextUseView(Struct, frozen=True, kw_only=True):
+    """Context use of the last request, in tokens of the whole input, and the cost of the conversation in dollars."""
+
+    used: int
+    available: int
+    window: int
+    cost: float | None
+
+
+class StoredConversationState(Struct, frozen=True, kw_only=True):
+    """The stored part of the state, read in one transaction."""
+
+    name: str
+    title: str
+    length: int
+    branches: int
+    created: int
+    spoken: int
+    model: str
+    excerpt: str
+    tip: str
+    branch: int
+    revision: int
+    edge: int
+    running: RunningTurnView | None
+    queued: list[QueuedInputView]
+    pending: PendingReplyView | None
+    todos: list[Todo]
+    last_event: int
+    pinned: list[int]
+
+
+class ConversationView(StoredConversationState, frozen=True, kw_only=True):
+    """A conversation and its state. `running` is null if no turn of this server's agent runs."""
+
+    approvals: list[ApprovalView]
+    gauge: ContextUseView | None
+    channels: list[ChannelView]
+
+
+def load_conversation_view(desk: AppState, name: str) -> ConversationView:
+    """Return the state of a conversation. Raises `UnknownConversation`."""
+    agent = desk.options.agent
+    stored = desk.store.read(lambda tx: _stored(tx, name, agent))
+    if stored.running is not None and desk.running.turn(name) is None:
+        desk.last_turn(name)  # closes it if its process has ended
+        stored = desk.store.read(lambda tx: _stored(tx, name, agent))
+    return ConversationView(
+        **{field: getattr(stored, field) for field in stored.__struct_fields__},
+        approvals=desk.running.approvals(name),
+        gauge=_gauge(desk.store, name),
+        channels=channel_views(desk.store, name),
+    )
+
+
+def _gauge(store: Store, name: str) -> ContextUseView | None:
+    last = load_last_request(store, name)
+    if last is None:
+        return None
+    budget = last[1].figures
+    return ContextUseView(
+        used=budget.input, available=budget.room, window=budget.window, cost=compute_total_cost(store, name)
+    )
+
+
+def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
+    at, seen = load_tip(tx, name), load_overview(tx, name)
+    running = _running(tx, at.conversation, agent) if seen.running else None
+    writing = streams.load_partial(tx, name, agent) if running is not None else None
+    return StoredConversationState(
+        name=name,
+        title=seen.title,
+        length=at.seq,
+        branches=seen.branches,
+        created=seen.created,
+        spoken=seen.spoken,
+        model=seen.model,
+        excerpt="",
+        tip=at.id.hex(),
+        branch=at.branch,
+        revision=at.revision,
+        edge=load_context_start(tx, at.branch, at.seq),
+        running=running,
+        queued=[
+            QueuedInputView(number=each.number, kind=each.kind, text=each.message.text)
+            for each in execution_records.load_queue(tx, at.conversation, agent)
+        ],
+        pending=None if writing is None else PendingReplyView(uid=writing.uid, parts=writing.parts),
+        todos=load_todos(tx, name, agent),
+        last_event=execution_records.load_last_number(tx, "event", at.conversation),
+        pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
+    )
+
+
+def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurnView | None:
+    turn = execution_records.load_last_turn(tx, conversation, agent)
+    if turn is None or turn.state != "running":
+        return None
+    step = execution_records.load_last_steps(tx, [conversation]).get(conversation)
+    if step is None or step.turn != turn.number:
+        return RunningTurnView(turn=turn.number, step=0, started=turn.started, model="")
+    asked = f"{step.provider}:{step.model}" if step.provider else ""
+    return RunningTurnView(turn=turn.number, step=step.index, started=turn.started, model=asked)

@@ -1,0 +1,138 @@
+"""OpenAPI 3.1 document of the API, generated from the type annotations of the endpoints.
+
+The server validates the same types, so document and behaviour agree. Every error has the same body, for any status: it
+is the `default` response of all operations.
+"""
+
+import inspect
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+import contextc
+from contextc._json import JSONObject
+from contextc.web.endpoint import Endpoint, EventStream, RawResponse
+from contextc.web.http_errors import STATUS_BY_ERROR, ErrorBody
+
+JSON_TYPE = "application/json"
+REF_TEMPLATE = "#/components/schemas/{name}"
+DESCRIPTION = (
+    "The HTTP API of `contextc serve`. Names in paths are percent-encoded: a slash in a conversation's name is %2F. "
+    "Bodies are JSON with the header Content-Type: application/json. Unknown fields are rejected."
+)
+BEARER_SCHEME = {"type": "http", "scheme": "bearer", "description": "The token that the server printed at its start."}
+
+
+class Schemas(NamedTuple):
+    """The schemas of all types of the API: parameters, bodies and responses."""
+
+    schemas: dict[Any, JSONObject]
+    components: JSONObject
+
+    def of(self, kind: Any) -> JSONObject:  # a type annotation
+        return self.schemas[_key(kind)]
+
+
+def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
+    """Return the document. Without a token there is no security requirement. `cookie` is the token cookie's name."""
+    by_cookie = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by opening /?token=…"}
+    typed = _build_schemas(endpoints)
+    paths: JSONObject = {}
+    for each in sorted(endpoints, key=lambda each: each.path):
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, typed)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "contextc", "version": str(contextc.__version__), "description": DESCRIPTION},
+        "servers": [{"url": "/api"}],
+        "security": [{"bearer": []}, {"cookie": []}] if has_token else [],
+        "paths": paths,
+        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER_SCHEME, "cookie": by_cookie}},
+    }
+
+
+def _operation(each: Endpoint, typed: Schemas) -> JSONObject:
+    noun = each.work.__module__.rpartition(".")[2]
+    summary, _, more = (inspect.getdoc(each.work) or "").partition("\n\n")
+    made: JSONObject = {
+        "operationId": f"{noun}_{each.work.__name__}",
+        "tags": [noun],
+        "summary": " ".join(summary.split()),
+        **({"description": more} if more else {}),
+        "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],
+        "responses": _responses(each, typed),
+    }
+    if "body" in each.takes:
+        content = {JSON_TYPE: {"schema": typed.of(each.takes["body"])}}
+        needed = any([field.required for field in fields(each.takes["body"])])
+        made["requestBody"] = {"required": needed, "content": content}
+    return made
+
+
+def _path_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
+    return [{"name": name, "in": "path", "required": True, "schema": typed.of(each.takes[name])} for name in each.named]
+
+
+def _query_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
+    return [
+        {
+            "name": field.encode_name,
+            "in": "query",
+            "required": field.required,
+            "schema": _with_default(typed.of(field.type), field),
+        }
+        for field in _query_fields(each)
+    ]
+
+
+def _with_default(schema: JSONObject, field: FieldInfo) -> JSONObject:
+    if field.default is msgspec.NODEFAULT or field.default is None:
+        return schema
+    return {**schema, "default": msgspec.to_builtins(field.default)}
+
+
+def _responses(each: Endpoint, typed: Schemas) -> JSONObject:
+    refused = {"description": _error_description(), "content": {JSON_TYPE: {"schema": typed.of(ErrorBody)}}}
+    own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.of(each.answer)}
+    if each.media_type == JSON_TYPE or each.media_type == "*/*":  # any JSON, any bytes
+        own = {}
+    made: JSONObject = {str(each.status): {"description": "Success.", "content": {each.media_type or JSON_TYPE: own}}}
+    if {*_members(each.answer)} >= {EventStream, RawResponse}:
+        made["204"] = {"description": "Nothing to stream."}
+    return {**made, "default": refused}
+
+
+def _error_description() -> str:
+    kinds = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS_BY_ERROR.items())
+    return f"Error: `message` has the problem and the fix. Status by `kind`: {kinds}. 401: no token. 413: too large."
+
+
+def _build_schemas(endpoints: Sequence[Endpoint]) -> Schemas:
+    kinds: list[Any] = [ErrorBody]  # type annotations
+    for each in endpoints:
+        kinds += [each.takes[name] for name in each.named]
+        kinds += [field.type for field in _query_fields(each)]
+        kinds += [each.takes["body"]] if "body" in each.takes else []
+        kinds += [each.answer] if _is_json(each) else []
+    once = list({_key(kind): kind for kind in kinds}.values())
+    schemas, components = msgspec.json.schema_components(once, ref_template=REF_TEMPLATE)
+    return Schemas(dict(zip(map(_key, once), schemas, strict=True)), components)
+
+
+def _key(kind: Any) -> str:
+    """Return a key for a type. Not all annotated types are hashable."""
+    return repr(kind)
+
+
+def _query_fields(each: Endpoint) -> tuple[FieldInfo, ...]:
+    return fields(each.takes["query"]) if "query" in each.takes else ()
+
+
+def _is_json(each: Endpoint) -> bool:
+    return not {*_members(each.answer)} & {RawResponse, EventStream}
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,) if isinstance(kind, type) else ()

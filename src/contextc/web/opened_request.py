@@ -1,0 +1,158 @@
+"""Budget and lines of an opened file or pasted request.
+
+Other software compiled it, so earlier requests are not known: no line counts as new, and all messages count as history.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from contextc._json import JSONObject
+from contextc.compiler.draft import Budget
+from contextc.errors import ContextcError, InvalidRequest
+from contextc.formats import formatter
+from contextc.formats.base import Request
+from contextc.inspection.request_details import compute_item_costs, distribute_window
+from contextc.interchange.imported import DATA_ERRORS
+from contextc.interchange.open_any import OWN_FORMAT, OpenedInput
+from contextc.messages import Message
+from contextc.messages.message import to_plain_text
+from contextc.models import Model, model
+from contextc.models.tokens import TokenCounter, get_counter
+from contextc.web.request_view import BudgetView, LineView
+
+UNKNOWN_TOKENIZER = "unknown"
+
+
+T = TypeVar("T")
+
+
+def parse_untrusted(work: Callable[[], T]) -> T:
+    """Run work on untrusted input, and raise `InvalidRequest` if a parser fails on it."""
+    try:
+        return work()
+    except ContextcError:
+        raise
+    except DATA_ERRORS as error:
+        raise InvalidRequest(f"the input cannot be parsed: {type(error).__name__}: {error}.") from error
+
+
+class OpenedRequest:
+    """Token counts, budget and lines of an opened request."""
+
+    def __init__(self, opened: OpenedInput, model: str = "") -> None:
+        """Count the tokens. `model` sets the context window if the request names no model."""
+        request = opened.request
+        named, self.length = _settings(opened)
+        self.model = named or model.strip()
+        self.known = _find_model(self.model)
+        self.counter = _counter(opened, self.known)
+        self.prompt, self.messages = _split_system_prompt(request)
+        self.system = self.counter.system(self.prompt) + (self.counter.overhead if self.messages else 0)
+        self.tools = self.counter.tools(_tools(opened)) if request.tools else 0
+        self.tokens = [self.counter.message(message) for message in self.messages]
+
+    @property
+    def total(self) -> int:
+        return self.system + self.tools + sum(self.tokens)
+
+    def budget(self) -> BudgetView:
+        used = sum(self.tokens)
+        window = self.known.window if self.known is not None else None
+        reserve = min(self.length, window or 0)
+        budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
+        parts = distribute_window(budget, dynamic=0, history=used, new=0)
+        return BudgetView(
+            window=window,
+            system=parts.system,
+            tools=parts.tools,
+            dynamic=0,
+            history=parts.history,
+            new=parts.new,
+            reserve=parts.reserve,
+            margin=0,
+            free=parts.free if window is not None else None,
+            used=used,
+            available=budget.available if window is not None else None,
+            how="exact" if self.counter.exact else "estimated",
+            limit=None,
+            wanted=0,
+            input=budget.input,
+            room=budget.room if window is not None else None,
+            estimated=budget.input,
+        )
+
+    def lines(self) -> list[LineView]:
+        """Return the system prompt, if any, and every message."""
+        costs: Sequence[float | None] = [None] * len(self.messages)
+        if self.known is not None and self.known.price is not None:
+            costs = compute_item_costs(self.known, self.tokens, self.system + self.tools, None)
+        lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
+        told = [
+            _line(
+                index + len(lead),
+                index + 1,
+                "message",
+                message.role,
+                self.tokens[index],
+                costs[index],
+                to_plain_text(message),
+                message.uid,
+            )
+            for index, message in enumerate(self.messages)
+        ]
+        return lead + told
+
+
+def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str) -> LineView:
+    return LineView(
+        index=index,
+        seq=seq,
+        kind=kind,
+        role=role,
+        shown=True,
+        tokens=tokens,
+        cost=cost,
+        why="",
+        text=text,
+        state="shown",
+        uid=uid,
+    )
+
+
+def _settings(opened: OpenedInput) -> tuple[str, int]:
+    """Return the model and the output limit. Invalid values are ignored, because the input is not validated."""
+    if opened.format == OWN_FORMAT:
+        return opened.model, 0
+    said = parse_untrusted(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
+    model, length = cast(object, said.model), cast(object, said.max_output_tokens)
+    is_length = isinstance(length, int) and not isinstance(length, bool) and length > 0
+    return model if isinstance(model, str) else opened.model, cast(int, length) if is_length else 0
+
+
+def _find_model(name: str) -> Model | None:
+    if not name.strip():
+        return None
+    try:
+        return model(name)
+    except ContextcError:
+        return None
+
+
+def _counter(opened: OpenedInput, known: Model | None) -> TokenCounter:
+    whose = "" if opened.format == OWN_FORMAT else formatter(opened.format).provider
+    return get_counter(
+        known.tokenizer if known else UNKNOWN_TOKENIZER, provider=whose, model=known.name if known else ""
+    )
+
+
+def _split_system_prompt(request: Request) -> tuple[str, tuple[Message, ...]]:
+    """Return the system prompt and the messages after it."""
+    if request.system is not None:
+        return request.system.text, request.messages
+    if request.messages and request.messages[0].role == "system":
+        return request.messages[0].text, request.messages[1:]
+    return "", request.messages
+
+
+def _tools(opened: OpenedInput) -> list[JSONObject]:
+    return formatter(opened.format).encode_tools(opened.request.tools)

@@ -1,0 +1,324 @@
+"""JSON views of a request for the inspector: its budget, its lines, and the prefix shared with the previous request.
+
+Sent requests, the next request, and opened files use the same types.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from contextc.compiler.draft import Budget
+from contextc.compiler.manifest import Fragment
+from contextc.compiler.past_requests import find_channel_model
+from contextc.formats.lint_engine import Violation
+from contextc.inspection.prefix_break import PrefixBreak
+from contextc.inspection.request_details import (
+    LinePage,
+    NumberedLine,
+    RequestDetails,
+    TokenDistribution,
+    compute_distribution,
+)
+from contextc.messages import AnyPart, Usage
+from contextc.models import cost
+from contextc.web.channel_view import channel_id
+
+CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
+RECORD_FIELDS = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
+LineState: TypeAlias = Literal["shared", "new", "left", "shown"]
+"""State of a line: also in the previous request, new, left out, or without a previous request to compare with."""
+
+
+class BudgetView(Struct, frozen=True, kw_only=True):
+    """Tokens by kind. From `system` to `free` they add up to `limit`, or to `window` if there is no limit.
+
+    `used` are the tokens of all messages and `available` their limit. `input` are the tokens of the whole request and
+    `room` their limit. `wanted` are the tokens of the messages before trimming. `how` is the origin of the counts:
+    measured by the provider, counted exactly, or estimated. `estimated` is the estimate of `input` before sending.
+    """
+
+    window: int | None
+    system: int
+    tools: int
+    dynamic: int
+    history: int
+    new: int
+    reserve: int
+    margin: int
+    free: int | None
+    used: int
+    available: int | None
+    how: CountOrigin
+    limit: int | None
+    wanted: int
+    input: int
+    room: int | None
+    estimated: int
+
+
+class PrefixBreakView(Struct, frozen=True, kw_only=True):
+    """The first difference from the prefix of the previous request, and its reason.
+
+    `where` is "system", "tools", "settings", "message 12", or "" if the prefix is unchanged. `path` is the same place
+    as a path into the request. `line` is the first line that is not shared.
+    """
+
+    where: str
+    path: str
+    why: str
+    line: int | None
+
+
+class SharedPrefixView(Struct, frozen=True, kw_only=True):
+    """The prefix shared with the previous request.
+
+    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages.
+    """
+
+    tokens: int
+    bytes: int
+    of_bytes: int
+    broke: PrefixBreakView
+
+
+class LineCounts(Struct, frozen=True, kw_only=True):
+    """Numbers of lines: all, sent and left out.
+
+    `reduced` are the sent lines that are a stub or shortened. `tokens` are the tokens of the sent lines.
+    """
+
+    lines: int
+    shown: int
+    left: int
+    reduced: int
+    tokens: int
+
+
+class UsageView(Struct, frozen=True, kw_only=True):
+    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class CacheLoss(Struct, frozen=True, kw_only=True):
+    """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
+
+    `dollars` is the cost of writing those tokens to the cache again; null if prices are not known.
+    """
+
+    cached_lost: int
+    cached_kept: int
+    signed_lost: int
+    dollars: float | None
+
+
+class RequestSummary(Struct, frozen=True, kw_only=True):
+    """Common fields of a request. `time` is when its answer was stored; 0 if it was not sent."""
+
+    channel: str
+    agent: str
+    provider: str
+    model: str
+    directory: str
+    request: int
+    mode: str
+    epoch: int
+    why: str
+    time: int
+    session: str
+    gave: str
+    format: str
+    budget: BudgetView
+    shared: SharedPrefixView
+    usage: UsageView | None
+    remarks: tuple[str, ...]
+    fragments: tuple[Fragment, ...]
+    counts: LineCounts
+    signed_lost: int
+
+
+class RequestView(RequestSummary, frozen=True, kw_only=True):
+    """A sent request. `cost` is in dollars, and null if prices or usage are not known.
+
+    `number` is the number in the URL: of the request itself, or of a stored request without an answer.
+    """
+
+    cost: float | None
+    number: int
+
+
+class NextRequestView(RequestSummary, frozen=True, kw_only=True):
+    """The next request, with its first lines. `is_new` is true if there is a message to answer."""
+
+    cost: CacheLoss
+    is_new: bool
+    lines: list["LineView"]
+    more: bool
+    next: int
+
+
+class LineView(Struct, frozen=True, kw_only=True):
+    """One message or inserted text of a request. `index` counts from 0: sent lines in order, then the rest.
+
+    `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
+    as message parts, if the query asks for them.
+    """
+
+    index: int
+    seq: int
+    kind: str
+    role: str
+    shown: bool
+    tokens: int
+    cost: float | None
+    why: str
+    text: str
+    state: LineState
+    uid: str
+    original: str = ""
+    parts: tuple[AnyPart, ...] | None = None
+    original_parts: tuple[AnyPart, ...] | None = None
+
+
+class FindingView(Struct, frozen=True, kw_only=True):
+    """A lint finding: rule code, path, message, the provider's error text, and the URL of the rule."""
+
+    code: str
+    path: str
+    message: str
+    provider: str
+    docs: str
+
+
+def finding_views(violations: Iterable[Violation]) -> list[FindingView]:
+    return [
+        FindingView(
+            code=each.code, path=each.path, message=each.message, provider=each.error, docs=f"/api/rules/{each.code}"
+        )
+        for each in violations
+    ]
+
+
+def usage_view(usage: Usage | None) -> UsageView | None:
+    return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
+
+
+def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
+    return BudgetView(
+        window=budget.window,
+        system=parts.system,
+        tools=parts.tools,
+        dynamic=parts.dynamic,
+        history=parts.history,
+        new=parts.new,
+        reserve=parts.reserve,
+        margin=parts.margin,
+        free=parts.free,
+        used=budget.used,
+        available=budget.available,
+        how="measured" if budget.measured else "exact" if budget.exact else "estimated",
+        limit=budget.limit,
+        wanted=budget.wanted,
+        input=budget.input,
+        room=budget.room,
+        estimated=estimated,
+    )
+
+
+def request_view(seen: RequestDetails, format: str, broke: PrefixBreak, number: int) -> RequestView:
+    known, usage = find_channel_model(seen.channel), seen.record.usage
+    dollars = cost(known, usage) if known is not None and usage is not None else None
+    return RequestView(cost=dollars, number=number, **_summary_fields(seen, format, broke))
+
+
+def next_request_view(
+    seen: RequestDetails,
+    format: str,
+    broke: PrefixBreak,
+    *,
+    loss: CacheLoss,
+    is_new: bool,
+    paged: LinePage,
+    text: "LineTextOptions",
+    remarks: tuple[str, ...] = (),
+) -> NextRequestView:
+    account = _summary_fields(seen, format, broke)
+    account["remarks"] = (*account["remarks"], *remarks)
+    lines = line_views(paged.lines, text)
+    return NextRequestView(cost=loss, is_new=is_new, lines=lines, more=paged.more, next=paged.next, **account)
+
+
+def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> dict[str, Any]:
+    """Return the fields of `RequestSummary`, by name."""
+    channel, record = seen.channel, seen.record
+    left = len(seen.hidden)
+    line = seen.shared if broke.where and seen.shared < len(seen.items) else None
+    same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
+    shared = SharedPrefixView(
+        tokens=seen.shared_tokens,
+        bytes=min(same, seen.size),
+        of_bytes=seen.size,
+        broke=PrefixBreakView(where=broke.where, path=broke.path, why=broke.why, line=line),
+    )
+    return {
+        **{name: getattr(record, name) for name in RECORD_FIELDS},
+        **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
+        "channel": channel_id(channel),
+        "format": format,
+        "budget": budget_view(seen.budget, compute_distribution(seen), record.budget.input),
+        "shared": shared,
+        "usage": usage_view(record.usage),
+        "fragments": seen.fragments,
+        "counts": LineCounts(
+            lines=len(seen.items) + left,
+            shown=len(seen.items),
+            left=left,
+            reduced=len(seen.reduced),
+            tokens=sum(seen.tokens),
+        ),
+    }
+
+
+class LineTextOptions(NamedTuple):
+    """Options for the text of a line: at most `width` characters around the search term; 0 means the full text."""
+
+    width: int = 0
+    search: str = ""
+    parts: bool = False
+
+    def cut(self, text: str) -> str:
+        if not self.width or len(text) <= self.width:
+            return text
+        at = max(0, text.lower().find(self.search.lower()) - self.width // 3) if self.search else 0
+        end = at + self.width
+        return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
+
+
+FULL_TEXT = LineTextOptions()
+
+
+def line_views(lines: Iterable[NumberedLine], shape: LineTextOptions = FULL_TEXT) -> list[LineView]:
+    return [
+        LineView(
+            index=each.number,
+            seq=each.line.seq,
+            kind=each.line.kind,
+            role=each.line.role,
+            shown=each.line.shown,
+            tokens=each.line.tokens,
+            cost=each.cost,
+            why=each.line.why,
+            text=shape.cut(each.line.text),
+            state="left" if not each.line.shown else "shared" if each.is_shared else "new",
+            uid=each.uid,
+            original=shape.cut(each.line.original),
+            parts=each.sent if shape.parts else None,
+            original_parts=each.original if shape.parts else None,
+        )
+        for each in lines
+    ]

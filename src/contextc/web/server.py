@@ -1,0 +1,87 @@
+"""The uvicorn server: it runs on an open socket and stops without waiting for event streams.
+
+On a signal, streams end first (`desk.ending`). Requests get a few seconds to finish. Then running turns are stopped in
+order, so that their partial output is stored.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from contextc.errors import InvalidSetting
+from contextc.web.app_state import AppState
+from contextc.web.connection_limits import ConnectionLimiter
+
+SHUTDOWN_SECONDS = 3
+TICKS_PER_CHECK = 10
+"""Ticks of uvicorn, each 0.1 s, between two checks of pending connections."""
+MAX_HEAD_BYTES = 64 << 10
+BACKLOG = 2048
+MAX_PORT = 65_535
+
+
+class Server(uvicorn.Server):
+    """uvicorn server that exits with code 0 on a stop signal."""
+
+    def __init__(
+        self, config: uvicorn.Config, desk: AppState, connections: ConnectionLimiter, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self.desk, self._ready = desk, ready
+        self.connections = connections
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit  # a second signal stops without waiting
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_PER_CHECK == 0:
+            self.connections.close_late(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.desk.end()
+        await super().shutdown(sockets)
+
+
+def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
+    """Return a server for an application. `run([listen(…)])` runs it until a stop signal.
+
+    `ready` is called when it accepts requests and signals.
+    """
+    connections = ConnectionLimiter()
+    config = uvicorn.Config(
+        app,
+        http=connections.protocol,  # pyright: ignore[reportArgumentType]  # any factory of protocols works
+        ws="none",
+        log_level="warning",
+        access_log=False,  # URLs contain names of conversations
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
+    return Server(config, app.state.desk, connections, ready)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Port 0 selects any free port."""
+    if not 0 <= port <= MAX_PORT:
+        raise InvalidSetting(f"port must be 0 to {MAX_PORT}", got=port, fix="Use 0 for any free port.")
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=kind, backlog=BACKLOG)
+    except socket.gaierror as error:
+        problem = f"host: address not found on this machine ({error.strerror})"
+        raise InvalidSetting(problem, got=host, fix="Use 127.0.0.1 for this machine only.") from error
+    except OSError as error:
+        problem = f"cannot listen on {host}:{port}: {error.strerror}. Another server may use this port"
+        raise InvalidSetting(problem, fix="Use another port; 0 selects any free port.") from error

@@ -1,0 +1,193 @@
+"""Encoding of events as Vercel AI SDK UI message chunks, version 1: a turn is one assistant message.
+
+It is a pure state machine, like `agui`. Events without an equivalent are transient `data-contextc` parts, which
+clients get by `onData`. Context use is a persistent `data-context` part. Only features that
+SDK versions 5 to 7 share are used.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from contextc._json import JSON, JSONObject, decode
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    ReasoningDelta,
+    StepStart,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnded,
+    ToolFailed,
+    TurnFinish,
+    TurnInterrupted,
+    UsageReport,
+)
+from contextc.executor.tool_runner import DECLINED_RESULT
+from contextc.web.streams.agui_encoder import PROCESS_ENDED
+from contextc.web.streams.sse import frame
+
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+DONE_FRAME = b"data: [DONE]\n\n"
+FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content-filter", "refusal": "content-filter"}
+CONTEXT_FIELDS = ("provider", "model", "used", "available", "cut")
+MessageEvent = TextDelta | ReasoningDelta | ToolCallDelta | StepStart | UsageReport | ToolCallEnded | ApprovalRequest
+"""Events that are part of the message."""
+_encode = msgspec.json.Encoder().encode
+
+
+class VercelEncoder:
+    """Encoder of the events of one agent's turns. `message` is the id of a message to continue.
+
+    `seen` are the tool calls that the message already has. With `one`, all events form one message, which `end` ends.
+    """
+
+    def __init__(self, *, message: str = "", seen: Iterable[str] = (), one: bool = False) -> None:
+        self._message, self._one = message, one
+        self._started = self._in_step = False
+        self._piece: tuple[str, str] | None = None
+        self._name, self._written = "", list[str]()
+        self._seen = set(seen)
+        self._count = 0
+        self._context: JSONObject = {}
+        self._last: TurnFinish | TurnInterrupted | None = None
+        self.waits = False
+        """True if the last event requested an approval, so that the message ends here for now."""
+
+    def frames(self, event: AnyEvent) -> bytes:
+        """Return the event as frames; the last one has its number."""
+        *before, last = [_encode(each) for each in self.take(event)]
+        return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
+
+    def take(self, event: AnyEvent) -> list[JSONObject]:
+        """Return the chunks of an event; at least one."""
+        told = self._begun(event)
+        match event:
+            case TextDelta() | ReasoningDelta():
+                return [*told, *self._words(event)]
+            case ToolCallDelta():
+                return [*told, *self._called(event)]
+            case StepStart():
+                self._context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
+                told += [*self._closed(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
+                self._in_step = True
+            case UsageReport():
+                self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
+                told.append(self._gauge())
+            case ToolCallEnded():
+                told += [*self._closed(), *self._shown(event.id, event.name, {}), _tool_output(event)]
+            case ApprovalRequest():
+                self.waits = True
+                asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
+                told += [*self._closed(), *self._asked(event)]
+                told.append({"type": "tool-approval-request", **asked})
+            case TurnFinish() | TurnInterrupted():
+                self._last = event
+                return [*told, _custom(event), *([] if self._one else self.end())]
+            case _:
+                pass
+        return [*told, _custom(event)]
+
+    def end(self) -> list[JSONObject]:
+        """Return the chunks that end a message."""
+        told = [*self._closed(), *self._step_ended()]
+        last, self._last, started = self._last, None, self._started
+        self._started, self._message, self._seen = False, "", set[str]()
+        match last:
+            case TurnFinish(finish="cancelled"):
+                return [*told, {"type": "abort"}]
+            case TurnFinish(finish="error"):
+                return [*told, {"type": "error", "errorText": last.error or "The turn failed."}]
+            case TurnInterrupted():
+                return [*told, {"type": "error", "errorText": PROCESS_ENDED}]
+            case TurnFinish():
+                about: JSONObject = {"finish": last.finish, "steps": last.steps, "cost": last.cost}
+                reason = FINISH_REASONS.get(last.finish, "other")
+                return [*told, {"type": "finish", "finishReason": reason, "messageMetadata": {"contextc": about}}]
+            case None:
+                return [*told, {"type": "finish", "finishReason": "tool-calls"}] if started else told
+
+    def ended(self) -> bytes:
+        """Return the final frames of a stream."""
+        return b"".join([frame(_encode(each)) for each in self.end()]) + DONE_FRAME
+
+    def _begun(self, event: AnyEvent) -> list[JSONObject]:
+        """Return the start chunk, with the first event of a turn or of its message."""
+        if self._started or not (event.turn or isinstance(event, MessageEvent)):
+            return []
+        self._started = True
+        return [{"type": "start", "messageId": self._message or f"turn-{event.turn}"}]
+
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _words(self, event: TextDelta | ReasoningDelta) -> list[JSONObject]:
+        kind = "text" if isinstance(event, TextDelta) else "reasoning"
+        told: list[JSONObject] = []
+        if self._piece is None or self._piece[0] != kind or not self._piece[1].startswith(f"{event.uid}."):
+            told = self._closed()
+            self._count += 1
+            self._piece = kind, f"{event.uid}.{self._count}"
+            told.append({"type": f"{kind}-start", "id": self._piece[1]})
+        return [*told, {"type": f"{kind}-delta", "id": self._piece[1], "delta": event.text}]
+
+    def _called(self, event: ToolCallDelta) -> list[JSONObject]:
+        told: list[JSONObject] = []
+        if self._piece != ("call", event.id):
+            told = self._closed()
+            self._piece, self._name = ("call", event.id), event.name
+            self._seen.add(event.id)
+            told.append({"type": "tool-input-start", "toolCallId": event.id, "toolName": event.name, "dynamic": True})
+        self._written.append(event.arguments)
+        return [*told, {"type": "tool-input-delta", "toolCallId": event.id, "inputTextDelta": event.arguments}]
+
+    def _closed(self) -> list[JSONObject]:
+        """End the open part."""
+        if self._piece is None:
+            return []
+        (kind, id), self._piece = self._piece, None
+        if kind != "call":
+            return [{"type": f"{kind}-end", "id": id}]
+        written, self._written = "".join(self._written), []
+        called: JSONObject = {"toolCallId": id, "toolName": self._name, "dynamic": True}
+        try:
+            return [{"type": "tool-input-available", **called, "input": decode(written or "{}")}]
+        except msgspec.DecodeError as error:
+            return [{"type": "tool-input-error", **called, "input": written, "errorText": f"No JSON: {error}."}]
+
+    def _shown(self, id: str, name: str, arguments: JSONObject) -> list[JSONObject]:
+        """Return the input of a call that the message does not have yet."""
+        if id in self._seen:
+            return []
+        self._seen.add(id)
+        return [_input(id, name, arguments)]
+
+    def _asked(self, event: ApprovalRequest) -> list[JSONObject]:
+        """Return the input of the call to approve. The SDK identifies calls by id, which a model may reuse."""
+        self._seen.add(event.id)
+        return [_input(event.id, event.name, event.arguments)]
+
+    def _step_ended(self) -> list[JSONObject]:
+        ended, self._in_step = self._in_step, False
+        return [{"type": "finish-step"}] if ended else []
+
+    def _gauge(self) -> JSONObject:
+        return {"type": "data-context", "id": "context", "data": dict(self._context)}
+
+
+def _input(id: str, name: str, arguments: JSONObject) -> JSONObject:
+    return {"type": "tool-input-available", "toolCallId": id, "toolName": name, "input": arguments, "dynamic": True}
+
+
+def _tool_output(event: ToolCallEnded) -> JSONObject:
+    about: JSONObject = {"toolCallId": event.id}
+    if not isinstance(event, ToolFailed):
+        return {"type": "tool-output-available", **about, "output": event.text}
+    if event.text.startswith(DECLINED_RESULT[:-1]):
+        return {"type": "tool-output-denied", **about}
+    return {"type": "tool-output-error", **about, "errorText": event.text}
+
+
+def _custom(event: AnyEvent) -> JSONObject:
+    """Return the complete event as a transient part."""
+    data: JSON = msgspec.to_builtins(event)
+    return {"type": "data-contextc", "data": data, "transient": True}

@@ -1,0 +1,372 @@
+"""The turns that run in this process, and their pending approvals.
+
+A turn runs independently of its watchers. A tool call that needs approval is kept here while its turn runs, and the
+first answer counts. Nothing is kept after a turn has ended: the store has it.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from contextc._json import JSONObject, encode_canonical
+from contextc.app.approval_preview import preview_call
+from contextc.app.model_selection import resolve_model
+from contextc.compiler.compaction import CompactionResult
+from contextc.errors import ContextcError
+from contextc.executor import Turn
+from contextc.executor.blocking import run_blocking
+from contextc.executor.event_hub import event_hub
+from contextc.executor.tool_runner import ApprovalAnswer, PendingApprovals
+from contextc.executor.validation import TurnInput, input_message
+from contextc.messages import ToolCall
+from contextc.store import Store
+from contextc.store.addressing import load_tip
+from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
+from contextc.web.executor_pool import ExecutorFactory, ExecutorPool
+from contextc.web.http_errors import HTTPError
+
+log = logging.getLogger(__name__)
+MAX_TURNS = 1_000
+"""Maximum number of concurrent turns."""
+MAX_REMEMBERED_MODELS = 10_000
+STOP_TIMEOUT = 10.0
+"""Seconds that turns have to end when the server stops."""
+FOLLOWER_TIMEOUT = 5.0
+"""Seconds that an attended turn continues without a follower."""
+APPROVAL_TIMEOUT = 3_600.0
+"""Seconds that such a turn waits for a pending approval."""
+REPLAY_PROVIDER = "replay"
+NOTHING_TO_ANSWER = "Nothing to answer: no message was added since the last answer, and no input is queued. Send input."
+SERVER_STOPPING = "The server is stopping. Retry later."
+TURN_CANCELLED = "The turn was cancelled before it started. Nothing was stored."
+UNKNOWN_APPROVAL_KIND, APPROVAL_CHANGED_KIND = "UnknownApproval", "ApprovalChanged"
+"""Error kinds of a decision that is too late, or that is about a changed call."""
+NOT_PENDING = "No pending approval {!r}: already answered, or the turn has ended."
+APPROVAL_CHANGED = (
+    "Approval {!r}: the hash does not match the current preview, got {!r}. Reload the conversation and answer with its "
+    "hash."
+)
+RUNS_ELSEWHERE = (
+    "Turn {turn} of conversation {name!r} runs in another process ({process}). Cancel it or answer it there."
+)
+
+
+class ApprovalView(Struct, frozen=True, kw_only=True):
+    """A pending approval of a tool call, with a preview: `what` as text and `lines` in detail.
+
+    `id` is unique and unguessable. `call` is the model's id of the call, which may be reused. `hash` covers the name,
+    the arguments, `what` and `lines`: exactly what is displayed.
+    """
+
+    id: str
+    call: str
+    name: str
+    arguments: JSONObject
+    what: str
+    lines: list[str]
+    hash: str
+
+
+class PendingApproval:
+    """A pending approval. `answer` receives the decision."""
+
+    def __init__(self, approval: str, call: ToolCall) -> None:
+        self.approval, self.call = approval, call
+        self.answer: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+
+
+class ApprovalRegistry(PendingApprovals):
+    """Registers the approvals of one conversation. Each is pending until it is answered or its turn has ended."""
+
+    def __init__(self, questions: dict[str, dict[str, PendingApproval]], conversation: str) -> None:
+        self._questions, self._conversation = questions, conversation
+
+    @contextmanager
+    def asked(self, approval: str, call: ToolCall) -> Generator[Awaitable[ApprovalAnswer]]:
+        question = PendingApproval(approval, call)
+        self._questions.setdefault(self._conversation, {})[approval] = question
+        try:
+            yield question.answer
+        finally:
+            left = self._questions[self._conversation]
+            del left[approval]
+            if not left:
+                del self._questions[self._conversation]
+
+
+class RunningTurn(Struct, frozen=True):
+    """A running turn; its events come after number `after`. An `attended` turn ends if it has no follower."""
+
+    turn: Turn
+    after: int
+    attended: bool = False
+
+
+class RequestedTurn:
+    """A requested turn and its follow-up turns, from the request until they have ended.
+
+    It can be stopped at any time, also while its executor is being opened.
+    """
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        self.turn: Turn | None = None
+        self.is_stopped = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.turn is not None and self.turn.done
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self.turn is not None:
+            self.turn.cancel()
+
+
+class TurnManager:
+    """Starts, follows and stops the turns of this process."""
+
+    def __init__(self, store: Store, make: ExecutorFactory, *, agent: str, model: str | None, root: Path) -> None:
+        self.store, self.agent, self.model, self.root = store, agent, model or "", root
+        self.lines = ExecutorPool(make)
+        self._turns: dict[str, RunningTurn] = {}
+        self._followers: dict[str, int] = {}
+        self._questions: dict[str, dict[str, PendingApproval]] = {}
+        self._asked: dict[asyncio.Task[None], RequestedTurn] = {}
+        self._models: OrderedDict[str, str] = OrderedDict()
+        self._closing = False
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def turns(self) -> list[str]:
+        """Conversations with a running turn in this process."""
+        return list(self._turns)
+
+    def turn(self, conversation: str) -> RunningTurn | None:
+        """Return the running turn of this process, if any."""
+        begun = self._turns.get(conversation)
+        return begun if begun is not None and not begun.turn.done else None
+
+    async def start(
+        self,
+        conversation: str,
+        given: TurnInput = None,
+        *,
+        model: str | None = None,
+        resume: bool = False,
+        attended: bool = False,
+    ) -> RunningTurn:
+        """Start a turn, and return when it has started. Raises the error that prevents it."""
+        if self._closing or len(self._asked) >= MAX_TURNS:
+            raise HTTPError(
+                503,
+                SERVER_STOPPING
+                if self._closing
+                else f"The server runs its maximum of {MAX_TURNS:,} turns. Retry later.",
+                "Overloaded",
+            )
+        begun: asyncio.Future[RunningTurn] = asyncio.get_running_loop().create_future()
+        asked = RequestedTurn(conversation)
+        task = asyncio.get_running_loop().create_task(
+            self._run(asked, given, model, resume, attended, begun), name=f"turn of {conversation}"
+        )
+        self._asked[task] = asked
+        task.add_done_callback(self._asked.pop)
+        return await asyncio.shield(begun)
+
+    async def _run(
+        self,
+        asked: RequestedTurn,
+        given: TurnInput,
+        model: str | None,
+        resume: bool,
+        attended: bool,
+        begun: "asyncio.Future[RunningTurn]",
+    ) -> None:
+        """Run one turn and its follow-up turns to their end."""
+        conversation = asked.conversation
+        try:
+            spec = await self._spec(conversation, model)
+            async with self.lines.use(spec) as shared:
+                self._refuse_if_stopped(asked)
+                executor = shared.asking(ApprovalRegistry(self._questions, conversation))
+                turn = executor.resume(conversation) if resume else executor.start(conversation, given)
+                asked.turn = turn
+                first = await turn.begun()
+                if not first:
+                    self._refuse_if_stopped(asked)
+                    raise HTTPError(409, NOTHING_TO_ANSWER, "NothingNew")
+                self._turns[conversation] = found = RunningTurn(turn, first - 1, attended)
+                self.remember(conversation, spec)
+                _answer(begun, found)
+                await turn.wait()
+        except (Exception, asyncio.CancelledError) as error:
+            if begun.done():
+                raise
+            begun.set_exception(
+                error if isinstance(error, Exception) else HTTPError(503, SERVER_STOPPING, "Overloaded")
+            )
+            begun.exception()  # the caller may have gone
+        finally:
+            if (found := self._turns.get(conversation)) is not None and found.turn is asked.turn:
+                del self._turns[conversation]
+
+    def _refuse_if_stopped(self, asked: RequestedTurn) -> None:
+        if asked.is_stopped:
+            status, why, kind = (
+                (503, SERVER_STOPPING, "Overloaded") if self._closing else (409, TURN_CANCELLED, "Cancelled")
+            )
+            raise HTTPError(status, why, kind)
+
+    async def check(self, conversation: str, model: str | None) -> None:
+        """Raise the error that a turn with this model would raise at its start."""
+        async with self.lines.use(await self._spec(conversation, model)):
+            pass
+
+    def cancel(self, conversation: str) -> bool:
+        """Cancel the running or starting turn; return False if there is none. Partial output is kept."""
+        found = [asked for asked in self._asked.values() if asked.conversation == conversation and not asked.is_over]
+        for asked in found:
+            asked.stop()
+        return bool(found)
+
+    async def displace(self, conversation: str) -> None:
+        """Cancel an attended turn because a client starts the next one, and wait for its end."""
+        begun = self.turn(conversation)
+        if begun is not None and begun.attended:
+            begun.turn.cancel()
+            await begun.turn.wait()
+
+    @contextmanager
+    def following(self, begun: RunningTurn) -> Generator[None]:
+        """Count a follower of a turn. An attended turn is cancelled when all followers have left and none returns.
+
+        So closing a client ends its turn, and reloading it does not.
+        """
+        conversation = begun.turn.conversation
+        self._followers[conversation] = self._followers.get(conversation, 0) + 1
+        try:
+            yield
+        finally:
+            self._followers[conversation] -= 1
+            if not self._followers[conversation]:
+                del self._followers[conversation]
+            if begun.attended and not begun.turn.done:
+                asyncio.get_running_loop().call_later(FOLLOWER_TIMEOUT, self._look_after, begun, APPROVAL_TIMEOUT)
+
+    def _look_after(self, begun: RunningTurn, patience: float) -> None:
+        """Cancel a turn without followers. With a pending approval it waits for `patience` seconds first."""
+        conversation = begun.turn.conversation
+        if conversation in self._followers or begun.turn.done:
+            return
+        if conversation in self._questions and patience:
+            asyncio.get_running_loop().call_later(patience, self._look_after, begun, 0.0)
+        else:
+            begun.turn.cancel()
+
+    async def queue(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
+        """Queue input, to steer the running turn or to follow it. Raises `UnknownConversation`."""
+        message = input_message(text, self.agent)
+
+        def work() -> QueuedMessage:
+            self.store.conversation(conversation)
+            return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
+
+        queued = await run_blocking(work)
+        event_hub(self.store).look(conversation)
+        return queued
+
+    async def compact(self, conversation: str, model: str | None = None) -> CompactionResult | None:
+        """Compact a conversation now; return None if there is nothing to compact. Raises `UnknownConversation`."""
+        await run_blocking(self.store.conversation, conversation)
+        async with self.lines.use(await self._spec(conversation, model)) as executor:
+            return await executor.compact(conversation)
+
+    # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def approvals(self, conversation: str) -> list[ApprovalView]:
+        """Return the pending approvals. Blocking: reads files for previews."""
+        questions = list(self._questions.get(conversation, {}).values())
+        return [self._shown(question) for question in questions if not question.answer.done()]
+
+    def _shown(self, question: PendingApproval) -> ApprovalView:
+        call = question.call
+        what, lines = preview_call(call, self.root)
+        digest = sha256(encode_canonical([call.name, call.arguments, what, lines])).hexdigest()
+        return ApprovalView(
+            id=question.approval,
+            call=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            what=what,
+            lines=lines,
+            hash=digest,
+        )
+
+    async def answer_shown(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
+        """Answer an approval as previewed. Rejected if the preview has changed."""
+        shown = await run_blocking(self._shown, self._question(conversation, id))
+        if shown.hash != hash:
+            raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
+        self.answer(conversation, id, approve, why)
+
+    def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
+        """Approve or deny a call. The model gets the reason `why`."""
+        self._question(conversation, id).answer.set_result(approve or why or False)
+
+    def is_pending(self, conversation: str, id: str) -> bool:
+        question = self._questions.get(conversation, {}).get(id)
+        return question is not None and not question.answer.done()
+
+    def _question(self, conversation: str, id: str) -> PendingApproval:
+        if not self.is_pending(conversation, id):
+            raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND)
+        return self._questions[conversation][id]
+
+    # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _spec(self, conversation: str, wanted: str | None) -> str:
+        """Return the model to use: the given one, else the last one of this conversation, else the server's."""
+        known = (wanted or "").strip() or self._models.get(conversation)
+        return known or await run_blocking(self._stored_model, conversation) or self.model
+
+    def _stored_model(self, conversation: str) -> str:
+        """Return the last model according to the store. Recordings are skipped, because their file is not stored."""
+        with suppress(ContextcError):
+            found = self.store.read(lambda tx: load_last_steps(tx, [load_tip(tx, conversation).conversation]))
+            for step in found.values():
+                if step.provider != REPLAY_PROVIDER:
+                    spec = f"{step.provider}:{step.model}"
+                    resolve_model(spec)  # raises if it no longer exists
+                    return spec
+        return ""
+
+    def remember(self, conversation: str, spec: str) -> None:
+        self._models[conversation] = spec
+        self._models.move_to_end(conversation)
+        if len(self._models) > MAX_REMEMBERED_MODELS:
+            self._models.popitem(last=False)
+
+    async def close(self) -> None:
+        """Stop every turn, and close the executors."""
+        self._closing = True
+        for asked in self._asked.values():
+            asked.stop()
+        if self._asked:
+            _, late = await asyncio.wait(set(self._asked), timeout=STOP_TIMEOUT)
+            for task in late:
+                log.warning("%s did not end within %s seconds", task.get_name(), STOP_TIMEOUT)
+                task.cancel()
+        await self.lines.close()
+
+
+def _answer(begun: "asyncio.Future[RunningTurn]", value: RunningTurn) -> None:
+    if not begun.done():
+        begun.set_result(value)

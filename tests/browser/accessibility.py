@@ -1,0 +1,37 @@
+"""The real axe-core, asked what of a page shuts people out. It is installed once, as the packages of the oracle are."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import cast
+
+from playwright.sync_api import Page
+
+from contextc._json import JSONObject
+from tests.conftest import give_up
+from tests.sdk_comparison.ai_sdk_process import Unavailable, find_node, installed
+
+HERE = Path(__file__).parent
+SERIOUS = ("serious", "critical")
+RUN = "(within) => axe.run(within, { resultTypes: ['violations'] }).then((found) => found.violations)"
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    try:
+        return (installed(find_node(), HERE) / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    except Unavailable as reason:
+        give_up(f"axe-core cannot be had: {reason}.")
+        raise AssertionError from reason
+
+
+def shut_out(page: Page, within: str = "body") -> list[str]:
+    """What is serious or worse: the rule, and where it is broken."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(_source())
+    found = cast(list[JSONObject], page.evaluate(RUN, within))
+    return [
+        f"{each['id']}: {node['target']} {node['html'][:160]} {node['failureSummary'][:300]}"
+        for each in found
+        if each["impact"] in SERIOUS
+        for node in cast(list[JSONObject], each["nodes"])
+    ]

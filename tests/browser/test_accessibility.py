@@ -1,0 +1,125 @@
+"""Nobody is shut out: axe finds nothing serious in any view, in light, in dark and on a narrow screen."""
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+import contextc as cc
+from tests.browser.accessibility import shut_out
+from tests.browser.conftest import DESK, Visit
+from tests.browser.page_driver import Person
+from tests.browser.sample_conversations import busy
+from tests.browser.scripted_model import Model, calls, says
+from tests.browser.test_navigation import NARROW
+from tests.browser.test_open_request import BROKEN
+from tests.conftest import THOROUGH
+
+PANEL = "[role=tabpanel]"
+LOOKS: dict[str, dict[str, Any]] = {  # the options of a context
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"viewport": NARROW},
+}
+ANSWER = """## An answer
+
+With a [link](https://example.com), `code`, **words** and
+
+```python
+def add(a: int, b: int) -> int:
+    return a + b  # a comment
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+- [x] done
+- [ ] to do
+
+> quoted
+"""
+
+
+@pytest.fixture
+def look(request: pytest.FixtureRequest) -> dict[str, Any]:  # the options of a context
+    return {"viewport": DESK, **LOOKS[request.param]}
+
+
+def looks(quick: str) -> pytest.MarkDecorator:
+    """Every look where there is time for it, else one; the tests of this file take a different one each."""
+    return pytest.mark.parametrize("look", [*LOOKS] if THOROUGH else [quick], indirect=True)
+
+
+@looks("light")
+def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, look: dict[str, Any]) -> None:
+    """Guarantee 12.2: the beginning, a conversation with everything in it, a question, a menu and a dialog."""
+    person = visiting(server, **look).open()
+    expect(person.composer).to_be_visible()
+    assert shut_out(person.page) == []
+    model.will(
+        calls(("read_file", {"path": "missing.txt"}), first="Let me see."),
+        calls(("write_file", {"path": "a.txt", "content": "a\n"}), id="w"),
+        says(ANSWER, thinks="How to put it?"),
+    )
+    person.says("Show me everything")
+    expect(person.page.get_by_test_id("approval")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.get_by_test_id("approval").get_by_role("button", name="Allow").click()
+    expect(person.page.get_by_role("heading", name="An answer")).to_be_visible()
+    person.sees_ended()
+    person.page.get_by_test_id("reasoning").get_by_role("button").click()
+    person.page.get_by_test_id("tool-call").first.get_by_role("button").first.click()
+    assert shut_out(person.page) == []
+    person.page.get_by_test_id("model").click()
+    person.page.get_by_role("option").filter(has_text="no key").first.click()
+    assert shut_out(person.page) == []
+    person.page.get_by_role("combobox").fill("nosuch:model")
+    expect(person.page.get_by_test_id("model-wrong")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.keyboard.press("Escape")
+    person.item(person.page.get_by_role("button", name="Actions for message").last, "with another model")
+    expect(person.page.get_by_test_id("again-with")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="More", exact=True).click()
+    expect(person.page.get_by_role("menu")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.get_by_role("menu").get_by_text("Delete").click()
+    expect(person.page.get_by_test_id("question")).to_be_visible()
+    assert shut_out(person.page) == []
+
+
+@looks("dark")
+def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]) -> None:
+    """Guarantee 13.1: every tab, and the timeline as chart and as table."""
+    busy(store)
+    person: Person = visiting(server, **look).inspects("demo")
+    expect(person.page.get_by_test_id("budget")).to_be_visible()
+    for tab in ("Messages", "Request", "Changes", "Rules", "Session", "Preview next request"):
+        panel = person.tab(tab)
+        expect(panel.get_by_role("status", name="Loading")).to_have_count(0)
+        expect(panel.locator(".bones")).to_have_count(0)
+        assert shut_out(person.page, PANEL) == [], tab
+    assert shut_out(person.page) == []
+    person.page.get_by_role("button", name="Table", exact=True).click()
+    expect(person.page.get_by_test_id("step-table")).to_be_visible()
+    assert shut_out(person.page, "[data-testid=step-table]") == []
+
+
+@looks("narrow")
+@pytest.mark.thorough
+def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
+    """Guarantee 13.1: before and after something is opened."""
+    person = visiting(server, **look).open("#/open")
+    expect(person.page.locator("#paste-field")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.locator("#paste-field").fill(json.dumps(BROKEN))
+    person.page.get_by_role("button", name="Open", exact=True).click()
+    expect(person.page.get_by_test_id("opened")).to_be_visible()
+    for tab in ("Messages", "As JSON", "Rules", "Repair", "Convert"):
+        panel = person.tab(tab)
+        expect(panel).not_to_be_empty()
+        assert shut_out(person.page, PANEL) == [], tab
+    assert shut_out(person.page) == []

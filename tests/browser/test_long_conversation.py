@@ -1,0 +1,107 @@
+"""A conversation of ten thousand messages: opened at its end, and read to its beginning and back."""
+
+import logging
+import time
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from tests.browser.page_driver import MESSAGES, Person
+
+log = logging.getLogger(__name__)
+MANY = 10_000
+RENDERED = 260
+FETCHED = 400
+
+TOP = "row => row.getBoundingClientRect().top"
+NEAR = """([label, top]) => {
+  const row = document.querySelector(`[aria-label="${label}"]`);
+  return row && Math.abs(row.getBoundingClientRect().top - top) < 4;
+}"""
+GAPS = """list => {
+  const rows = [...list.querySelectorAll(".virtual-row")];
+  return rows.slice(1).map((row, at) => [
+    row.getBoundingClientRect().top - rows[at].getBoundingClientRect().bottom,
+    Number(row.dataset.index) - Number(rows[at].dataset.index),
+  ]);
+}"""
+
+
+@pytest.fixture
+def long(store: cc.Store) -> cc.Store:
+    """Short and long ones, as people and models speak."""
+    for start in range(0, MANY, 1_000):
+        said = [
+            cc.user(f"Question {number}?") if number % 2 else cc.assistant(f"Answer {number}. " + "so " * (number % 90))
+            for number in range(start + 1, start + 1_001)
+        ]
+        store.extend("demo", said)
+    return store
+
+
+def fetched(person: Person) -> int:
+    """How many pages of messages were asked for."""
+    return len([asked for asked in person.watch.asked if "/messages?" in asked])
+
+
+def rows(person: Person) -> Locator:
+    return person.page.locator(f"{MESSAGES} .virtual-row")
+
+
+def test_it_opens_at_its_end_and_is_read_to_its_beginning(long: cc.Store, person: Person) -> None:
+    """Guarantee 12.4: what is fetched and drawn does not grow with the conversation, and nothing jumps."""
+    person.open()
+    began = time.monotonic()
+    person.open("#/c/demo")
+    expect(person.page.get_by_text(f"Answer {MANY}.")).to_be_in_viewport()
+    log.info("%s messages: the last one was seen after %.2f s", f"{MANY:,}", time.monotonic() - began)
+    assert fetched(person) <= 3
+    assert rows(person).count() < RENDERED
+    assert (
+        sum(int(each.split("limit=")[-1].split("&")[0]) for each in person.watch.asked if "limit=" in each) <= FETCHED
+    )
+
+    feed = person.page.locator(MESSAGES)
+    feed.hover()
+    for _ in range(4):
+        person.page.mouse.wheel(0, -1_500)
+        expect(feed.locator(".placeholder")).to_have_count(0)
+        assert seamless(person)
+    feed.focus()
+    feed.press("Home")
+    expect(feed.get_by_text("Question 1?", exact=True)).to_be_in_viewport()
+    expect(feed.locator(".placeholder")).to_have_count(0)
+    assert seamless(person)
+    assert rows(person).count() < RENDERED
+    assert fetched(person) < 12
+    feed.press("End")
+    expect(person.page.get_by_text(f"Answer {MANY}.")).to_be_in_viewport()
+    assert seamless(person)
+
+
+def seamless(person: Person) -> bool:
+    """Every row begins where the one before it ends, and none is left out."""
+    gaps = person.page.locator(MESSAGES).evaluate(GAPS)  # at one moment: rows come and go
+    assert gaps
+    assert all(abs(space) < 1 and step == 1 for space, step in gaps), gaps
+    return True
+
+
+def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
+    """Guarantee 12.4: rows are as high as was guessed until they are there; who reads does not notice."""
+    person.chat("demo")
+    expect(person.page.get_by_text(f"Answer {MANY}.")).to_be_in_viewport()
+    feed = person.page.locator(MESSAGES)
+    feed.evaluate("list => { list.scrollTop = list.scrollHeight / 2; }")
+    expect(feed.locator(".placeholder")).to_have_count(0)
+    seen = feed.locator("[role=article]").filter(visible=True)
+    middle = seen.nth(seen.count() // 2)
+    label = middle.get_attribute("aria-label")
+    for up in (150, 200, 250):
+        before = float(middle.evaluate(TOP))
+        feed.evaluate("(list, up) => { list.scrollTop -= up; }", up)
+        middle = feed.get_by_role("article", name=label, exact=True)
+        person.page.wait_for_function(NEAR, arg=[label, before + up])
+        expect(feed.locator(".placeholder")).to_have_count(0)
+        assert abs(float(middle.evaluate(TOP)) - before - up) < 4

@@ -1,0 +1,84 @@
+"""Whom to ask: found by name, those that can be asked first; and what is said where nobody can be."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from tests.browser.page_driver import Person
+from tests.browser.scripted_model import SPEC, Model, says
+
+
+@pytest.fixture(autouse=True)
+def nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def opened(person: Person) -> Locator:
+    """The list, and whoever stands in it."""
+    person.page.get_by_test_id("model").click()
+    expect(person.page.get_by_role("listbox")).to_be_visible()
+    return person.page.get_by_role("listbox").get_by_role("option")
+
+
+def test_whoever_can_be_asked_comes_first_and_others_are_folded(person: Person) -> None:
+    """Guarantee 12.2: not a screen of models of one vendor that has no key."""
+    person.open()
+    expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
+    options = opened(person)
+    expect(options.first).to_contain_text(SPEC)
+    ready = options.evaluate_all("all => all.findIndex(each => each.classList.contains('not-ready'))")
+    assert options.evaluate_all(f"all => all.slice({ready}).every(each => !each.innerText.includes(':claude'))")
+    anthropic = options.filter(has_text=re.compile("^anthropic"))
+    expect(anthropic).to_have_count(1)
+    expect(anthropic).to_contain_text("no key")
+    anthropic.click()
+    expect(options.filter(has_text="anthropic:claude-sonnet-4-5").first).to_be_visible()
+    anthropic.first.click()
+    expect(options.filter(has_text="anthropic:claude")).to_have_count(0)
+
+
+def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Person) -> None:
+    """Guarantee 12.2: said when it is chosen, not when something is sent; another name of one that there is will do."""
+    person.open()
+    opened(person)
+    field = person.page.get_by_role("combobox")
+    field.fill("nosuch:foo")
+    expect(person.page.get_by_test_id("model-wrong")).to_contain_text("Unknown provider “nosuch”. Known: openai")
+    field.press("Enter")
+    expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
+    expect(field).to_be_visible()
+    field.fill("claude:some-model-of-mine")
+    expect(person.page.get_by_test_id("model-wrong")).to_have_count(0)
+    field.press("Enter")
+    expect(person.page.get_by_test_id("model")).to_contain_text("claude:some-model-of-mine")
+
+
+def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Model, store: cc.Store) -> None:
+    """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
+    model.will(says("Good day."))
+    person.begins("Hello")
+    expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
+    person.sees_ended()
+    opened(person)
+    person.page.get_by_role("combobox").fill("anthropic:claude-sonnet-4-5")
+    person.page.get_by_role("combobox").press("Enter")
+    person.says("And you?")
+    told = person.page.get_by_test_id("notice-error")
+    expect(told).to_contain_text("No API key for anthropic.")
+    expect(told).to_contain_text("Set ANTHROPIC_API_KEY")
+    expect(told).to_contain_text("restart the server")
+    for word in ("ProviderFailed", "cc.provider", "(auth)"):
+        expect(told).not_to_contain_text(word)
+
+
+def test_a_conversation_that_is_not_there_is_said_in_the_pages_words(person: Person) -> None:
+    """Guarantee 12.2: who reads it has no `store`."""
+    person.watch.expects("404")
+    person.open("#/c/nowhere")
+    alert = person.page.get_by_role("alert")
+    expect(alert).to_contain_text("Conversation not found")
+    expect(alert).not_to_contain_text("store.")
+    expect(alert).not_to_contain_text("append")

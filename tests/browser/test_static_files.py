@@ -1,0 +1,43 @@
+"""The files of the page: there is no way from a text to markup or to code in them, and none to another host."""
+
+import re
+from hashlib import sha256
+
+import pytest
+
+from contextc.web.static_files import STATIC_FOLDER
+
+FORBIDDEN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|createContextualFragment|DOMParser|srcdoc"
+    r"|document\.write|\beval\b|\bFunction\(|new Function|setAttribute\(\s*[\"']on"
+)
+HOST = re.compile(r"(?:https?:)?//(?:[\w-]+\.)+[a-z]{2,}", re.IGNORECASE)
+NAMES = {"http://www.w3.org"}
+"""What names a kind of markup, and is never asked for anything."""
+SCRIPTS = sorted(STATIC_FOLDER.glob("app/**/*.js"))
+FILES = sorted(path for path in STATIC_FOLDER.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))
+
+
+def test_there_are_files() -> None:
+    assert len(SCRIPTS) > 30
+    assert len(FILES) > len(SCRIPTS)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(STATIC_FOLDER).as_posix())
+def test_no_text_becomes_markup_or_code(path: object) -> None:
+    """Guarantee 12.3: everything on the page is made node by node."""
+    assert FORBIDDEN.findall(STATIC_FOLDER.joinpath(str(path)).read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(STATIC_FOLDER).as_posix())
+def test_nothing_comes_from_another_host(path: object) -> None:
+    """Guarantee 12.3: the page works without a network, and tells nobody."""
+    found = {host for host in HOST.findall(STATIC_FOLDER.joinpath(str(path)).read_text()) if host not in NAMES}
+    assert found == set()
+
+
+def test_vendored_modules_are_those_of_the_readme() -> None:
+    """What others wrote is kept as it was built, so that anyone can build it again and compare."""
+    vendor = STATIC_FOLDER / "vendor"
+    rows = re.findall(r"^\| `([\w-]+\.js)` .* `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}

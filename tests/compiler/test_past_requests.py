@@ -1,0 +1,166 @@
+"""Past requests: built again to the byte, told about, and forgotten where their content is. Guarantees 13.2, 2.8,
+7.2.
+"""
+
+import pytest
+
+import contextc as cc
+from contextc.compiler.ledger.cache import get_channel_cache
+
+READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
+PROVIDERS = ("anthropic:claude-opus-5-5", "openai:gpt-6.1-terra", "openai-chat:gpt-4.1", "gemini:gemini-3-pro-preview")
+
+
+def run(store: cc.Store, compiler: cc.MessageCompiler, steps: int) -> list[bytes]:
+    """A conversation with tools, and dynamic state that changes; the bytes of each request as they went out."""
+    sent: list[bytes] = []
+    for number in range(steps):
+        if number % 3 == 0:
+            store.append("demo", cc.user(f"question {number} " + "word " * 60))
+        compiled = compiler.compile(
+            "demo",
+            system_prompt="You are careful. " * 200,
+            fragments=[cc.PromptFragment("state", f"{number // 2} done", "dynamic")],
+            tools=[READ],
+        )
+        sent.append(compiled.body)
+        call = cc.ToolCall(id=f"c{number}", name="read", arguments={"n": number})
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant(f"step {number}", tool_calls=[call] if number % 3 != 2 else []))
+        if number % 3 != 2:
+            store.append("demo", cc.tool_result(call.id, "read", f"line {number} " * 40))
+    return sent
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: str) -> None:
+    """Guarantee 13.2: across cuts, cold, by somebody who was not there."""
+    provider = cc.provider(name, window=3_500, output=500)
+    sent = run(store, cc.MessageCompiler(store, provider), 24)
+    get_channel_cache(store).clear()
+    again = cc.MessageCompiler(store, provider)
+    assert [again.rebuild("demo", number) for number in range(1, 25)] == sent
+    whys = [again.explain("demo", number).why for number in range(1, 25)]
+    assert whys[0] == "first request"
+    assert "over budget" in whys
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(store: cc.Store, name: str) -> None:
+    """Guarantees 13.2, 9.9a: its first request begins no epoch, and goes on where the parent was."""
+    compiler = cc.MessageCompiler(store, cc.provider(name))
+    run(store, compiler, 3)
+    store.fork("demo", "other")
+    sent: list[bytes] = []
+    for words in ("and here?", "and then?"):
+        store.append("other", cc.user(words))
+        compiled = compiler.compile("other", system_prompt="You are careful. " * 200, tools=[READ])
+        sent.append(compiled.body)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("yes"))
+    get_channel_cache(store).clear()
+    assert [compiler.rebuild("other", number) for number in (1, 2)] == sent
+    told = compiler.explain("other", 2)
+    assert (told.why, [fragment.id for fragment in told.fragments]) == ("", ["system_prompt"])
+    assert [line.seq for line in told.lines if line.kind == "message"] == list(range(1, 10))
+
+
+def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
+    """Guarantee 13.1: what is stored is what is new; the rest is derived."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
+    run(store, compiler, 4)
+    last = compiler.explain("demo")
+    assert (last.record.request, last.mode, last.epoch) == (4, "full", 1)
+    assert [(line.seq, line.role) for line in last.lines if line.kind == "message"][:3] == [
+        (1, "user"),
+        (2, "assistant"),
+        (3, "tool"),
+    ]
+    assert len(compiler.explain("demo", 2).lines) < len(last.lines)
+    for wrong in (0, 5):
+        with pytest.raises(cc.InvalidInput, match="has requests 1 to 4"):
+            compiler.explain("demo", wrong)
+    with pytest.raises(cc.InvalidInput, match="has no request for nobody"):
+        compiler.explain("demo", agent="nobody")
+
+
+def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(store: cc.Store) -> None:
+    """Guarantee 13.1: after a switch the account speaks of the line that was sent, and of no other."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
+    store.append("demo", cc.user("here"))
+    first = store.branches("demo")[0].number
+    store.edit("demo", 1, cc.user("there"))
+    store.append("demo", cc.assistant("half a", status="error", error="529"))
+    for words in ("and?", "and so?"):
+        compiled = compiler.compile("demo")
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("yes"))
+        store.switch("demo", first)
+        store.append("demo", cc.user(words))
+    assert [(line.shown, line.why) for line in compiler.explain("demo", 1).lines][-1] == (False, "it ended as error")
+    assert [(line.seq, line.shown) for line in compiler.explain("demo", 2).lines] == [(1, True), (2, True)]
+
+
+def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: cc.Store) -> None:
+    """Guarantee 2.8: from blobs and ledgers too; its place stays."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
+    store.append("demo", cc.user("my password is swordfish"))
+    compiled = compiler.compile("demo")
+    with compiler.attempt(compiled) as attempt:
+        attempt.commit(cc.assistant("I will forget it."))
+    store.redact("demo", 1)
+    rows = store.read(lambda tx: tx.rows("SELECT items, wire FROM shown"))
+    assert not [row for row in rows if b"swordfish" in row[0] or b"swordfish" in row[1]]
+    store.append("demo", cc.user("did you?"))
+    later = compiler.compile("demo")
+    assert later.manifest.why == "redacted"
+    assert b"swordfish" not in later.body
+    assert [message["role"] for message in later.params["messages"]] == ["user", "assistant", "user"]
+    assert "[removed]" in str(later.manifest)
+    with pytest.raises(cc.InvalidInput, match="redacted since"):
+        compiler.rebuild("demo", 1)
+
+
+def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_goes_on(store: cc.Store) -> None:
+    """Guarantees 3.4, 9.9a: the fork shows everything again, and says why."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
+    run(store, compiler, 3)
+    store.fork("demo", "other")
+    store.append("other", cc.user("and here?"))
+    forked = compiler.compile("other", tools=[READ])
+    with compiler.attempt(forked) as attempt:
+        attempt.commit(cc.assistant("yes"))
+    store.delete("demo")
+    get_channel_cache(store).clear()
+    store.append("other", cc.user("still there?"))
+    compiled = compiler.compile("other", tools=[READ])
+    assert compiled.manifest.why == "the conversation it was forked from was deleted"
+    assert compiled.params["messages"][0]["content"][0]["text"].startswith("question 0")
+    assert not cc.lint(compiled.params, format="anthropic")
+    store.delete("other")
+    for table in ("channel", "shown", "manifest", "head", "overlay", "pin"):
+        assert store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}")) == []
+
+
+def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
+    """Guarantee 7.2: by the id that stands in its place."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
+    store.append("demo", cc.user("read it"))
+    call = cc.ToolCall(id="c1", name="read", arguments={})
+    with compiler.attempt(compiler.compile("demo", tools=[READ])) as attempt:
+        attempt.commit(cc.assistant(tool_calls=[call]))
+    store.append("demo", cc.tool_result("c1", "read", "".join(f"line {number}\n" for number in range(3_000))))
+    compiled = compiler.compile("demo", tools=[READ])
+    shown = compiled.params["messages"][-1]["content"][0]["content"]
+    assert 'Call fetch_result with id "r3" and offset' in shown
+    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "fetch_result"]
+
+    def fetch(**arguments: object) -> str:
+        return compiler.fetch("demo", cc.ToolCall(id="f", name="fetch_result", arguments=arguments))
+
+    assert fetch(id="r3", offset=7, length=6) == "line 1\n[28,877 characters follow; read on with offset 13.]"
+    assert fetch(id="r3", offset=28_880, length=100) == "line 2999\n"
+    assert "nothing at offset" in fetch(id="r3", offset=90_000)
+    for wrong in ("r9", "r1", "r3.2", "x", None, 3):
+        assert "no result" in fetch(id=wrong) or "no id" in fetch(id=wrong)
+    assert fetch(id="r3", offset="x", length=None).startswith("line 0")

@@ -1,0 +1,139 @@
+"""A provider that answers from a script, in Anthropic's words, and keeps what it was sent.
+
+A line of the script is a reply, an exception to raise, or a function of the request that returns one of these. A reply
+is streamed event by event; `pause` seconds lie between two events, and `broken` cuts it off after so many.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+import contextc as cc
+from contextc._json import JSONObject, decode, encode
+from contextc.errors import ProviderFailed
+from contextc.events import AnyEvent
+from contextc.providers.client import Endpoint, ProviderCall
+
+SONNET = "anthropic:claude-sonnet-4-5"
+
+
+class Say(Struct, frozen=True, kw_only=True):
+    """One reply."""
+
+    text: str = ""
+    calls: tuple[tuple[str, str, JSONObject], ...] = ()
+    """Id, name and arguments of each."""
+    finish: str = ""
+    input: int = 100
+    output: int = 10
+    pause: float = 0.0
+    broken: int | None = None
+    malformed: str = ""
+    """Arguments of the last call that are no JSON."""
+
+    def events(self) -> list[JSONObject]:
+        usage: JSONObject = {"input_tokens": self.input, "output_tokens": 1}
+        opening: JSONObject = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
+        found: list[JSONObject] = [{"type": "message_start", "message": {**opening, "usage": usage}}]
+        index = 0
+        if self.text:
+            found.append(
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            )
+            for word in self.text.split(" "):
+                piece = word if word == self.text.split(" ")[-1] else f"{word} "
+                found.append(
+                    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+                )
+            found.append({"type": "content_block_stop", "index": 0})
+            index = 1
+        for number, (call_id, name, arguments) in enumerate(self.calls):
+            block: JSONObject = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+            last = number == len(self.calls) - 1
+            written = self.malformed if self.malformed and last else encode(arguments).decode()
+            half = len(written) // 2
+            found.append({"type": "content_block_start", "index": index, "content_block": block})
+            found += [
+                {
+                    "type": "content_block_delta",
+                    "index": index,
+                    "delta": {"type": "input_json_delta", "partial_json": piece},
+                }
+                for piece in (written[:half], written[half:])
+            ]
+            found.append({"type": "content_block_stop", "index": index})
+            index += 1
+        reason = self.finish or ("tool_use" if self.calls else "end_turn")
+        found.append(
+            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": self.output}}
+        )
+        return [*found, {"type": "message_stop"}]
+
+
+Line: TypeAlias = "Say | Exception | Callable[[JSONObject], Say | Exception]"
+
+
+def call(number: int | str, name: str = "add", /, **arguments: object) -> tuple[str, str, JSONObject]:
+    return (f"c{number}", name, dict(arguments) or {"a": 1, "b": 2})
+
+
+class Scripted(Endpoint):
+    """Answers with one line after the other; the last one again and again, if it is a function."""
+
+    def __init__(self, script: Sequence[Line]) -> None:
+        self.script = list(script)
+        self.bodies: list[bytes] = []
+        self.closed = 0
+
+    @property
+    def requests(self) -> list[JSONObject]:
+        return [decode(body) for body in self.bodies]
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        self.bodies.append(call.body)
+        endless = len(self.script) == 1 and callable(self.script[0])
+        line = self.script[0] if endless else self.script.pop(0)
+        if callable(line):
+            line = line(decode(call.body))
+        if isinstance(line, Exception):
+            raise line
+        try:
+            for index, event in enumerate(line.events()):
+                if line.broken is not None and index >= line.broken:
+                    raise ProviderFailed("anthropic", "transient", "the connection was cut")
+                if line.pause:
+                    await asyncio.sleep(line.pause)
+                yield event
+        finally:
+            self.closed += 1
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def played(
+    executor: cc.AgentExecutor, conversation: str, given: str | cc.Message | None = "hello"
+) -> list[AnyEvent]:
+    """A whole turn, as its events."""
+    return [event async for event in executor.run(conversation, given)]
+
+
+def kinds(events: Sequence[AnyEvent]) -> list[str]:
+    """What happened, in short."""
+    return [str(event.__struct_config__.tag) for event in events]
+
+
+def rebuilt(executor: cc.AgentExecutor, conversation: str, requests: int) -> list[bytes]:
+    return [executor.compiler.rebuild(conversation, number) for number in range(1, requests + 1)]
+
+
+def taken_over(store: cc.Store) -> None:
+    """End the turns that run, as another process does that finds their leases late."""
+    for lease in list(store._renewals):  # pyright: ignore[reportPrivateUsage]
+        store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
+    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0 WHERE holder <> ''"))
+    assert store.recover()

@@ -1,0 +1,91 @@
+"""Durable work on a thread: whoever waits for it is told its end, and nothing before."""
+
+import asyncio
+import threading
+
+import pytest
+
+from contextc.executor.blocking import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blocking
+
+
+def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
+    """Guarantee 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
+    begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(10)
+        ended.append("stored")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(run_blocking(work))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == ["stored"]
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
+    """Guarantee 11.1: a store that fails ends the turn that wrote to it."""
+
+    def work(number: int) -> int:
+        return 1 // number
+
+    async def main() -> None:
+        assert await run_blocking(work, 1) == 1
+        with pytest.raises(ZeroDivisionError):
+            await run_blocking(work, 0)
+
+    asyncio.run(main())
+
+
+def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -> None:
+    """Guarantee 12.1: events are told when they are stored, in the order of their numbers."""
+    told: list[tuple[str, threading.Thread]] = []
+
+    def work() -> None:
+        defer(lambda: told.append(("first", threading.current_thread())))
+        defer(lambda: told.append(("second", threading.current_thread())))
+        assert not told
+
+    async def main() -> None:
+        await run_blocking(work)
+        here = threading.current_thread()
+        assert told == [("first", here), ("second", here)]
+
+    asyncio.run(main())
+
+
+def test_outside_of_durable_work_it_is_done_at_once() -> None:
+    """Guarantee 12.1: whoever writes without a loop tells those who watch all the same."""
+    told: list[str] = []
+    defer(lambda: told.append("told"))
+    assert told == ["told"]
+
+
+def test_code_of_users_that_blocks_leaves_the_store_its_threads() -> None:
+    """Triggers and fragments may hang. Every turn would hang with them if they took the threads of the store."""
+    may_end = threading.Event()
+
+    async def main() -> None:
+        hanging = [
+            asyncio.ensure_future(run_blocking(may_end.wait, 60, slots=CALLBACK_SLOTS))
+            for _ in range(CALLBACK_SLOTS.limit)
+        ]
+        await asyncio.sleep(0)  # so that each has taken its slot
+        storing = asyncio.ensure_future(run_blocking(lambda: "stored", slots=STORE_SLOTS))
+        await asyncio.wait([storing], timeout=20)
+        was_stored = storing.done()
+        may_end.set()
+        await asyncio.gather(storing, *hanging)
+        assert was_stored
+
+    asyncio.run(main())

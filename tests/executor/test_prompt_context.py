@@ -1,0 +1,217 @@
+"""What an executor is given besides messages: prompt context, a run, and what other agents say to its agent."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import contextc as cc
+from contextc._json import encode
+from contextc.errors import InvalidInput, InvalidSetting
+from contextc.events import StepStart, SystemMessageCreated, UsageReport
+from contextc.executor.turn_store import TurnStore
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
+
+TESTER = cc.AgentCard(name="tester", description="Runs the tests.")
+
+
+def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
+    """The same prompt context as `compile` takes: recipient, delegations, agents, project."""
+    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")])
+    context = cc.Surroundings(
+        responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.Delegation(to="tester"),)
+    )
+    prompt = cc.PromptBuilder().with_builtin(system_prompt="")
+    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, surroundings=context, endpoint=provider)
+
+    asyncio.run(played(executor, "demo", cc.user("hi", author="ann")))
+
+    (request,) = provider.requests
+    assert "A compiler." in encode(request["system"]).decode()
+    messages = encode(request["messages"]).decode()
+    for words in ("sent to @bob.", "These agents are available:", "You wait for the results"):
+        assert words in messages
+    assert "sent to @ann" not in messages
+
+
+def test_an_answer_goes_to_whoever_opened_the_turn() -> None:
+    """Without a recipient in the context; each turn has its own."""
+    store, provider = cc.open_store("memory:"), Scripted([Say(text="1"), Say(text="2"), Say(text="3")])
+    prompt = cc.PromptBuilder().with_builtin("response")
+    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
+
+    for given in (cc.user("hi", author="ann"), cc.user("hi", author="bob"), cc.user("hi")):
+        asyncio.run(played(executor, "demo", given))
+
+    sent = [encode(request["messages"][-1]).decode() for request in provider.requests]
+    assert ["sent to @ann." in sent[0], "sent to @bob." in sent[1], "(withdrawn)" in sent[2]] == [True] * 3
+
+
+def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before() -> None:
+    """A follow-up of the system, say a timer, is not a word of the person whose turn it follows."""
+    store = cc.open_store("memory:")
+    record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
+    record.open([cc.user("hi", author="ann")], resume=False)
+    assert record.sender == "ann"
+    store.enqueue("demo", cc.system("An hour is over."))
+    assert record.close("stop"), "the next turn begins"
+    assert record.sender is None
+
+
+def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
+    """The process that goes on with it has not heard the person, and has the message alone."""
+    store = cc.open_store("memory:")
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
+    taken_over(store)
+    record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
+    record.open([], resume=True)
+    assert (record.turn.number, record.sender) == (1, "ann")
+
+
+def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
+    """Calls and results of one run are hidden from others of the agent until it has ended."""
+    store = cc.open_store("memory:")
+    provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], run="r1", endpoint=provider)
+
+    asyncio.run(played(executor, "demo", "add"))
+
+    assert [(message.role, message.run) for message in store.load("demo")] == [
+        ("user", None),
+        ("assistant", "r1"),
+        ("tool", "r1"),
+        ("assistant", "r1"),
+    ]
+    assert rebuilt(executor, "demo", 2) == provider.bodies
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [({"surroundings": {"project": "x"}}, "cc.Surroundings"), ({"run": 7}, "non-empty string")]
+)
+def test_a_context_that_is_none_is_refused(option: dict[str, Any], words: str) -> None:
+    """It would fail in the middle of a turn."""
+    with pytest.raises(InvalidSetting, match=words):
+        cc.AgentExecutor(cc.open_store("memory:"), SONNET, **option)
+
+
+# ── other agents ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TO_CODER = cc.assistant("It is red.", author="tester", recipients=("coder",))
+
+
+def spoken() -> tuple[cc.Store, Scripted, cc.AgentExecutor]:
+    """A conversation in which coder has answered ann."""
+    store = cc.open_store("memory:")
+    provider = Scripted([Say(text="built"), Say(text="fixed"), Say(text="more")])
+    executor = cc.AgentExecutor(store, SONNET, agent="coder", endpoint=provider)
+    asyncio.run(played(executor, "demo", cc.user("build", author="ann")))
+    return store, provider, executor
+
+
+@pytest.mark.parametrize("as_input", [False, True])
+def test_what_another_agent_says_to_this_one_is_answered_once(as_input: bool) -> None:
+    """A delegation's result is input, whether it is in the record already or is given."""
+    store, provider, executor = spoken()
+    if not as_input:
+        store.append("demo", TO_CODER)
+    asyncio.run(played(executor, "demo", TO_CODER if as_input else None))
+    assert provider.requests[-1]["messages"][-1]["content"][0]["text"] == "[@tester] It is red."
+    assert store.load("demo")[-1].text == "fixed"
+    assert asyncio.run(played(executor, "demo", None)) == []
+    assert len(provider.requests) == 2
+
+
+def test_it_is_found_behind_what_others_have_said_since() -> None:
+    """An agent goes on with its own tools after it has asked another one."""
+    store, provider, executor = spoken()
+    others = [cc.assistant(f"note {number}", author="tester") for number in range(100)]
+    store.extend("demo", [TO_CODER, *others])
+    asyncio.run(played(executor, "demo", None))
+    assert len(provider.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        cc.assistant("hello all", author="tester"),
+        cc.assistant("for you", author="tester", recipients=("ann",)),
+        cc.tool_result("c9", "run", "red", author="tester"),
+    ],
+    ids=["to all", "to another", "a tool's result"],
+)
+def test_what_another_agent_says_to_others_is_no_input(message: cc.Message) -> None:
+    """Otherwise two agents would answer each other for ever."""
+    store, provider, executor = spoken()
+    store.append("demo", message)
+    assert asyncio.run(played(executor, "demo", None)) == []
+    with pytest.raises(InvalidInput, match="role must be"):
+        asyncio.run(played(executor, "demo", message))
+    assert len(provider.requests) == 1
+
+
+# ── what the provider counts ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_warning_follows_the_figure_of_the_provider() -> None:
+    """A gateway may add a prompt of its own: 80 % is reached long before our count says so."""
+    store = cc.open_store("memory:")
+    script = [Say(calls=(call(number, a=number, b=1),), input=60_000 + 3_000 * number) for number in range(12)]
+    provider = Scripted([*script, Say(text="done", input=97_000)])
+    facts = cc.provider(SONNET, window=100_000, output=2_000)
+    executor = cc.AgentExecutor(store, facts, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo", "go"))
+
+    used = {event.step: event.used / event.available for event in events if isinstance(event, StepStart)}
+    warned = [event.step for event in events if isinstance(event, SystemMessageCreated)]
+    assert warned[:1] == [next(step for step, share in used.items() if share >= 0.8)]
+
+
+def test_what_the_provider_counts_beyond_our_count_is_an_overhead_of_its_channel() -> None:
+    """It does not go away with a new epoch, and other channels do not have it."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=100_000, output=2_000))
+    store.append("demo", cc.user("hi " + "word " * 100))
+    first = compiler.compile("demo")
+    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=60_000, output=2))
+    store.append("demo", cc.user("more"))
+    again, anew = compiler.compile("demo"), compiler.compile("demo", system_prompt="Be brief.")
+    overhead = 60_000 - first.budget.input
+    assert (again.budget.overhead, again.budget.measured) == (overhead, True)
+    assert 60_000 < again.budget.input < 60_100
+    assert (anew.budget.overhead, anew.budget.measured) == (overhead, False)
+    assert anew.budget.used - overhead < 200
+    assert f"overhead {overhead:,} tokens" in str(anew.manifest)
+    assert compiler.factor < 1.1
+    store.append("other", cc.user("hi"))
+    assert compiler.compile("other").budget.overhead == 0
+
+
+def test_a_cut_makes_room_beside_the_overhead() -> None:
+    """No cut makes it smaller: what is left out is messages, and the newest stays."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=20_000, output=1_000))
+    why = ""
+    for number in range(30):
+        store.append("demo", cc.user(f"question {number} " + "word " * 300))
+        compiled = compiler.compile("demo")
+        real = compiled.estimated + 15_000
+        assert compiled.budget.used <= compiled.budget.available
+        assert f"question {number} " in compiled.body.decode()
+        assert not number or real < 20_000
+        compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=real, output=2))
+        why += compiled.manifest.why
+    assert "over budget" in why
+
+
+def test_events_tell_the_usage_of_the_whole_request() -> None:
+    """A gauge that leaves out the system prompt, or the provider's figure, is full before it says so."""
+    line = Scripted([Say(text="ok", input=5_000, output=10)])
+    prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
+    events = asyncio.run(
+        played(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line), "d")
+    )
+    (begun,) = [event for event in events if isinstance(event, StepStart)]
+    (report,) = [event for event in events if isinstance(event, UsageReport)]
+    assert begun.used > 300
+    assert (report.used, report.available) == (5_010, begun.available)

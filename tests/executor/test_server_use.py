@@ -1,0 +1,89 @@
+"""What a server needs of an executor: who is asked, when a turn has begun, and what is told of a summary."""
+
+import asyncio
+
+import pytest
+
+import contextc as cc
+from contextc.events import CompactionFinished, TurnFinish
+from contextc.messages import ToolCall
+from contextc.tools import FunctionTool
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call
+
+
+def sign(a: int, b: int) -> str:
+    """Sign something."""
+    return f"signed {a + b} times"
+
+
+def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> None:
+    """The line and the tools are shared; who says yes is not."""
+    script = [Say(calls=(call(1, "sign"),)), Say(text="Done."), Say(calls=(call(2, "sign"),)), Say(text="Done.")]
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[cc.tool(sign, approval=True)])
+    asked: list[str] = []
+
+    def asking(name: str, answer: bool) -> cc.AgentExecutor:
+        def approve(call: ToolCall, _: FunctionTool) -> bool:
+            asked.append(f"{name}: {call.id}")
+            return answer
+
+        return agent.asking(approve)
+
+    async def talk() -> None:
+        for name, answer in (("anna", True), ("ben", False)):
+            _ = [event async for event in asking(name, answer).run(name, "Sign.")]
+
+    asyncio.run(talk())
+    assert asked == ["anna: c1", "ben: c2"]
+    results = [store.load(name)[2].tool_results[0] for name in ("anna", "ben")]
+    assert [result.is_error for result in results] == [False, True]
+    assert agent.approve is None
+    with pytest.raises(cc.InvalidSetting):
+        agent.asking("yes")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
+    """Guarantee 3.2: one turn at a time, and who begins another one is told at once."""
+
+    async def talk() -> None:
+        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))
+        turn = agent.start("demo", "Hello")
+        assert await turn.begun() == 1
+        with pytest.raises(cc.ConversationBusy):
+            await agent.start("demo", "Hello?").begun()
+        await turn.wait()
+        assert await agent.start("demo").begun() == 0
+
+    asyncio.run(talk())
+
+
+def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None:
+    """Guarantee 3.2: the lease ends with the turn, in one transaction."""
+
+    async def talk() -> None:
+        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
+        first = agent.start("demo", "Hello")
+        await first.begun()
+        while not any(isinstance(event, TurnFinish) for event in store.events("demo")):
+            await asyncio.sleep(0)
+        await agent.start("demo", "And?").begun()
+        await first.wait()
+
+    asyncio.run(talk())
+
+
+def test_a_summary_on_demand_is_told_to_who_watches(store: cc.Store) -> None:
+    """Guarantee 12.1: a compaction is an event, whoever asked for it."""
+    for number in range(20):
+        store.append("demo", cc.user(f"Question {number}: " + "why " * 300))
+        store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 300))
+
+    async def talk() -> None:
+        agent = cc.AgentExecutor(store, SONNET, budget=12_000, summarize=lambda messages, previous: "It was long.")
+        done = await agent.compact("demo")
+        assert done is not None
+
+    asyncio.run(talk())
+    (told,) = store.events("demo")
+    assert isinstance(told, CompactionFinished)
+    assert told.after < told.before

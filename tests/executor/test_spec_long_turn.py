@@ -1,0 +1,135 @@
+"""Seed D's scenario: one long turn, warnings in the middle of it, and a process that dies in the middle of it."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, decode, encode
+from contextc.events import SystemMessageCreated
+from contextc.providers import Provider
+from contextc.triggers import ResourceUsage, memory_trigger
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played, rebuilt
+
+STEPS = 110
+MEMORY_HIGH, MEMORY_LOW = 40, 70
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+def small() -> Provider:
+    return cc.provider(SONNET, window=25_000, output=4_000)
+
+
+class Project(Scripted):
+    """A model that reads one file after the other; how far it is, it sees in the request alone."""
+
+    def __init__(self, *, done: int = 0, dies_at: int = 0) -> None:
+        super().__init__([self.next])
+        self.done, self.dies_at = done, dies_at
+
+    def next(self, request: JSONObject) -> Say:
+        self.done = sum(message["role"] == "assistant" for message in request["messages"])
+        if self.done + 1 == self.dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tokens = len(encode(request)) // 4
+        if self.done == STEPS:
+            return Say(text="I understand this project.", input=tokens)
+        self.done += 1
+        return Say(calls=(call(self.done, "read_file", path=f"src/file_{self.done}.py"),), input=tokens)
+
+    def resources(self) -> ResourceUsage:
+        """The machine at the step that is being prepared."""
+        return ResourceUsage(memory=0.91 if MEMORY_HIGH <= self.done + 1 < MEMORY_LOW else 0.5, cpu=0.1)
+
+
+def read_file(path: str) -> str:
+    """Read a file."""
+    return f"# {path}\n" + "\n".join([f"def function_{line}(value): return value + {line}" for line in range(12)])
+
+
+def agent(store: cc.Store, project: Project) -> cc.AgentExecutor:
+    return cc.AgentExecutor(
+        store,
+        small(),
+        tools=[read_file],
+        triggers=[*cc.default_triggers(), memory_trigger()],
+        system_prompt="You read code.",
+        summarize=None,
+        endpoint=project,
+        resources=project.resources,
+    )
+
+
+def run_until_killed(address: str, dies_at: int) -> None:
+    with cc.open_store(address) as store:
+        asyncio.run(played(agent(store, Project(dies_at=dies_at)), "demo", "understand this project"))
+
+
+def warnings_in(body: bytes) -> list[str]:
+    """The warnings of a request, in order."""
+    marks = ("Memory warning", "Memory recovered", "Context warning", "Context critical")
+    text = body.decode()
+    found = [(text.index(mark), mark) for mark in marks for _ in range(text.count(mark + ":"))]
+    return [mark for _, mark in sorted(found)]
+
+
+def test_warnings_come_once_with_the_next_request_and_stay(store: cc.Store) -> None:
+    """Guarantees 11.3, 11.4, 11.6: 110 tool calls; memory at step 40, context at 80 % and 90 % in the middle."""
+    project = Project()
+
+    asyncio.run(played(agent(store, project), "demo", "understand this project"))
+
+    told = [event for event in store.events("demo") if isinstance(event, SystemMessageCreated)]
+    said_at = {event.trigger: event.step for event in told if not event.text.startswith("Memory recovered")}
+    assert [event.trigger for event in told] == ["memory", "memory", "context_80", "context_90"]
+    assert said_at["memory"] == MEMORY_HIGH
+    assert MEMORY_LOW < said_at["context_80"] < said_at["context_90"] < STEPS
+    assert store.turns("demo")[0].tool_calls == STEPS
+    seen = [warnings_in(body) for body in project.bodies]
+    assert len(seen) == STEPS + 1
+    for step, found in enumerate(seen, 1):
+        expected = ["Memory warning"] * (step >= MEMORY_HIGH) + ["Memory recovered"] * (step >= MEMORY_LOW)
+        expected += ["Context warning"] * (step >= said_at["context_80"])
+        expected += ["Context critical"] * (step >= said_at["context_90"])
+        assert found == expected
+    assert {decode(body)["system"][0]["text"] for body in project.bodies} == {"You read code."}
+    assert executor_says_one_epoch(store)
+    assert rebuilt(agent(store, Project()), "demo", STEPS + 1) == project.bodies
+
+
+def executor_says_one_epoch(store: cc.Store) -> bool:
+    compiler = agent(store, Project()).compiler
+    return compiler.explain("demo").epoch == compiler.explain("demo", 1).epoch
+
+
+@pytest.mark.parametrize("dies_at", [MEMORY_HIGH, 94, STEPS + 1])
+def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path, dies_at: int) -> None:
+    """Guarantee 11.4: the same messages, and the same requests to the byte, as in a run that nobody interrupted."""
+    address = f"sqlite:///{tmp_path}/killed.db"
+    child = PROCESSES.Process(target=run_until_killed, args=(address, dies_at))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    with cc.open_store("memory:") as whole, cc.open_store(address) as killed:
+        project = Project()
+        asyncio.run(played(agent(whole, project), "demo", "understand this project"))
+        executor = agent(killed, Project(done=dies_at - 1))
+        result = asyncio.run(resumed(executor))
+
+        assert (result.finish, result.steps, result.tool_calls) == ("stop", STEPS + 1, STEPS)
+        assert told(killed) == told(whole)
+        assert rebuilt(executor, "demo", STEPS + 1) == project.bodies
+        states = [store.read(lambda tx: tx.rows("SELECT name, body FROM trigger_state")) for store in (whole, killed)]
+        assert sorted(states[0]) == sorted(states[1])
+
+
+async def resumed(executor: cc.AgentExecutor) -> cc.TurnResult:
+    return await executor.resume("demo").wait()
+
+
+def told(store: cc.Store) -> list[tuple[object, ...]]:
+    return [(each.role, each.parts, each.turn, each.step, each.audience) for each in store.load("demo")]

@@ -1,0 +1,79 @@
+"""A store that refuses a write in the middle of a turn: the turn ends, and what was told is what is stored."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.errors import StoreFull
+from contextc.events import TextDelta, TurnStart
+from contextc.store.sqlite import SQLiteStore
+from contextc.store.types import Result, Transaction
+from tests.executor.scripted_provider import SONNET, Say, Scripted
+
+WRITES = 12
+FULL = "The disk is full. Nothing was written."
+
+
+class Unwilling(SQLiteStore):
+    """A store in a file that refuses some of its writes, which are counted from `count_from_here` on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.refuse, self._count = range(0), 0
+        self.ready()
+
+    def count_from_here(self, refuse: range) -> None:
+        self._count, self.refuse = 0, refuse
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
+        if writing:
+            self._count += 1
+            if self._count in self.refuse:
+                raise StoreFull(FULL)
+        return super()._run(connection, work, writing=writing, again=again)
+
+
+@pytest.fixture
+def unwilling(tmp_path: Path) -> Iterator[Unwilling]:
+    with Unwilling(tmp_path / "full.db") as store:
+        yield store
+
+
+def agent(store: cc.Store) -> cc.AgentExecutor:
+    words = " ".join([f"word{number}" for number in range(30)])
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text=words, pause=0.01)] * 2))
+
+
+@pytest.mark.parametrize("number", range(3, WRITES))
+def test_what_was_told_is_what_is_stored(unwilling: Unwilling, number: int) -> None:
+    """Guarantee 12.1: a piece of a reply that could not be journaled is told with its end, and not left out."""
+
+    async def run() -> cc.TurnResult:
+        unwilling.count_from_here(range(number, number + 1))
+        return await agent(unwilling).start("demo", "count").wait()
+
+    result = asyncio.run(run())
+    assert isinstance(result.error, StoreFull) or result.finish == "stop"  # there may have been fewer writes
+    told = "".join([event.text for event in unwilling.events("demo") if isinstance(event, TextDelta)])
+    assert told == "".join([message.text for message in unwilling.load("demo") if message.role == "assistant"])
+    assert {turn.state for turn in unwilling.turns("demo")} <= {"finished", "interrupted"}
+
+
+def test_a_turn_that_could_not_be_stored_says_so(unwilling: Unwilling) -> None:
+    """Guarantee 15.1: not that there is nothing to do, although its lease cannot be given back either."""
+
+    async def begin() -> int:
+        unwilling.count_from_here(range(2, 100))
+        return await agent(unwilling).start("demo", "precious words").begun()
+
+    with pytest.raises(StoreFull):
+        asyncio.run(begin())
+    unwilling.count_from_here(range(0))
+    assert not unwilling.load("demo")
+    assert not [event for event in unwilling.events("demo") if isinstance(event, TurnStart)]

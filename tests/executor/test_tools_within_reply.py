@@ -1,0 +1,222 @@
+"""Tools in the middle of a reply: a provider's own, and ours that it calls. The rules are those for all tools."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import ProviderFailed
+from contextc.events import AnyEvent, StepFinish, ToolFinished, ToolStart, TurnFinish, UsageReport
+from contextc.messages import ToolCall
+from contextc.messages.pairing import find_open_calls
+from contextc.providers.client import ProviderCall
+from tests.executor.scripted_tool_provider import agent, answered, asked, ended, said, used
+
+
+async def told(executor: cc.AgentExecutor, text: str = "Go.") -> list[AnyEvent]:
+    async with aclosing(executor.run("demo", text)) as events:
+        return [event async for event in events]
+
+
+async def run(call: ProviderCall, name: str, tool: str = "look") -> str:
+    """What the program does to have a tool of ours run."""
+    assert call.host is not None
+    result = await call.host.run(ToolCall(id=name, name=tool, arguments={"thing": "it"}))
+    return result.text
+
+
+def shape(store: cc.Store) -> list[str]:
+    return [f"{message.role} {message.status}" for message in store.load("demo")]
+
+
+def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.Store) -> None:
+    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield said("I deploy.")
+        yield asked("call_1", "deploy")
+        if number == 1:
+            await asyncio.sleep(30)
+        yield answered("call_1", "done", "deploy")
+
+    async def work() -> None:
+        turn = executor.start("demo", "Deploy it.")
+        while not program.calls:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        turn.cancel()
+        await turn.wait()
+
+    executor, program = agent(store, script)
+    asyncio.run(work())
+    assert shape(store) == ["user sent", "assistant sent", "tool sent"]
+    assert "while this tool was running" in store.load("demo")[2].tool_results[0].text
+    store.append("demo", cc.user("Go on."))
+    items = executor.compiler.compile("demo").params["items"]
+    assert [item["type"] for item in items] == ["userMessage", "agentMessage", "dynamicToolCall", "userMessage"]
+
+
+def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
+    """Guarantee 2.2: a model may have nothing more to say."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield asked("call_1")
+        yield answered("call_1", "seen")
+        yield ended()
+
+    executor, _ = agent(store, script)
+    asyncio.run(told(executor))
+    assert shape(store) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
+    assert store.load("demo")[-1].finish == "stop"
+    store.append("demo", cc.user("And?"))
+    assert executor.compiler.compile("demo").mode == "resume"
+
+
+def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc.Store) -> None:
+    """Guarantee 5.3: the session knows the call, so it is not told again."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield asked("call_1", "watch")
+        yield said("It runs in the background.")
+        yield ended()
+
+    executor, program = agent(store, script)
+    asyncio.run(told(executor))
+    messages = store.load("demo")
+    assert not list(find_open_calls(messages))
+    assert "still running" in messages[2].tool_results[0].text
+    store.append("demo", cc.user("And?"))
+    assert [item["type"] for item in executor.compiler.compile("demo").params["items"]] == ["userMessage"]
+    assert len(program.calls) == 1
+
+
+def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
+    """Guarantee 11.2: a limit holds, whoever calls."""
+    ran: list[str] = []
+
+    def look(thing: str) -> str:
+        """Look."""
+        ran.append(thing)
+        return "seen"
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        for name in ("call_1", "call_2", "call_3"):
+            yield asked(name)
+            yield answered(name, await run(call, name))
+        yield said("Done.")
+        yield ended()
+
+    executor, _ = agent(store, script, tools=[look], limits=cc.Limits(tool_calls=2))
+    events = asyncio.run(told(executor))
+    assert len(ran) == 2
+    assert "limit of tool calls" in store.load("demo")[-2].tool_results[0].text
+    assert [event.id for event in events if isinstance(event, ToolStart)] == ["call_1", "call_2"]
+    assert [event.id for event in events if isinstance(event, ToolFinished)] == ["call_1", "call_2", "call_3"]
+
+
+def test_tools_that_may_not_run_side_by_side_do_not(store: cc.Store) -> None:
+    at_work, most = 0, 0
+
+    @cc.tool(parallel=False)
+    async def look(thing: str) -> str:
+        """Look."""
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.02)
+        at_work -= 1
+        return "seen"
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        names = ("call_1", "call_2")
+        for name in names:
+            yield asked(name)
+        found = await asyncio.gather(*(run(call, name) for name in names))
+        for name, text in zip(names, found, strict=True):
+            yield answered(name, text)
+        yield said("Done.")
+        yield ended()
+
+    executor, _ = agent(store, script, tools=[look])
+    asyncio.run(told(executor))
+    assert most == 1
+
+
+def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store) -> None:
+    """Guarantee 11.2: a retry would run it twice."""
+    ran: list[str] = []
+
+    def look(thing: str) -> str:
+        """Look."""
+        ran.append(thing)
+        return "seen"
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        await run(call, "call_1")
+        raise ProviderFailed("codex", "transient", "the line was cut")
+        yield ended()
+
+    executor, program = agent(store, script, tools=[look])
+    with suppress(ProviderFailed):
+        asyncio.run(told(executor))
+    assert (len(ran), len(program.calls)) == (1, 1)
+
+
+def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None:
+    """Guarantees 6.2, 13.1: the sum is what it took; the last one is how full the context is."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield asked("call_1")
+        yield answered("call_1", "seen")
+        yield used(100, 5)
+        yield said("Done.")
+        yield used(200, 7)
+        yield ended()
+
+    executor, _ = agent(store, script)
+    events = asyncio.run(told(executor))
+    (report,) = [event for event in events if isinstance(event, UsageReport)]
+    (step,) = [event for event in events if isinstance(event, StepFinish)]
+    (turn,) = [event for event in events if isinstance(event, TurnFinish)]
+    for event in (report, step, turn):
+        assert event.usage is not None
+        assert (event.usage.input, event.usage.output) == (300, 12)
+    assert report.used < 300
+    assert store.steps("demo", 1)[0].usage == step.usage
+
+
+def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.Store) -> None:
+    """Guarantees 11.8, 13.2: what is stored is what was sent."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield said("Done.")
+        yield ended()
+
+    def bare(request: JSONObject, step: int) -> JSONObject:
+        return {name: value for name, value in request.items() if name != "developerInstructions"}
+
+    executor, program = agent(store, script, system_prompt="Be brief.", on_prepare_messages=bare)
+    asyncio.run(told(executor))
+    assert "developerInstructions" not in program.calls[0].request()
+    told_again, other = agent(store, script, system_prompt="Be brief.")
+    asyncio.run(told(told_again))
+    asyncio.run(told(told_again))
+    assert other.calls[-1].session
+    assert b"Be brief." not in other.calls[-1].body
+    assert other.calls[-1].request()["developerInstructions"] == "Be brief.", "a program that starts anew is told it"
+
+
+def test_an_agent_is_not_asked_for_summaries(store: cc.Store) -> None:
+    """A transcript may say anything, and an agent has tools: a digest is made in place of a summary."""
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield said("Done. " + "word " * 2_000)
+        yield ended()
+
+    executor, program = agent(store, script, budget=3_000)
+    for number in range(3):
+        asyncio.run(told(executor, f"Question {number}. " + "word " * 500))
+    done = asyncio.run(executor.compact("demo"))
+    assert done is not None
+    assert all(call.conversation == "demo" for call in program.calls)

@@ -1,0 +1,436 @@
+"""How a turn ends when it does not end by itself: limits, cancelling, failures of a provider."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import ContextOverflow, ProviderFailed, StaleCompile
+from contextc.events import AnyEvent, ApprovalRequest, ErrorOccurred, RetryScheduled, TextDelta, ToolStart, TurnFinish
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+
+
+def overloaded() -> ProviderFailed:
+    return ProviderFailed("anthropic", "transient", "Overloaded", status=529)
+
+
+def asks_for_ever(request: JSONObject) -> Say:
+    number = len(request["messages"])
+    return Say(calls=(call(number, a=number, b=1),))
+
+
+def finish_of(events: list[AnyEvent]) -> str:
+    assert isinstance(events[-1], TurnFinish)
+    return events[-1].finish
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7])
+def test_the_limit_of_steps_is_exact(store: cc.Store, steps: int) -> None:
+    """Guarantee 11.2: it ends the turn with its own finish reason, not with an error."""
+    provider = Scripted([asks_for_ever])
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], limits=cc.Limits(steps=steps), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert len(provider.bodies) == steps
+    assert finish_of(events) == "max_steps"
+    assert len(store.load("demo")) == 1 + 2 * steps
+
+
+def test_the_limit_of_steps_is_250_by_default() -> None:
+    """Guarantee 11.2."""
+    assert cc.Limits().steps == 250
+
+
+def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
+    """Guarantee 11.2: what is over the limit is answered, and not run."""
+    ran: list[int] = []
+
+    def note(number: int) -> str:
+        """Note that it ran."""
+        ran.append(number)
+        return "noted"
+
+    calls = tuple(call(number, "note", number=number) for number in range(5))
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[note], limits=cc.Limits(tool_calls=3), endpoint=Scripted([Say(calls=calls)])
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert sorted(ran) == [0, 1, 2]
+    assert finish_of(events) == "max_tool_calls"
+    answered = [message.tool_results[0] for message in store.load("demo")[2:]]
+    assert [result.call_id for result in answered if result.is_error] == ["c3", "c4"]
+    assert store.turns("demo")[0].tool_calls == 3
+
+
+def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
+    """Guarantee 11.2."""
+    script = [Say(calls=(call(number, a=number, b=1),), input=100_000) for number in range(9)]
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(script), summarize=None
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert finish_of(events) == "max_cost"
+    assert store.turns("demo")[0].steps == 3
+
+
+def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
+    """Guarantee 11.2: wall time per turn."""
+    provider = Scripted([Say(text="one two three four five six seven eight", pause=0.05)])
+    executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=0.4), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert finish_of(events) == "max_seconds"
+    assert store.load("demo")[-1].status == "cancelled"
+    assert store.load("demo")[-1].text.startswith("one")
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(cc.InvalidSetting, match="steps must be an integer above 0, got 0"):
+        cc.Limits(steps=0)
+
+
+def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
+    """Guarantee 11.2."""
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[add],
+        endpoint=Scripted([asks_for_ever]),
+        should_continue=lambda reply, results: len(store.load("demo")) < 6,
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert finish_of(events) == "stop"
+    assert store.turns("demo")[0].steps == 3
+
+
+def test_cancelling_in_the_stream_keeps_what_was_said(store: cc.Store) -> None:
+    """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
+    provider = Scripted([Say(text="one two three four five six", pause=0.05), Say(text="Fresh.")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    async def cancels() -> cc.TurnResult:
+        turn = executor.start("demo", "count")
+        async for event in turn.events():
+            if isinstance(event, TextDelta):
+                turn.cancel()
+        return await turn.wait()
+
+    result = asyncio.run(cancels())
+    partial = store.load("demo")[-1]
+
+    assert result.finish == "cancelled"
+    assert partial.status == "cancelled"
+    assert partial.text.startswith("one")
+    assert partial.usage is not None
+    assert partial.usage.input == 100
+    assert store.turns("demo")[0].usage == partial.usage
+    asyncio.run(played(executor, "demo", "again"))
+    assert provider.bodies[1] == executor.compiler.rebuild("demo", 1)
+    assert b"one two" not in provider.bodies[1]
+
+
+def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
+    """Guarantee 11.10."""
+    started = threading.Event()
+
+    async def waits(number: int) -> str:
+        """Wait for ever."""
+        started.set()
+        await asyncio.sleep(60 if number else 0)
+        return "quick"
+
+    calls = tuple(call(number, "waits", number=number) for number in range(3))
+    provider = Scripted([Say(calls=calls), Say(text="Fine.")])
+    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=provider)
+
+    async def cancels() -> cc.TurnResult:
+        turn = executor.start("demo", "go")
+        while not started.is_set() or len(store.load("demo")) < 3:
+            await asyncio.sleep(0.01)
+        turn.cancel()
+        return await turn.wait()
+
+    result = asyncio.run(cancels())
+
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert result.finish == "cancelled"
+    assert sorted(each.call_id for each in results) == ["c0", "c1", "c2"]
+    assert [each.call_id for each in results if "Interrupted" in each.text] == ["c1", "c2"]
+    asyncio.run(played(executor, "demo", "and now?"))
+    assert len(provider.requests[1]["messages"][-1]["content"]) == 4
+
+
+def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
+    """Guarantee 11.11: transient errors twice with backoff."""
+    provider = Scripted([overloaded(), overloaded(), Say(text="There.")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    retries = [event for event in events if isinstance(event, RetryScheduled)]
+    assert [(event.attempt, event.kind) for event in retries] == [(1, "transient"), (2, "transient")]
+    assert provider.bodies[0] == provider.bodies[1] == provider.bodies[2] == executor.compiler.rebuild("demo", 1)
+    assert [step.state for step in store.steps("demo")] == ["failed", "failed", "finished"]
+
+
+def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
+    """Guarantee 11.11. What was asked stays, and the next turn answers it."""
+    provider = Scripted([overloaded(), overloaded(), overloaded(), Say(text="Back again.")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    with pytest.raises(ProviderFailed, match="Overloaded"):
+        asyncio.run(played(executor, "demo"))
+
+    last = store.events("demo")[-1]
+    assert isinstance(last, TurnFinish)
+    assert last.finish == "error"
+    assert next(event.kind for event in store.events("demo") if isinstance(event, ErrorOccurred)) == "transient"
+    asyncio.run(played(executor, "demo", None))
+    assert [message.text for message in store.load("demo")] == ["hello", "Back again."]
+
+
+def test_retry_after_is_honoured(store: cc.Store) -> None:
+    """Guarantee 11.11."""
+    busy = ProviderFailed("anthropic", "rate", "slow down", status=429, retry_after=1.2)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([busy, Say(text="Now.")]))
+
+    began = time.monotonic()
+    asyncio.run(played(executor, "demo"))
+
+    assert time.monotonic() - began >= 1.2
+
+
+@pytest.mark.parametrize("kind", ["auth", "quota", "invalid"])
+def test_what_does_not_pass_is_not_tried_again(store: cc.Store, kind: str) -> None:
+    """Guarantee 11.11: auth and quota never."""
+    failure = ProviderFailed("anthropic", "auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
+    provider = Scripted([failure])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "demo"))
+
+    assert len(provider.bodies) == 1
+
+
+def test_nothing_is_tried_again_after_output_has_begun(store: cc.Store) -> None:
+    """Guarantees 11.11, 11.10: what came is kept, with its status."""
+    provider = Scripted([Say(text="one two three", broken=4), Say(text="never")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    with pytest.raises(ProviderFailed, match="cut"):
+        asyncio.run(played(executor, "demo"))
+
+    partial = store.load("demo")[-1]
+    assert len(provider.bodies) == 1
+    assert (partial.status, partial.text) == ("error", "one two ")
+    assert partial.error is not None
+    assert "the connection was cut" in partial.error
+
+
+def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> None:
+    """Guarantee 7.6: one retry with a harder budget, never a loop."""
+    for number in range(30):
+        store.append("demo", cc.user(f"question {number} " + "word " * 200))
+        store.append("demo", cc.assistant(f"answer {number} " + "word " * 200))
+    too_long = ProviderFailed("anthropic", "context", "prompt is too long", status=400)
+    provider = Scripted([too_long, Say(text="Fits."), too_long, too_long, Say(text="never")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, summarize=None)
+
+    asyncio.run(played(executor, "demo"))
+    with pytest.raises(ProviderFailed, match="too long"):
+        asyncio.run(played(executor, "demo", "more"))
+
+    sizes = [len(body) for body in provider.bodies]
+    assert sizes[1] < sizes[0] * 0.8
+    assert len(sizes) == 4
+    assert rebuilt(executor, "demo", 1) == [provider.bodies[1]]
+
+
+def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
+    """Guarantee 7.3."""
+    provider = Scripted([Say(text="never")])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, budget=100)
+
+    with pytest.raises(ContextOverflow):
+        asyncio.run(played(executor, "demo", "word " * 1_000))
+
+    assert provider.bodies == []
+    assert store.turns("demo")[0].finish == "error"
+
+
+def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
+    """The conversation was edited while the model answered: its words stay in the record, as a failed message."""
+    provider = Scripted([Say(text="one two three four", pause=0.05)])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    store.append("demo", cc.user("first"))
+
+    async def edits() -> None:
+        async for event in executor.run("demo", "second"):
+            if isinstance(event, TextDelta):
+                store.edit("demo", 1, cc.user("something else"))
+
+    with pytest.raises(StaleCompile):
+        asyncio.run(edits())
+
+    assert store.load("demo")[-1].status == "error"
+    assert store.load("demo")[-1].text == "one two three four"
+
+
+def test_approval_is_asked_and_told(store: cc.Store) -> None:
+    asked: list[str] = []
+
+    async def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool | str:
+        asked.append(f"{tool.name}({call.arguments['path']})")
+        return call.arguments["path"] == "a" or "keep your hands off b"
+
+    def delete(path: str) -> str:
+        """Delete a file."""
+        return f"{path} is gone"
+
+    provider = Scripted([Say(calls=(call(1, "delete", path="a"), call(2, "delete", path="b"))), Say(text="Done.")])
+    tools = [cc.tool(delete, approval=True)]
+    executor = cc.AgentExecutor(store, SONNET, tools=tools, approve=decide, endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert asked == ["delete(a)", "delete(b)"]
+    assert [result.text for message in store.load("demo") for result in message.tool_results] == [
+        "a is gone",
+        "Not run: the user declined: keep your hands off b",
+    ]
+    assert kinds(events).count("approval-request") == 2
+    assert [event.id for event in events if isinstance(event, ToolStart)] == ["c1"]
+
+
+def test_calls_of_one_id_are_approved_and_answered_one_by_one(store: cc.Store) -> None:
+    """A model may give two calls of a reply the same id: each yes is for one of them, and each has its own result."""
+    ran: list[str] = []
+    twice = tuple(call(1, "noted", path=path) for path in ("first", "second", "third"))
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting(ran)],
+        approve=lambda call, tool: call.arguments["path"] != "second",
+        endpoint=Scripted([Say(calls=twice), Say(calls=(call(1, "noted", path="later"),)), Say(text="Done.")]),
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert ran == ["first", "third", "later"]
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [(result.call_id, result.text) for result in results] == [
+        ("c1", "first"),
+        ("c1", "Not run: the user declined."),
+        ("c1", "third"),
+        ("c1", "later"),
+    ]
+    asked = [event for event in events if isinstance(event, ApprovalRequest)]
+    assert [event.arguments["path"] for event in asked] == ["first", "second", "third", "later"]
+    assert len({event.approval for event in asked}) == 4
+    assert min(len(event.approval) for event in asked) >= 22, "128 bits that nothing can guess"
+
+
+def test_parallel_calls_of_one_id_run_one_after_the_other(store: cc.Store) -> None:
+    """Results are matched to calls of one id by their order, so the second must not end before the first."""
+    ran: list[str] = []
+
+    async def noted(path: str) -> str:
+        """Note a path."""
+        ran.append(f"{path} begins")
+        if path == "first":
+            for _ in range(100):  # long enough for another call to overtake it
+                await asyncio.sleep(0)
+        ran.append(f"{path} ends")
+        return path
+
+    twice = tuple(call(1, "noted", path=path) for path in ("first", "second"))
+    line = Scripted([Say(calls=twice), Say(text="Done.")])
+    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line), "demo"))
+
+    assert ran == ["first begins", "first ends", "second begins", "second ends"]
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [result.text for result in results] == ["first", "second"]
+
+
+def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> None:
+    """The yes was for what was shown, and stored: not for what the arguments have become."""
+    ran: list[str] = []
+
+    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+        call.arguments["path"] = "another"
+        return True
+
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting(ran)],
+        approve=decide,
+        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Pity.")]),
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert ran == []
+    assert "altered while it waited" in store.load("demo")[2].tool_results[0].text
+
+
+def test_without_anybody_to_ask_the_answer_is_no(store: cc.Store) -> None:
+    ran: list[str] = []
+    tool = noting(ran)
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[tool], endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Pity.")])
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert ran == []
+    assert "nobody is there" in store.load("demo")[2].tool_results[0].text
+
+
+def noting(ran: list[str]) -> cc.FunctionTool:
+    def noted(path: str) -> str:
+        """Note it."""
+        ran.append(path)
+        return path
+
+    return cc.tool(noted, approval=True)
+
+
+def test_an_approval_that_waits_keeps_nobody_else_waiting(store: cc.Store) -> None:
+    """A function that is not async may ask a person; other turns run on the same loop."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+        asked.set()
+        return answered.wait(10)
+
+    waits = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting([])],
+        approve=decide,
+        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Noted.")]),
+    )
+    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Meanwhile.")]))
+
+    async def both() -> list[str]:
+        first = waits.start("one", "go")
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+        await played(other, "two")
+        answered.set()
+        return [(await first.wait()).text, store.load("two")[-1].text]
+
+    assert asyncio.run(both()) == ["Noted.", "Meanwhile."]

@@ -1,0 +1,27 @@
+"""Strict fakes of the vendors' APIs, on loopback or in-process. See `standin.py` for an example."""
+
+from tests.fake_vendors import faults
+from tests.fake_vendors.fake import FakeVendors
+from tests.fake_vendors.faults import Fault, Plan, RandomFaults, listed
+from tests.fake_vendors.random_script import Wanderer
+from tests.fake_vendors.replies import Reply, ScriptedCall
+from tests.fake_vendors.responses import RequestRecord
+from tests.fake_vendors.scripts import Script, Scripted
+from tests.fake_vendors.vendor import KEY, AcceptedRequest
+
+__all__ = [
+    "KEY",
+    "AcceptedRequest",
+    "ScriptedCall",
+    "Fault",
+    "Plan",
+    "RequestRecord",
+    "Reply",
+    "Script",
+    "Scripted",
+    "FakeVendors",
+    "Wanderer",
+    "RandomFaults",
+    "faults",
+    "listed",
+]

@@ -1,0 +1,84 @@
+"""Token usage of requests, counted with our tokenizers, and a simulated prompt cache.
+
+The cache contains the bytes of earlier requests. The longest shared prefix counts as read from the cache. Vendors do
+the same with tokens. This is precise enough to distinguish a kept prefix from a broken one.
+"""
+
+from collections import defaultdict, deque
+from math import floor
+
+from contextc.messages import Reasoning, assistant, tool_call
+from contextc.models.tokens import TokenCounter, get_counter
+from contextc.tools.spec import Tool
+from tests.fake_vendors.replies import Reply, Tokens
+from tests.fake_vendors.vendor import AcceptedRequest
+
+KEPT = 64
+"""Number of cached requests per model."""
+ENOUGH = 0.9
+"""Share of a request from which a prefix is good enough to end the search."""
+LEAST = 1024
+"""Shortest cached prefix in tokens, for an unknown model."""
+BYTES_PER_TOKEN = 4
+
+
+class UsageMeter:
+    """Counter of tokens with a prompt cache. With `exactly=False`, tokens are estimated from bytes, without a cache."""
+
+    def __init__(self, exactly: bool = True) -> None:
+        self.exactly = exactly
+        self.cache: defaultdict[tuple[str, str], deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
+
+    def input(self, ask: AcceptedRequest) -> int:
+        if not self.exactly:
+            return len(ask.raw) // BYTES_PER_TOKEN
+        counts, request = _counter(ask), ask.request
+        tools = ask.formatter.encode_tools([tool for tool in request.tools if isinstance(tool, Tool)])
+        system = counts.system(request.system.text) if request.system else 0
+        said = sum(counts.message(message) for message in request.messages)
+        return said + system + counts.tools(tools) + counts.settings(request.settings) + counts.overhead
+
+    def tokens(self, ask: AcceptedRequest, reply: Reply, input: int) -> Tokens:
+        """Return the token usage of a request and its reply."""
+        counts = _counter(ask)
+        reasoning = counts.text(reply.reasoning) if reply.reasoning else 0
+        calls = [tool_call("id", call.name, call.written) for call in reply.calls]
+        said = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
+        output = reply.output if reply.output is not None else counts.message(said) + reasoning
+        marked = self.exactly and ask.vendor.cache_mark in ask.raw
+        read = self.read(ask, input) if marked else 0
+        written = input - read if marked and ask.vendor.cache_mark else 0
+        return Tokens(input=input, read=read, written=written, output=max(output, reasoning + 1), reasoning=reasoning)
+
+    def read(self, ask: AcceptedRequest, input: int) -> int:
+        """Return the number of cached tokens of a request."""
+        least = ask.facts.cache_minimum if ask.facts else LEAST
+        kept = 0
+        for before in reversed(self.cache[ask.vendor.name, ask.model]):
+            kept = max(kept, shared(ask.raw, before))
+            if kept > ENOUGH * len(ask.raw):
+                break
+        found = floor(input * kept / len(ask.raw)) // ask.vendor.cache_step * ask.vendor.cache_step
+        return found if found >= max(least, 1) else 0
+
+    def remember(self, ask: AcceptedRequest) -> None:
+        kept = self.cache[ask.vendor.name, ask.model]
+        if self.exactly and (not kept or kept[-1] != ask.raw):
+            kept.append(ask.raw)
+
+
+def shared(one: bytes, other: bytes) -> int:
+    """Return the length of the common prefix of two byte strings."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _counter(ask: AcceptedRequest) -> TokenCounter:
+    tokenizer = ask.facts.tokenizer if ask.facts else "unknown"
+    return get_counter(tokenizer, provider=ask.formatter.provider, model=ask.model)

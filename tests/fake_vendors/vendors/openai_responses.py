@@ -1,0 +1,233 @@
+"""OpenAI's Responses API. Its reasoning is encrypted, and bound to the item that holds it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import ClassVar, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_responses.provider_messages import ENCRYPTED
+from tests.fake_vendors.json_access import as_list, as_object
+from tests.fake_vendors.replies import ScriptedCall, pieces
+from tests.fake_vendors.responses import Event, FakeError, Outcome
+from tests.fake_vendors.signatures import read_token_seal, token_seal
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Memory, Told, Trouble
+from tests.fake_vendors.vendors._openai import SAID, OpenAI, refusal
+from tests.fake_vendors.vendors._openai_state import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
+
+HISTORIES = ("previous_response_id", "conversation")
+LIMITS = {"length": "max_output_tokens", "filter": "content_filter"}
+ECHOED: JSONObject = {
+    "conversation": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""Request settings that a response repeats, with their defaults."""
+
+
+class OpenAIResponses(OpenAI):
+    format: ClassVar[str] = "openai_responses"
+
+    def serves(self, path: str) -> bool:
+        return path == "/v1/responses" or path.startswith((f"{RESPONSES}resp_", CONVERSATIONS))
+
+    def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
+        said = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="input")
+
+    def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
+        """Return an `error` event for a service failure, or `response.failed` for a model failure."""
+        _, _, code, message = SAID[kind]
+        said = {"code": code, "message": message.format("1")}
+        if kind != "internal":
+            return [_event("error", **said, param=None, sequence_number=number)]
+        response: JSONObject = {
+            **_echo(ask),
+            "id": "resp_standin_failed",
+            "status": "failed",
+            "output": [],
+            "error": said,
+        }
+        return [_event("response.failed", response=response, sequence_number=number)]
+
+    def typed(self, ask: AcceptedRequest) -> JSONObject:
+        """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them."""
+        body = dict(ask.body)
+        told = as_object(body.get("client_metadata"))
+        if told and all(isinstance(each, str) for each in told.values()):
+            del body["client_metadata"]
+        if isinstance(body.get("input"), list):
+            body["input"] = [_as_known(item) for item in as_list(body["input"])]
+        return body
+
+    def memory(self) -> Memory:
+        return Kept()
+
+    def seen(self, ask: AcceptedRequest, body: JSONObject) -> JSONObject:
+        history = _kept(ask).history(ask)
+        if history is None or sum(body.get(name) is not None for name in HISTORIES) != 1:
+            return body
+        rest = {name: value for name, value in body.items() if name not in HISTORIES}
+        return {**rest, "input": [*history, *given(body)]}
+
+    def judged(self, ask: AcceptedRequest) -> JSONObject:
+        """Return everything that the model sees, for our lint rules."""
+        return self.seen(ask, ask.body)
+
+    def keeps(self, told: Told) -> Callable[[Outcome], None]:
+        return _kept(told.ask).begins(told, self.whole(told))
+
+    def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
+        if (lacking := _kept(ask).lacks(ask)) is not None:
+            yield lacking
+        for item in as_list(ask.body.get("input")):
+            content: JSON = item.get("encrypted_content")
+            sealed = read_token_seal(content)
+            if sealed == b"" or (sealed and item.get("id") and sealed != str(item["id"]).encode()):
+                yield ENCRYPTED.format(content=f"{content[:4]}...")
+
+    def reply_id(self, told: Told) -> str:
+        return told.name("resp_", 0, 48)
+
+    def call_ids(self, told: Told) -> list[ScriptedCall]:
+        return told.calls("call_")
+
+    def whole(self, told: Told) -> JSONObject:
+        return self._response(told, [item for item, _ in self._items(told)], done=True)
+
+    def events(self, told: Told) -> Iterator[Event]:
+        numbers = count()
+        items = list(self._items(told))
+        begun = self._response(told, [])
+        yield _event("response.created", response=begun, sequence_number=next(numbers))
+        yield _event("response.in_progress", response=begun, sequence_number=next(numbers))
+        for index, (item, inner) in enumerate(items):
+            place = {"output_index": index, "sequence_number": next(numbers)}
+            yield _event("response.output_item.added", item=_begun(item), **place)
+            for event in inner:
+                named = {"item_id": item["id"], "output_index": index, "sequence_number": next(numbers)}
+                yield Event({**event.data, **named}, event.name)
+            place = {"output_index": index, "sequence_number": next(numbers)}
+            yield _event("response.output_item.done", item=item, **place)
+        ended = self._response(told, [item for item, _ in items], done=True)
+        yield _event(f"response.{ended['status']}", response=ended, sequence_number=next(numbers))
+
+    def _response(self, told: Told, output: list[JSONObject], done: bool = False) -> JSONObject:
+        limit = LIMITS.get(told.reply.ended)
+        status = ("incomplete" if limit else "completed") if done else "in_progress"
+        return {
+            **_echo(told.ask),
+            "id": self.reply_id(told),
+            "status": status,
+            "completed_at": CREATED + 1 if status == "completed" else None,
+            "incomplete_details": {"reason": limit} if done and limit else None,
+            "output": output,
+            "usage": _usage(told) if done else None,
+        }
+
+    def _items(self, told: Told) -> Iterator[tuple[JSONObject, list[Event]]]:
+        """Return the items with the events between their start and end."""
+        reply = told.reply
+        calls = self.call_ids(told)
+        if reply.reasoning:
+            yield _reasoning(told)
+        if reply.text is not None or (reply.reasoning and not calls):
+            yield _message(told, reply.text or "", "commentary" if calls else "final_answer")
+        for number, call in enumerate(calls):
+            item: JSONObject = {"id": told.name("fc_", number, 48), "type": "function_call", "status": "completed"}
+            item |= {"arguments": call.written, "call_id": call.id, "name": call.name}
+            deltas = [_event("response.function_call_arguments.delta", delta=piece) for piece in pieces(call.written)]
+            yield item, [*deltas, _event("response.function_call_arguments.done", arguments=call.written)]
+
+
+def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
+    name, text = told.name("rs_", 0, 48), told.reply.reasoning
+    shown = as_object(told.body.get("reasoning")).get("summary") is not None
+    summary = [{"type": "summary_text", "text": text}] if shown else []
+    item: JSONObject = {"id": name, "type": "reasoning", "summary": summary}
+    item["encrypted_content"] = token_seal(name.encode())
+    if not shown:
+        return item, []
+    part, place = {"type": "summary_text"}, {"summary_index": 0}
+    return item, [
+        _event("response.reasoning_summary_part.added", part={**part, "text": ""}, **place),
+        *(_event("response.reasoning_summary_text.delta", delta=piece, **place) for piece in pieces(text)),
+        _event("response.reasoning_summary_text.done", text=text, **place),
+        _event("response.reasoning_summary_part.done", part={**part, "text": text}, **place),
+    ]
+
+
+def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
+    part: JSONObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+    item: JSONObject = {"id": told.name("msg_", 0, 48), "type": "message", "status": "completed", "role": "assistant"}
+    place = {"content_index": 0}
+    return {**item, "content": [part], "phase": phase}, [
+        _event("response.content_part.added", part={**part, "text": ""}, **place),
+        *(_event("response.output_text.delta", delta=piece, logprobs=[], **place) for piece in pieces(text)),
+        _event("response.output_text.done", text=text, logprobs=[], **place),
+        _event("response.content_part.done", part=part, **place),
+    ]
+
+
+def _as_known(item: JSONObject) -> JSONObject:
+    """Return an item of Codex in the form of the SDK: user messages without ids, reasoning without empty content."""
+    unknown = "id" if item.get("type") == "message" and item.get("role") in ("user", "developer") else ""
+    if item.get("type") == "reasoning" and item.get("content", "") is None:
+        unknown = "content"
+    return {key: value for key, value in item.items() if key != unknown}
+
+
+def _begun(item: JSONObject) -> JSONObject:
+    """Return an item in its initial state, without content."""
+    empty: JSONObject = {"status": "in_progress", "content": [], "summary": [], "arguments": ""}
+    return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _kept(ask: AcceptedRequest) -> Kept:
+    return cast(Kept, ask.memory) if ask.memory is not None else Kept()
+
+
+def _event(type: str, **fields: JSON) -> Event:
+    return Event({"type": type, **fields}, type)
+
+
+def _echo(ask: AcceptedRequest) -> JSONObject:
+    said = {key: ask.body[key] for key in ECHOED if ask.body.get(key) is not None}
+    tools = [
+        {"description": None, "parameters": None, "strict": True, **tool} if tool.get("type") == "function" else tool
+        for tool in as_list(ask.body.get("tools"))
+    ]
+    frame: JSONObject = {"object": "response", "created_at": CREATED, "model": ask.model, "background": False}
+    echo = {**frame, "error": None, "incomplete_details": None, **ECHOED, **said, "tools": tools, "usage": None}
+    if (name := conversation_of(ask.body)) is not None:
+        echo["conversation"] = {"id": name}
+    return {**echo, "store": False} if _kept(ask).forgets and _kept(ask).owns_up else echo
+
+
+def _usage(told: Told) -> JSONObject:
+    tokens = told.tokens
+    return {
+        "input_tokens": tokens.input,
+        "input_tokens_details": {"cached_tokens": tokens.read, "cache_write_tokens": tokens.written},
+        "output_tokens": tokens.output,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.input + tokens.output,
+    }
+
+
+VENDOR = OpenAIResponses()

@@ -1,0 +1,77 @@
+"""What the proofs counted, as it is kept, and the page that is made of it."""
+
+from pathlib import Path
+
+import msgspec
+
+from tests.long_runs import Counts, Proof, proof, proof_names
+
+ROOT = Path(__file__).parent.parent.parent
+FILE = ROOT / "tests" / "proofs" / "figures.json"
+PAGE = ROOT / "docs" / "proofs.md"
+HEAD = """# Proofs
+
+What `make prove` tried, and how much of it. A proof stops at the first thing that is wrong, so every figure here is a
+number of things that were right. The page is made from the figures themselves (`tests/proofs/figures.json`); each says
+on which commit it was measured.
+"""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted of one subject, when, and on which commit."""
+
+    counts: dict[str, int]
+    day: str
+    commit: str
+
+
+Book = dict[str, dict[str, Figures]]
+"""Figures by proof and subject."""
+
+
+def load() -> Book:
+    return msgspec.json.decode(FILE.read_bytes(), type=Book) if FILE.exists() else {}
+
+
+def save(book: Book) -> None:
+    ordered = {
+        name: {subject: book[name][subject] for subject in proof(name).subjects() if subject in book[name]}
+        for name in proof_names()
+        if name in book
+    }
+    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n")
+    PAGE.write_text(page(ordered), encoding="utf-8")
+
+
+def added(book: Book, name: str, counts: Counts, *, day: str, commit: str) -> Book:
+    """The book with the figures of one proof."""
+    found = {subject: Figures(counts=dict(each), day=day, commit=commit) for subject, each in counts.items()}
+    return {**book, name: {**book.get(name, {}), **found}}
+
+
+def page(book: Book) -> str:
+    return "\n".join([HEAD, *(section(proof(name), book[name]) for name in proof_names() if name in book)])
+
+
+def section(of: Proof, figures: dict[str, Figures]) -> str:
+    columns = list(dict.fromkeys(column for each in figures.values() for column in each.counts))
+    rows = [
+        [subject, *(f"{each.counts.get(column, 0):,}" for column in columns), each.day, each.commit]
+        for subject, each in figures.items()
+    ]
+    return "\n".join(
+        [
+            f"## {of.TITLE}",
+            "",
+            of.ABOUT,
+            "",
+            _row(["", *columns, "on", "commit"]),
+            _row(["---", *["---:"] * len(columns), "---", "---"]),
+            *map(_row, rows),
+            "",
+        ]
+    )
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")

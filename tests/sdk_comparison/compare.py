@@ -1,0 +1,59 @@
+"""Both bodies side by side: the conversation cut down to what both can express, asked of both, and compared."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.messages import Message, Text, UserNotice
+from contextc.messages.pairing import pair_tool_calls
+from tests.sdk_comparison.ai_sdk_process import Sdk
+from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, in_our_words
+from tests.sdk_comparison.request_pairs import TARGETS, VERCEL, Conversation, bodies
+from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.sdk_limits import LIMITS, Limit, within
+
+
+class Compared(NamedTuple):
+    """Our body, the SDK's in our words, and the names of the differences that were met."""
+
+    ours: JSONObject
+    theirs: JSONObject
+    met: list[str]
+
+
+def compared(
+    sdk: Sdk,
+    format: str,
+    told: Conversation,
+    *,
+    differences: Sequence[Difference] = DIFFERENCES,
+    limits: Sequence[Limit] = LIMITS,
+) -> Compared | None:
+    """What both make of it; None where nothing is left that could be sent."""
+    told = expressible(told, format, limits)
+    if not all(form.encode_history(told.messages) for form in (VERCEL, TARGETS[format].form)):
+        return None
+    ours, theirs = bodies(sdk, format, told)
+    known = Told(told, TARGETS[format].form)
+    written, met = in_our_words(theirs, ours, known, differences)
+    return Compared(ours, written, met)
+
+
+def expressible(told: Conversation, format: str, limits: Sequence[Limit] = LIMITS) -> Conversation:
+    """What both can say, with every call answered in its place: the SDK refuses a call that has no result."""
+    told = within(told, format, limits)
+    paired = pair_tool_calls(told.messages, unique_ids=True, spelled=TARGETS[format].form.spelling.id)
+    return replace(told, messages=tuple(message for message in paired.messages if says_something(message)))
+
+
+def says_something(message: Message) -> bool:
+    return any(part != Text("") and not isinstance(part, UserNotice) for part in message.parts)
+
+
+def agrees(sdk: Sdk, format: str, told: Conversation) -> None:
+    """Both say the same, as far as they can."""
+    found = compared(sdk, format, told)
+    if found is not None:
+        assert found.theirs == found.ours

@@ -1,0 +1,66 @@
+"""The SDK's bodies for Anthropic, in our words."""
+
+from itertools import takewhile
+
+from contextc._json import JSONObject
+from contextc.formats.base import OPENING_TEXT
+from contextc.messages import Text
+from tests.sdk_comparison.rewrites.bodies import Told, is_blank, merged, objects, tagged
+
+
+def opened(body: JSONObject, told: Told) -> None:
+    if body["messages"] and body["messages"][0]["role"] != "user":
+        body["messages"].insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
+
+
+def space_before_the_last_words(body: JSONObject, told: Told) -> None:
+    if not body["messages"] or body["messages"][-1]["role"] != "assistant":
+        return
+    blocks: list[JSONObject] = body["messages"][-1]["content"]
+    last = next((part.text for part in told.parts()[::-1] if isinstance(part, Text) and part.text.strip()), "")
+    if blocks[-1].get("text") in (last.strip(), last):
+        blocks[-1]["text"] = last.rstrip()
+
+
+def without_titles(body: JSONObject, told: Told) -> None:
+    for thing in objects(body["messages"]):
+        if thing.get("type") == "document" and "source" in thing:
+            thing.pop("title", None)
+
+
+def without_blanks(body: JSONObject, told: Told) -> None:
+    if not any(is_blank(thing) for thing in objects(body["messages"])):
+        return
+    for holder in [*body["messages"], *objects(body["messages"])]:
+        if isinstance(holder.get("content"), list):
+            holder["content"] = [block for block in holder["content"] if not is_blank(block)]
+    body["messages"] = merged([each for each in body["messages"] if each["content"]], "content")
+    tag_displaced(body, told)  # what a system message stood beside may be gone
+
+
+def rules_as_one(body: JSONObject, told: Told) -> None:
+    body["messages"] = merged(body["messages"], "content", ("system",))
+
+
+def first_rules_in_their_place(body: JSONObject, told: Told) -> None:
+    """System messages before all others, which the SDK adds to the prompt."""
+    leading = list(takewhile(lambda message: message.role == "system", told.messages))
+    blocks: list[JSONObject] = body.get("system", [])
+    moved = blocks[len(blocks) - len(leading) :]
+    if leading and [block["text"] for block in moved] == [message.text for message in leading]:
+        body["system"] = blocks[: len(blocks) - len(leading)]
+        body["messages"][:0] = [{"role": "system", "content": [block]} for block in moved]
+
+
+def tag_displaced(body: JSONObject, told: Told) -> None:
+    messages: list[JSONObject] = body["messages"]
+    for index, message in enumerate(messages):
+        if message["role"] != "system":
+            continue
+        before = next((each["role"] for each in messages[:index][::-1] if each["role"] != "system"), None)
+        after = next((each["role"] for each in messages[index + 1 :] if each["role"] != "system"), "assistant")
+        if (before, after) != ("user", "assistant"):
+            message["role"] = "user"
+            for block in message["content"]:
+                block["text"] = tagged(block["text"])
+    body["messages"] = merged(messages, "content")

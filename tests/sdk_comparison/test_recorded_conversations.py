@@ -1,0 +1,33 @@
+"""What others have said, sent by the AI SDK and by us: recorded requests and transcripts of agents."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.conftest import some
+from tests.sdk_comparison.ai_sdk_process import Refused, Sdk
+from tests.sdk_comparison.compare import agrees
+from tests.sdk_comparison.recorded_conversations import agents, recorded
+from tests.sdk_comparison.request_pairs import TARGETS, Conversation
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_recorded_conversations_agree(sdk: Sdk, format: str) -> None:
+    """Guarantee 10.5: what providers were really sent, told to each of them."""
+    all_agree(sdk, format, some(recorded(), 30))
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_transcripts_of_agents_agree(sdk: Sdk, format: str) -> None:
+    """Guarantee 10.5: long conversations with many calls."""
+    all_agree(sdk, format, agents())
+
+
+def all_agree(sdk: Sdk, format: str, conversations: Sequence[tuple[str, Conversation]]) -> None:
+    assert conversations
+    for name, told in conversations:
+        try:
+            agrees(sdk, format, told)
+        except (AssertionError, Refused) as error:
+            error.add_note(f"in {name}")
+            raise

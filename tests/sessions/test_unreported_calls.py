@@ -1,0 +1,31 @@
+"""What Codex does and makes no item of is in our record all the same."""
+
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from tests.fake_vendors import FakeVendors, Reply, Scripted, ScriptedCall, faults
+from tests.sessions.cli_agents import CODEX, House, answered, run_turns
+
+UNTOLD = {
+    "denied by the sandbox": ScriptedCall("exec_command", {"cmd": "touch there"}),
+    "a tool that is not there": ScriptedCall("nosuch", {"thing": "it"}),
+}
+
+
+@pytest.mark.parametrize("asked", UNTOLD.values(), ids=UNTOLD.keys())
+def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: ScriptedCall, tmp_path: Path) -> None:
+    """Guarantee 9.7: what the provider produced, all of it; also in a thread that is gone on with."""
+    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    script = Scripted([Reply("I try.", [asked]), "It failed.", Reply("Again.", [asked]), "It failed again."])
+    with FakeVendors(script, faults=lambda ask: faults.slow(0.03)) as standin:
+        for text in ("Try it.", "Once more."):
+            run_turns(house.agent(CODEX, standin, settings={"sandbox": "read-only"}), "talk", text)
+    messages = house.store.load("talk")
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 2
+    for call in (messages[1].tool_calls[0], messages[5].tool_calls[0]):
+        assert (call.name, call.arguments) == (asked.name, asked.arguments)
+    assert messages[2].tool_results[0].text
+    assert len(answered(standin)) == 4
+    assert not standin.refused

@@ -1,0 +1,297 @@
+"""Moments that nobody chose: a signal in the middle, another thread's transaction, a commit whose answer is lost."""
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import contextc as cc
+from contextc.doctor import scan_store
+from contextc.store import branches
+from contextc.store.postgres import PostgresStore
+from contextc.store.transactions import ConnectionLost
+from contextc.store.types import Result, Row, Transaction
+
+
+class Late(Exception):
+    """What a time limit raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float, type[BaseException]], None]]:
+    """Raise an exception in this thread, some seconds from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def start(seconds: float, kind: type[BaseException]) -> None:
+        def ring(*_: object) -> None:
+            raise kind
+
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    yield start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+Alarm = Callable[[float, type[BaseException]], None]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Late])
+def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
+    tmp_path: Path, alarm: Alarm, kind: type[BaseException]
+) -> None:
+    """Guarantee 3.2: the next append would be acknowledged, and never committed."""
+    path = tmp_path / "chat.db"
+    with cc.open_store(path) as store:
+        store.append("demo", cc.user("1"))
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.6, other.execute, ["ROLLBACK"])
+        release.start()
+        alarm(0.2, kind)
+        with pytest.raises(kind):
+            store.rewind("demo", 0)
+        release.join()
+        other.close()
+        store.append("demo", cc.user("2"))
+        with cc.open_store(path) as elsewhere:
+            assert [message.text for message in elsewhere.load("demo")] == ["1", "2"]
+            elsewhere.append("demo", cc.user("3"))
+
+
+def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alarm: Alarm) -> None:
+    """Guarantee 3.2: what was interrupted is not stored later, and everybody else goes on."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        store.append("demo", cc.user("0"))
+        begun, free = threading.Event(), threading.Event()
+
+        def hold(_: Transaction) -> None:
+            begun.set()
+            free.wait(20)
+
+        def extend(text: str) -> threading.Thread:
+            thread = threading.Thread(target=store.extend, args=("demo", [cc.user(text)]), daemon=True)
+            thread.start()
+            return thread
+
+        holder = threading.Thread(target=store.write, args=(hold,), daemon=True)
+        holder.start()
+        assert begun.wait(20)
+        behind = extend("1")
+        alarm(0.3, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.extend("demo", [cc.user("interrupted")])
+        free.set()
+        for thread in (holder, behind, extend("2")):
+            thread.join(20)
+            assert not thread.is_alive()
+        store.append("demo", cc.user("3"))
+        assert [message.text for message in store.load("demo")] == ["0", "1", "2", "3"]
+
+
+def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, alarm: Alarm) -> None:
+    """Guarantee 3.2: between any two steps of the main thread, while others write."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        stop = threading.Event()
+
+        def work(name: str) -> None:
+            while not stop.is_set():
+                store.extend(name, [cc.user("x")])
+
+        threads = [threading.Thread(target=work, args=(f"c{number}",), daemon=True) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        acknowledged = 0
+        for number in range(200):
+            alarm(0.0005 + number * 0.00001, Late)
+            with suppress(Late):
+                for _ in range(10_000):
+                    store.extend("main", [cc.user("y")])
+                    acknowledged += 1
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        stored = len(store.load("main"))
+        assert acknowledged <= stored <= acknowledged + 200  # a signal may come between a commit and the news of it
+        assert list(scan_store(store)) == []
+
+
+def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
+    """It runs between two steps of the write that it interrupts, and would wait for that one."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        refused: list[cc.InvalidInput] = []
+
+        def write(*_: object) -> None:
+            try:
+                store.extend("demo", [cc.user("from the handler")])
+            except cc.InvalidInput as error:
+                refused.append(error)
+
+        before = signal.signal(signal.SIGALRM, write)
+        try:
+            store.write(lambda _: signal.raise_signal(signal.SIGALRM))
+            signal.raise_signal(signal.SIGALRM)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert len(refused) == 1
+        assert [message.text for message in store.load("demo")] == ["from the handler"]
+
+
+def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address: str, alarm: Alarm) -> None:
+    """Guarantee 3.2: a connection that was interrupted must not come back, with its lock, from the pool."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        store.append("demo", cc.user("1"))
+        holding, done = threading.Event(), threading.Event()
+
+        def hold(tx: Transaction) -> None:
+            tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
+            holding.set()
+            done.wait(20)
+
+        holder = threading.Thread(target=other.write, args=(hold,))
+        holder.start()
+        holding.wait(20)
+        alarm(0.3, Late)
+        with pytest.raises(Late):
+            store.append("demo", cc.user("late"))
+        done.set()
+        holder.join()
+        store.append("demo", cc.user("2"))
+        assert [message.text for message in other.load("demo")] == ["1", "2"]
+
+
+def test_a_plain_append_never_lands_in_another_threads_transaction() -> None:
+    """In memory there is one connection, and a transaction that is rolled back takes everything in it along."""
+    with cc.open_store("memory:") as store:
+        store.append("demo", cc.user("0"))
+        acknowledged: list[str] = []
+
+        def append() -> None:
+            for _ in range(300):
+                acknowledged.append(store.append("demo", cc.user("m")).uid)
+
+        def fail() -> None:
+            for _ in range(300):
+                with pytest.raises(cc.StaleParent):
+                    store.append("demo", cc.user("stale"), parent=0)
+
+        threads = [threading.Thread(target=work) for work in (append, append, fail, fail)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(acknowledged) <= {message.uid for message in store.load("demo")}
+        assert [message.seq for message in store.load("demo")] == list(range(1, 602))
+
+
+class LosesAnswers(PostgresStore):
+    """Commits, and then loses the answer, and for a while cannot be reached at all."""
+
+    cuts = 0
+    refusals = 0
+
+    def _run(
+        self,
+        connection: "psycopg.Connection[Row]",
+        work: Callable[[Transaction], Result],
+        *,
+        writing: bool,
+        again: bool,
+    ) -> Result:
+        result = super()._run(connection, work, writing=writing, again=again)
+        if writing and self.cuts:
+            self.cuts -= 1
+            connection.close()
+            raise ConnectionLost(committing=True)
+        return result
+
+    def _connect(self) -> "psycopg.Connection[Row]":
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionLost(committing=False, error=cc.StoreUnavailable("connection refused"))
+        return super()._connect()
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str) -> None:
+    """A restart in the middle of a commit: the outcome is found out, and nobody is told to try again who must not."""
+    cc.open_store(postgres_address).close()
+    with LosesAnswers(postgres_address) as store:
+        assert store.conversations() == []
+        store.cuts, store.refusals = 1, 2
+        stored = store.append("demo", cc.user("once"))
+        assert store.load("demo") == [stored]
+        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
+        with pytest.raises(cc.StoreUnavailable, match="it is unknown whether the last change was stored"):
+            store.append("demo", cc.user("twice?"))
+        store.refusals = 0
+        assert [message.text for message in store.load("demo")] == ["once", "twice?"]
+
+
+def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) -> None:
+    """The same batch comes again, with more in it."""
+    cc.open_store(postgres_address).close()
+    with LosesAnswers(postgres_address) as store, store.lease("demo") as lease:
+        stream = store.stream(lease)
+        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        stream.write("one ")
+        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
+        with pytest.raises(cc.StoreUnavailable):
+            stream.flush()
+        store.refusals = 0
+        stream.write("two ")
+        stream.flush()
+        assert stream.end().text == "one two "
+
+
+def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> None:
+    """Guarantee 3.5: a fork stands on messages of another conversation, and these must not go while it is being
+    made.
+    """
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        messages = store.extend("a", [cc.user(str(number)) for number in range(8)])
+        store.fork("a", "f", at=3)
+        deleted, go_on = threading.Event(), threading.Event()
+
+        def delete_slowly(tx: Transaction) -> None:
+            branches.delete_conversation(tx, "a")
+            deleted.set()
+            go_on.wait(20)
+
+        thread = threading.Thread(target=other.write, args=(delete_slowly,))
+        thread.start()
+        deleted.wait(20)
+        threading.Timer(0.3, go_on.set).start()
+        with pytest.raises(cc.UnknownMessage):
+            store.fork("f", "g", at=messages[7].uid)
+        thread.join()
+        assert [message.text for message in store.load("f")] == ["0", "1", "2"]
+        assert list(scan_store(store)) == []
+
+
+def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
+    """Guarantee 3.4: what was deleted is gone, whoever came first."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        store.append("a", cc.user("secret"))
+        store.fork("a", "f")
+        deleted, go_on = threading.Event(), threading.Event()
+
+        def delete_slowly(tx: Transaction) -> None:
+            branches.delete_conversation(tx, "f")
+            deleted.set()
+            go_on.wait(20)
+
+        thread = threading.Thread(target=other.write, args=(delete_slowly,))
+        thread.start()
+        deleted.wait(20)
+        threading.Timer(0.3, go_on.set).start()
+        store.delete("a")
+        thread.join()
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM message")) == (0,)
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM branch")) == (0,)

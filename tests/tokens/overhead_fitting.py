@@ -1,0 +1,264 @@
+"""Recorded requests whose providers said what they counted, and figures fitted to them with one model left out.
+
+What is fitted are the frames (of a request, a message, a call, a result, the tools) and, for Claude, what its words are
+against the estimate. Relative errors are minimised, large ones counting less the larger they are.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ContextcError
+from contextc.formats.base import Request
+from contextc.formats.registry import formatter
+from contextc.messages import Media, Message, ProviderBlock, ToolResult
+from contextc.models.tokens import TokenCounter, get_counter
+from contextc.models.tokens.overhead_profiles import OverheadProfile, find_profile
+from contextc.tools.spec import NativeTool, Tool
+from tests.formats.traffic import Exchange, accepted, events
+
+HOUSES = {
+    "OpenAI": ("o200k_base", ("openai_chat", "openai_responses"), ("openai",), r"gpt-|o\d"),
+    "Anthropic": ("claude", ("anthropic", "openai_chat"), ("anthropic", "openrouter", "other"), r"claude-"),
+    "Gemini": ("gemini", ("gemini",), ("google", "other"), r"gemini-"),
+}
+"""The tokenizer of a house, over which interfaces and from whom its models were asked, and what they are called."""
+HELD_ELSEWHERE = ("previous_response_id", "conversation", "context_management", "mcp_servers", "web_search_options")
+
+
+PRIOR = 0.002
+"""The weight of what was known before, as much as that of a message in a request of 500 tokens."""
+
+
+class Frames(NamedTuple):
+    """How many a request has of what a house puts around the words."""
+
+    request: int
+    messages: int
+    calls: int
+    results: int
+    tools: int
+    parameters: int
+    choice: int
+    thinking: int
+    schema: int
+
+
+PUBLISHED = Frames(request=3, messages=4, calls=0, results=4, tools=0, parameters=0, choice=0, thinking=0, schema=0)
+"""Where a fit begins: what OpenAI has published of its frames. Of its tools, and by the others, nothing is."""
+
+
+NAMES = ("tools", "thinking", "choice", "schema", "parameters", "calls", "results", "messages", "request")
+ORDER = tuple(1 + Frames._fields.index(name) for name in NAMES)
+"""What only some requests have comes first: the others have told what is common to all."""
+
+
+class Sample(NamedTuple):
+    """One request, and what its provider counted."""
+
+    case: str
+    model: str
+    family: str
+    real: int
+    counted: int
+    """With the figures in the code."""
+    words: float
+    frames: Frames
+    request: Request
+    reply: Message
+    counter: TokenCounter
+
+
+def samples(house: str) -> list[Sample]:
+    """The text-only requests of a house, each once."""
+    tokenizer, apis, vendors, names = HOUSES[house]
+    found: dict[str, Sample] = {}
+    for api in apis:
+        for exchange in accepted(api):
+            if exchange.vendor in vendors and not any(name in exchange.request for name in HELD_ELSEWHERE):
+                sample = _sample(exchange, api, tokenizer)
+                if sample is not None and re.match(names, sample.model):
+                    found[sample.case] = sample
+    return list(found.values())
+
+
+def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
+    speaks = formatter(api)
+    try:
+        request, reply = speaks.decode_request(exchange.request), _reply(api, exchange.reply)
+    except ContextcError:
+        return None
+    usage = reply.usage
+    if usage is None or not usage.input or not _text_only(request, exchange.request):
+        return None
+    model = _model(exchange)
+    provider = "vertex" if (api, exchange.vendor) == ("gemini", "other") else speaks.provider
+    counts = get_counter(tokenizer, provider=provider, model=model)
+    figures = find_profile(tokenizer, provider, model)
+    words, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
+    return Sample(
+        exchange.case,
+        re.sub(r"^\w+/|-\d{8}$", "", model).replace(".", "-"),
+        figures.name,
+        usage.input,
+        whole(request, exchange.request, counts),
+        words,
+        frames,
+        request,
+        reply,
+        counts,
+    )
+
+
+def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
+    """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
+    spoken = [place for place, message in enumerate(request.messages) if message.role == "user"]
+    earlier = request.messages[: spoken[-1]] if spoken and counts.keeps_reasoning == "turn" else ()
+    return (
+        counts.overhead
+        + (counts.system(request.system.text) if request.system else 0)
+        + sum(counts.message(message) for message in request.messages)
+        + counts.tools(cast(list[JSONObject], body.get("tools") or []))
+        + counts.settings(body)
+        - sum(counts.reasoning(message) for message in earlier)
+    )
+
+
+def _bare(figures: OverheadProfile) -> OverheadProfile:
+    return replace(
+        figures,
+        request=0,
+        message=0,
+        system=0,
+        reply=0,
+        call=0,
+        parallel=0,
+        result=0,
+        tools=0,
+        tool=0,
+        tool_with_parameters=0,
+        choice=0,
+        thinking=0,
+        schema=0,
+    )
+
+
+def _taken_apart(
+    request: Request, body: JSONObject, bare: TokenCounter, figures: OverheadProfile
+) -> tuple[float, Frames]:
+    """The words of a request, and how many there are of each frame."""
+    parts = [part for message in request.messages for part in message.parts]
+    calls = sum(len(message.tool_calls) for message in request.messages)
+    results = sum(isinstance(part, ToolResult) for part in parts)
+    spoken = sum(message.role != "tool" for message in request.messages) + (request.system is not None)
+    tools = len(request.tools) if figures.tool_form != "names" else 0
+    return whole(request, body, bare), Frames(
+        request=1,
+        messages=spoken,
+        calls=calls,
+        results=results,
+        tools=tools if figures.tool_form == "properties" else min(tools, 1),
+        parameters=_with_parameters(request) if figures.tool_form == "properties" else 0,
+        choice=_has(figures, body, "choice"),
+        thinking=_has(figures, body, "thinking"),
+        schema=_has(figures, body, "schema"),
+    )
+
+
+def _with_parameters(request: Request) -> int:
+    return sum(bool(tool.parameters.get("properties")) for tool in request.tools if isinstance(tool, Tool))
+
+
+def _has(figures: OverheadProfile, body: JSONObject, name: Literal["choice", "thinking", "schema"]) -> int:
+    """Whether a setting that costs something is on."""
+    marked = replace(_bare(figures), **{name: 100_000})
+    return int(TokenCounter("", "", marked).settings(body) >= 100_000)
+
+
+def _text_only(request: Request, body: JSONObject) -> bool:
+    if any(isinstance(tool, NativeTool) for tool in request.tools):
+        return False
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, Media | ProviderBlock):
+                return False
+            if isinstance(part, ToolResult) and not isinstance(part.content, str):
+                return False
+    written = json.dumps(body)
+    return not any(name in written for name in ("inlineData", "inline_data", "fileData", "file_data"))
+
+
+def _reply(api: str, reply: JSON) -> Message:
+    if isinstance(reply, str):
+        return formatter(api).decode_stream(events(reply))
+    if isinstance(reply, list):
+        return formatter(api).decode_stream(cast(list[JSON], reply))
+    return formatter(api).decode_reply(reply)
+
+
+def _model(exchange: Exchange) -> str:
+    if exchange.request.get("model"):
+        return str(exchange.request["model"])
+    said = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
+    chunks = cast(list[JSONObject], said if isinstance(said, list) else [said])
+    return str(chunks[0].get("modelVersion", ""))
+
+
+def left_out(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, float]]:
+    """Each request with its error, counted with figures fitted to the other models alone.
+
+    First to those of the same generation (to the whole house where it has no other), then to those of its family.
+    """
+    errors: list[tuple[Sample, float]] = []
+    for model, family in sorted({(sample.model, sample.family) for sample in found}):
+        others = [sample for sample in found if sample.model != model]
+        kin = [sample for sample in others if generation(sample.family) == generation(family)] or others
+        own = [sample for sample in kin if sample.family == family]
+        figures = fitted(own, words=words, prior=fitted(kin, words=words))
+        errors += [
+            (sample, abs(_predicted(sample, figures) / sample.real - 1))
+            for sample in found
+            if (sample.model, sample.family) == (model, family)
+        ]
+    return errors
+
+
+def generation(family: str) -> str:
+    return family.removesuffix("-responses")
+
+
+def fitted(found: Sequence[Sample], *, words: bool, prior: Sequence[float] = ()) -> list[float]:
+    """The worth of a word and of each frame that make the sum of relative errors least, each in its turn.
+
+    For one figure the best value is a weighted median of what each request asks for; `prior` has a vote as well.
+    """
+    figures = list(prior) or [1.0, *PUBLISHED]
+    held = list(figures)
+    for _ in range(8):
+        for place in (*ORDER, 0) if words else ORDER:
+            votes = [(held[place], PRIOR)]
+            for sample in found:
+                values = (sample.words, *sample.frames)
+                if values[place]:
+                    missing = sample.real - _predicted(sample, figures) + values[place] * figures[place]
+                    votes.append((missing / values[place], values[place] / sample.real))
+            if votes:
+                figures[place] = max(_weighted_median(votes), 0.0)
+    return figures
+
+
+def _weighted_median(votes: list[tuple[float, float]]) -> float:
+    half, seen = sum(weight for _, weight in votes) / 2, 0.0
+    for value, weight in sorted(votes):
+        seen += weight
+        if seen >= half:
+            return value
+    return 0.0
+
+
+def _predicted(sample: Sample, figures: Sequence[float]) -> float:
+    return sum(value * each for value, each in zip([sample.words, *sample.frames], figures, strict=True))

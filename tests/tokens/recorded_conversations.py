@@ -1,0 +1,83 @@
+"""Recorded requests that continue a conversation: the messages of another, then its reply, then something new."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from contextc.messages import Message, Reasoning
+from contextc.models.tokens import estimate_next_input
+from tests.tokens.overhead_fitting import HOUSES, Sample, samples
+
+
+class Step(NamedTuple):
+    earlier: Sample
+    later: Sample
+    reply: tuple[Message, ...]
+    new: tuple[Message, ...]
+
+
+def steps(house: str) -> list[Step]:
+    """The pairs of requests of a house of which one continues the other, as closely as there is one."""
+    found = samples(house)
+    kin: dict[tuple[str, str], list[Sample]] = {}
+    for sample in found:
+        kin.setdefault((sample.model, sample.family), []).append(sample)
+    pairs: list[Step] = []
+    for later in found:
+        options = [step for earlier in kin[later.model, later.family] if (step := _step(earlier, later))]
+        if options:
+            pairs.append(max(options, key=lambda step: (_same_case(step), len(step.earlier.request.messages))))
+    return pairs
+
+
+def _same_case(step: Step) -> bool:
+    return step.earlier.case.rpartition("#")[0] == step.later.case.rpartition("#")[0]
+
+
+def _step(earlier: Sample, later: Sample) -> Step | None:
+    before, after = earlier.request.messages, later.request.messages
+    known = len(before)
+    if len(after) <= known or [_said(each) for each in before] != [_said(each) for each in after[:known]]:
+        return None
+    if (earlier.request.system, earlier.request.tools) != (later.request.system, later.request.tools):
+        return None
+    end = known
+    while end < len(after) and after[end].role == "assistant":
+        end += 1
+    reply = after[known:end]
+    if _said(earlier.reply)[1:] != (_text(reply), _calls(reply)):
+        return None
+    return Step(earlier, later, reply, after[end:])
+
+
+def _said(message: Message) -> tuple[object, ...]:
+    if message.role == "tool":
+        return (message.role, *[(result.call_id, result.text) for result in message.tool_results])
+    return message.role, _text((message,)), _calls((message,))
+
+
+def _text(messages: Sequence[Message]) -> str:
+    return "".join(message.text for message in messages)
+
+
+def _calls(messages: Sequence[Message]) -> tuple[tuple[str, str], ...]:
+    return tuple((call.name, str(call.arguments)) for message in messages for call in message.tool_calls)
+
+
+def expected(step: Step) -> int:
+    """Return what the later request will cost by Guarantee 6.2."""
+    counts = step.later.counter
+    same_turn = all(message.role == "tool" for message in step.new)
+    sent_back = any(isinstance(part, Reasoning) or part.extra for message in step.reply for part in message.parts)
+    reply = step.earlier.reply if sent_back else _without_reasoning(step.earlier.reply)
+    new = sum(counts.message(message) for message in step.new)
+    return estimate_next_input(step.earlier.real, counts.replayed(reply, same_turn=same_turn), new)
+
+
+def _without_reasoning(reply: Message) -> Message:
+    return replace(reply, parts=tuple(part for part in reply.parts if not isinstance(part, Reasoning)))
+
+
+def all_steps() -> list[Step]:
+    return [step for house in HOUSES for step in steps(house)]

@@ -1,0 +1,118 @@
+"""In which forms a tool may be given, and by which name it goes."""
+
+import functools
+from typing import Any
+
+import pytest
+
+import contextc as cc
+from contextc.tools import tools_by_name
+from tests.toolbox.run_call import answer, look
+
+
+class Shelf:
+    """Holds books."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    @cc.tool
+    def find(self, title: str) -> str:
+        """Find a book."""
+        return f"{self.place}: {title}"
+
+    async def lend(self, title: str) -> str:
+        return f"lent {title} from {self.place}"
+
+    async def __call__(self, title: str) -> str:
+        """Ask the shelf."""
+        return f"{self.place} has {title}"
+
+
+def test_methods_partials_and_callable_objects_are_tools() -> None:
+    shelf, given = Shelf("hall"), {"title": "Emma"}
+
+    async def lend(person: str, title: str) -> str:
+        return f"{person} has {title}"
+
+    assert answer(shelf.find, given).text == "hall: Emma"
+    assert answer(shelf.lend, given).text == "lent Emma from hall"
+    assert answer(shelf, given).text == "hall has Emma"
+    assert cc.tool(shelf).tool.description == "Ask the shelf."
+    assert answer(functools.partial(lend, "Ann"), given).text == "Ann has Emma"
+    assert answer(functools.partial(lend, person="Ann"), given).text == "Ann has Emma"
+    with pytest.raises(
+        cc.InvalidInput, match=r"find is an unbound method\. Pass it from an instance: tools=\[thing\.find\]"
+    ):
+        tools_by_name([Shelf.find])
+
+
+def test_a_tool_can_still_be_called_as_the_function_it_is() -> None:
+    assert cc.tool(look)("a", limit=2) == "a 2 text None"
+
+
+def test_a_function_answers_a_tool_that_somebody_else_described() -> None:
+    """Arguments come by name; hints convert where there are any, and the given schema says what is needed."""
+    told = cc.Tool(
+        name="look",
+        parameters={
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "deep": {"type": "boolean"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    )
+
+    @cc.tool(told)
+    def anything(context: cc.ToolContext, **arguments: object) -> object:
+        return arguments
+
+    def plain(path, deep=False) -> str:  # noqa: ANN001 # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+        return f"{path} {deep}"
+
+    tool = cc.tool(told, plain)  # pyright: ignore[reportUnknownArgumentType]
+    assert tool.tool is anything.tool is told
+    assert answer(tool, {"path": "a", "deep": True}).text == "a True"
+    assert answer(anything, {"path": "a"}).text == '{"path":"a"}'
+    assert "The parameter `path` is missing. Expected: look(path: string, deep?: boolean)." in answer(anything).text
+    assert "There is no parameter `paths`. Did you mean `path`?" in answer(anything, {"path": "a", "paths": 1}).text
+
+
+def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
+    told = cc.Tool(name="told")
+    assert list(tools_by_name([look, cc.tool(look, name="look_again"), (told, lambda: "")])) == [
+        "look",
+        "look_again",
+        "told",
+    ]
+    assert list(tools_by_name({"one": look, "two": cc.tool(look)})) == ["one", "two"]
+    assert tools_by_name({"two": cc.tool(look)})["two"].tool.name == "two"
+    assert list(tools_by_name(look)) == list(tools_by_name(cc.tool(look))) == ["look"]
+    assert list(tools_by_name((told, look))) == ["told"]
+    assert tools_by_name(None) == tools_by_name([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([look, look], r"Two tools are named look. Rename one: cc\.tool\(function, name=…\)"),
+        ([cc.Tool(name="told")], "Tool told has no function. Pass a function"),
+        (["look"], "'look' is not a tool"),
+        ({"a b": cc.tool(look)}, "name must have .* got 'a b'"),
+    ],
+)
+def test_tools_that_cannot_be_taken_are_refused_with_words(given: Any, words: str) -> None:
+    with pytest.raises(cc.InvalidInput, match=words):
+        tools_by_name(given)
+
+
+def test_a_tool_is_not_made_of_a_tool() -> None:
+    """Its approval or its limit would be lost without a word."""
+    with pytest.raises(cc.InvalidInput, match="look is already a tool"):
+        cc.tool(cc.tool(look, approval=True), timeout=5)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_time_limit_is_a_time(seconds: float) -> None:
+    with pytest.raises(cc.InvalidInput, match="timeout must be a number of seconds above 0"):
+        cc.tool(look, timeout=seconds)

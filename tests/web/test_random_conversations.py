@@ -1,0 +1,129 @@
+"""Random lives of a conversation, looked at through the inspector: everything that ever happens can be told.
+
+Agents, models, directories and sessions come and go in them; messages are edited, cut away, summed up and removed;
+requests fail, race and are broken off.
+"""
+
+import random
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from contextc.compiler.ledger import repository
+from contextc.compiler.past_requests import explain
+from contextc.store.addressing import FIRST_UNANSWERED, SEQ_MASK, make_place
+from contextc.web.app_state import ServerOptions
+from contextc.web.application import create_application
+from contextc.web.channel_view import find_channel
+from tests.compiler.test_random_conversations import Life, life
+from tests.conftest import often
+from tests.web.sample_conversations import strings_in
+
+KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+GONE = ("redacted", "another form")
+SEEDS = range(often(4, 30))
+
+
+class Looking:
+    """Looks at everything there is of a world, and says what does not add up."""
+
+    def __init__(self, world: Life, client: TestClient) -> None:
+        self.world, self.client, self.requests = world, client, 0
+
+    def get(self, name: str, path: str, **query: object) -> Any:  # JSON
+        params = {key: str(value) for key, value in query.items()}
+        answer = self.client.get(f"/api/conversations/{name}/{path}", params=params)
+        assert answer.status_code < 500, (path, answer.text)
+        return answer
+
+    def conversation(self, name: str) -> None:
+        told = self.get(name, "timeline").json()
+        assert self.get(name, "next").status_code in (200, 422)
+        times = [each["time"] for each in told["requests"]]
+        assert times == sorted(times)
+        for channel in told["channels"]:
+            if channel["requests"]:
+                self.ledger(name, channel)
+            for number in [*range(1, channel["requests"] + 1), *self.unanswered(name, channel["id"])]:
+                self.request(name, channel["id"], number)
+                self.requests += 1
+
+    def unanswered(self, name: str, channel: str) -> list[int]:
+        """The requests that were not answered, and are kept."""
+        store = self.world.store
+        named = find_channel(store, name, channel)
+        found = store.read(lambda tx: repository.find_channel(tx, named))
+        assert found is not None
+        low, high = make_place(found.number, FIRST_UNANSWERED), make_place(found.number, SEQ_MASK)
+        sql = "SELECT place FROM manifest WHERE place BETWEEN ? AND ?"
+        return [where & SEQ_MASK for (where,) in store.read(lambda tx: tx.rows(sql, low, high))]
+
+    def ledger(self, name: str, channel: dict[str, Any]) -> None:
+        told = self.get(name, f"channels/{channel['id']}/ledger").json()
+        assert told["epochs"][-1]["epoch"] == channel["epoch"]
+        assert told["session"] == channel["session"]
+        assert len(told["known"]) == min(200, told["total"])
+        seen = {each["seq"] for each in told["known"] if each["kind"] == "message"}
+        fresh = [each["seq"] for each in told["new"] if each["kind"] == "message"]
+        assert len(fresh) == len({*fresh})
+        assert seen or fresh or told["lost"] or channel["unanswered"]
+
+    def request(self, name: str, channel: str, number: int) -> None:
+        told = self.get(name, f"requests/{channel}/{number}").json()
+        budget = told["budget"]
+        room = max(budget["limit"] or budget["window"], budget["system"] + budget["tools"] + budget["used"])
+        assert sum(budget[kind] for kind in KINDS) == room
+        assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
+        broke = told["shared"]["broke"]
+        assert bool(broke["why"]) == bool(told["why"])
+        assert told["why"] or not broke["where"]
+        self.lines(name, channel, number, told["counts"])
+        bodies = [self.get(name, f"requests/{channel}/{number}/{rest}") for rest in ("body", "diff", "lint")]
+        for answer in bodies:
+            assert answer.status_code == 200 or any(word in answer.json()["error"]["message"] for word in GONE)
+        if bodies[0].status_code == 200 and told["mode"] == "full":
+            self.texts(name, channel, number, strings_in(bodies[0].json()))
+        if bodies[1].status_code == 200 and told["request"] > 1 and told["budget"]["history"] and not told["why"]:
+            assert bodies[1].json()["unchanged_bytes"] > 0
+
+    def texts(self, name: str, channel: str, number: int, sent: set[str]) -> None:
+        """Every text of a line that was shown stands in the request that went out."""
+        found = self.get(name, f"requests/{channel}/{number}/lines", only="shown", limit=1000, parts="true").json()
+        for line in found["lines"]:
+            for part in line["parts"]:
+                text = part.get("text", part.get("content"))
+                is_answer = part["type"] == "tool_result" and part["call_id"] in sent  # else its call was summed up
+                if (part["type"] == "text" or is_answer) and isinstance(text, str) and text.strip():
+                    assert any(text.strip() in each for each in sent), line
+
+    def lines(self, name: str, channel: str, number: int, counts: dict[str, int]) -> None:
+        whole = explain(self.world.store, find_channel(self.world.store, name, channel), number).lines
+        paged: list[Any] = []
+        while True:
+            answer = self.get(name, f"requests/{channel}/{number}/lines", after=len(paged), limit=7).json()
+            paged += answer["lines"]
+            if not answer["more"]:
+                break
+        assert [(line["seq"], line["text"], line["why"]) for line in paged] == [
+            (line.seq, line.text, line.why) for line in whole
+        ]
+        assert counts["lines"] == len(paged)
+        states = [line["state"] for line in paged]
+        assert states == sorted(states, key=("shared", "new", "left").index)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happened_can_be_looked_at(seed: int) -> None:
+    """Guarantee 13.1: every request of every channel, and what comes next, adds up and is told in words."""
+    world = Life(seed, "memory:")
+    for step, number in life(seed):
+        getattr(world, step)(random.Random(number))
+    with TestClient(
+        create_application(world.store, ServerOptions(model="openai-chat:gpt-4o")), base_url="http://127.0.0.1:8377"
+    ) as client:
+        looking = Looking(world, client)
+        for name in world.conversations:
+            looking.conversation(name)
+    assert looking.requests == len(world.store.read(lambda tx: tx.rows("SELECT 1 FROM manifest")))
+    world.store.close()

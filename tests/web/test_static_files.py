@@ -1,0 +1,114 @@
+"""The page: files that come with the package, and what may run in it."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from contextc.web.static_files import STATIC_FOLDER, StaticFiles
+
+MAP = '{"imports":{"preact":"./vendor/preact.js"}}'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "static"
+    (made / "app").mkdir(parents=True)
+    (made / "index.html").write_text(f'<script type="importmap">{MAP}</script><script type="module" src="app/main.js">')
+    (made / "app" / "main.js").write_text("export {};")
+    (made / "app" / "style.css").write_text("a {}")
+    (made / "notes.py").write_text("secret = 1")
+    (tmp_path / "secret.js").write_text("secret")
+    (made / "link.js").symlink_to(tmp_path / "secret.js")
+    return made
+
+
+@pytest.fixture
+def pages(folder: Path) -> TestClient:
+    return TestClient(StaticFiles(folder), raise_server_exceptions=False)
+
+
+def test_files_are_served_as_what_they_are(pages: TestClient) -> None:
+    for path, kind in (("/", "text/html"), ("/app/main.js", "text/javascript"), ("/app/style.css", "text/css")):
+        answer = pages.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+
+
+def test_the_import_map_is_the_only_script_in_the_page_that_may_run(pages: TestClient, folder: Path) -> None:
+    wanted = base64.b64encode(hashlib.sha256(MAP.encode()).digest()).decode()
+    policy = pages.get("/").headers["content-security-policy"]
+    assert f"script-src 'self' 'sha256-{wanted}';" in policy
+    assert "unsafe" not in policy
+    (folder / "index.html").write_text("<p>no map</p><script>alert(1)</script>")
+    assert "script-src 'self';" in pages.get("/").headers["content-security-policy"]
+
+
+def test_a_file_is_sent_again_only_when_it_is_another(pages: TestClient, folder: Path) -> None:
+    first = pages.get("/app/main.js")
+    assert first.headers["cache-control"] == "no-cache"
+    known = {"If-None-Match": f'"other", W/{first.headers["etag"]}'}
+    same = pages.get("/app/main.js", headers=known)
+    assert (same.status_code, same.content) == (304, b"")
+    (folder / "app" / "main.js").write_text("export const changed = true;")
+    assert pages.get("/app/main.js", headers=known).text == "export const changed = true;"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing.js",
+        "/app",
+        "/notes.py",
+        "/link.js",
+        "/../secret.js",
+        "/%2e%2e/secret.js",
+        "/app/..%2f..%2fsecret.js",
+        "//etc/passwd",
+        "/%00.js",
+        "/" + "x" * 5_000 + ".js",
+    ],
+)
+def test_nothing_but_the_files_of_the_page_is_served(client: TestClient, pages: TestClient, path: str) -> None:
+    assert pages.get(path).status_code != 200
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
+
+
+def test_a_page_is_only_looked_at(client: TestClient) -> None:
+    assert client.post("/", json={}).json()["error"]["kind"] == "NotAllowed"
+
+
+def test_the_page_that_is_shipped_may_run_what_it_needs(client: TestClient) -> None:
+    """Guarantee 12.2: no outside host, no script in the page but its import map."""
+    answer = client.get("/")
+    assert answer.status_code == 200
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", answer.text, re.DOTALL)
+    inside = [content for _, content in scripts if content.strip()]
+    assert len(inside) == 1
+    hashed = base64.b64encode(hashlib.sha256(inside[0].encode()).digest()).decode()
+    assert f"'sha256-{hashed}'" in answer.headers["content-security-policy"]
+    for path in re.findall(r'(?:src|href)="([^"#]+)"', answer.text):
+        assert not re.match(r"(https?:)?//", path), f"{path} is of an outside host"
+        if not path.startswith("data:"):
+            assert client.get("/" + path.removeprefix("./").removeprefix("/")).status_code == 200, path
+
+
+def test_no_file_of_the_page_writes_markup_by_itself() -> None:
+    """Model output is data: nothing in it is ever read as HTML."""
+    for file in STATIC_FOLDER.rglob("*.js"):
+        if "vendor" not in file.parts:
+            found = re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", file.read_text()
+            )
+            assert found is None, f"{file.name} has {found and found[0]}"
+
+
+def test_the_page_names_the_modules_it_begins_with(client: TestClient) -> None:
+    """A browser asks for all of them at once; those of other views wait until somebody opens these."""
+    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', client.get("/").text)
+    assert {"app/main.js", "app/chat/chat.js", "app/virtual_list.js"} <= {*named}
+    assert len(named) == len({*named})
+    assert not [name for name in named if "inspect" in name]

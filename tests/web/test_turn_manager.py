@@ -1,0 +1,245 @@
+"""Turns that were asked for and have not begun: they can be stopped, and end with the server."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.app.model_selection import ModelChoice
+from contextc.events import ApprovalRequest
+from contextc.executor import AgentExecutor, event_hub
+from contextc.executor.turn_store import TurnStore
+from contextc.providers import Endpoint
+from contextc.providers.client import ProviderCall
+from contextc.store.execution_records import TurnRecord
+from contextc.web.app_state import AppState, ServerOptions
+from contextc.web.executor_pool import MAX_EXECUTORS, ExecutorPool
+from contextc.web.http_errors import HTTPError
+from contextc.web.turn_manager import RunningTurn, TurnManager
+from tests.executor.scripted_provider import SONNET, Say, Scripted
+
+PATIENCE = 20.0
+
+
+class Opening:
+    """A line that takes as long to open as the test wants."""
+
+    def __init__(self, store: cc.Store, says: Say) -> None:
+        self.store, self.free = store, threading.Event()
+        self.line = Scripted([lambda _: says])
+
+    def __call__(self, _: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        assert self.free.wait(PATIENCE)
+        return cc.AgentExecutor(self.store, SONNET, endpoint=self.line), self.line
+
+
+@asynccontextmanager
+async def being_opened(
+    store: cc.Store, root: Path
+) -> AsyncGenerator[tuple[TurnManager, Opening, "asyncio.Task[RunningTurn]"]]:
+    """A turn that was asked for, whose line is being opened."""
+    opening = Opening(store, Say(text="one"))
+    running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=root)
+    asked = asyncio.create_task(running.start("demo", "hello"))
+    await asyncio.sleep(0)
+    try:
+        yield running, opening, asked
+    finally:
+        opening.free.set()
+        await running.close()
+
+
+def nothing_was_stored(store: cc.Store, opening: Opening) -> bool:
+    return not store.conversations() and not opening.line.bodies
+
+
+@pytest.mark.parametrize(("how", "status"), [("cancel", 409), ("close", 503)])
+def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, how: str, status: int) -> None:
+    """Guarantee 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
+
+    async def run() -> HTTPError:
+        async with being_opened(store, tmp_path) as (running, opening, asked):
+            closing: Callable[[], object] = {
+                "cancel": lambda: running.cancel("demo"),
+                "close": lambda: asyncio.create_task(running.close()),
+            }[how]
+            assert closing()
+            await asyncio.sleep(0)
+            opening.free.set()
+            with pytest.raises(HTTPError) as refused:
+                await asked
+            assert nothing_was_stored(store, opening)
+            return refused.value
+
+    assert asyncio.run(run()).status == status
+
+
+def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path) -> None:
+    """Guarantee 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
+
+    async def run() -> set[str]:
+        opening = Opening(store, Say(text="one two three", pause=0.5))
+        opening.free.set()
+        running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        for number in range(40):
+            asked = asyncio.create_task(running.start(f"demo{number}", "hello"))
+            await asyncio.sleep(0)
+            for _ in range(number):
+                await asyncio.sleep(0)
+            assert running.cancel(f"demo{number}")
+            begun = (await asyncio.gather(asked, return_exceptions=True))[0]
+            if isinstance(begun, RunningTurn):
+                await begun.turn.wait()
+            else:
+                assert isinstance(begun, HTTPError)
+                assert begun.problem.kind == "Cancelled"
+        await running.close()
+        return {turn.finish for number in range(40) for turn in _turns(store, f"demo{number}")}
+
+    assert asyncio.run(run()) <= {"cancelled"}
+
+
+def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
+    known = {each.name for each in store.conversations()}
+    return store.turns(conversation) if conversation in known else []
+
+
+def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) -> None:
+    """A local model may load for a minute; whoever asks another one does not notice."""
+    slow, made = threading.Event(), list[str]()
+
+    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        made.append(whom.provider.model.name)
+        assert whom.provider.model.name != "slow" or slow.wait(PATIENCE)
+        line = Scripted([])
+        return cc.AgentExecutor(store, SONNET, endpoint=line), line
+
+    async def run() -> None:
+        lines = ExecutorPool(make)
+
+        async def used(spec: str) -> AgentExecutor:
+            async with lines.use(spec) as executor:
+                return executor
+
+        first = await used("replay:open")
+        waiting = [asyncio.create_task(used("replay:slow")) for _ in range(3)]
+        try:
+            while "slow" not in made:
+                await asyncio.sleep(0.001)
+            assert await asyncio.wait_for(used("replay:open"), PATIENCE) is first
+            await asyncio.wait_for(used("replay:new"), PATIENCE)
+            assert not any(each.done() for each in waiting)
+        finally:
+            slow.set()
+        assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
+        await lines.close()
+
+    asyncio.run(run())
+    assert sorted(made) == ["new", "open", "slow"]
+
+
+class Closing(Endpoint):
+    """A connection whose closing takes until the test releases it."""
+
+    def __init__(self) -> None:
+        self.begins, self.may_end, self.is_closed = asyncio.Event(), asyncio.Event(), False
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        raise AssertionError("no model is called")
+        yield {}
+
+    async def close(self) -> None:
+        self.begins.set()
+        await self.may_end.wait()
+        self.is_closed = True
+
+
+def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: cc.Store) -> None:
+    """Closing takes time. A connection that was idle before may be in use afterwards, and must not be closed then."""
+    made: dict[str, Closing] = {}
+
+    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        endpoint = made[whom.provider.model.name] = Closing()
+        return cc.AgentExecutor(store, SONNET, endpoint=endpoint), endpoint
+
+    async def run() -> None:
+        lines, leave, stay = ExecutorPool(make), asyncio.Event(), asyncio.Event()
+        entered = asyncio.Semaphore(0)
+
+        async def use(name: str, until: asyncio.Event | None = None) -> None:
+            async with lines.use(f"replay:{name}"):
+                entered.release()
+                if until is not None:
+                    await until.wait()
+
+        for name in ("first", "second"):
+            await use(name)
+        busy = [asyncio.create_task(use(f"busy{number}", stay)) for number in range(MAX_EXECUTORS - 1)]
+        last = asyncio.create_task(use("last", leave))
+        for _ in range(MAX_EXECUTORS + 2):
+            await entered.acquire()
+        leave.set()  # now two are too many, and `first` and `second` are idle
+        await made["first"].begins.wait()
+        again = asyncio.create_task(use("second", stay))
+        await entered.acquire()
+        for endpoint in made.values():
+            endpoint.may_end.set()
+        await last
+        closed = [name for name, endpoint in made.items() if endpoint.is_closed]
+        assert (closed, len(lines)) == (["first", "last"], MAX_EXECUTORS)
+        stay.set()
+        await asyncio.gather(*busy, again)
+        await lines.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: cc.Store, tmp_path: Path) -> None:
+    """Two tabs may answer in one moment, before the turn goes on: the one with the no must not be told it counted."""
+
+    @cc.tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    line = Scripted([Say(calls=(("c1", "pay", {}),)), Say(text="Done.")])
+
+    def make(_: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line), line
+
+    async def run() -> None:
+        running = TurnManager(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        begun = await running.start("demo", "Pay.")
+        async for event in begun.turn.events():
+            if isinstance(event, ApprovalRequest):
+                running.answer("demo", event.approval, True)
+                assert not running.approvals("demo")
+                with pytest.raises(HTTPError) as refused:
+                    running.answer("demo", event.approval, False)
+                assert (refused.value.status, refused.value.problem.kind) == (409, "UnknownApproval")
+        await running.close()
+
+    asyncio.run(run())
+    assert [result.text for message in store.load("demo") for result in message.tool_results] == ["paid"]
+
+
+def test_a_turn_that_is_recovered_is_told_to_its_watchers_at_once(
+    store: cc.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watches learns that the process ended when this server has found it, and not at the next look."""
+    monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))
+
+    async def run() -> bool:
+        desk, inbox = AppState(store, ServerOptions(root=tmp_path, model="replay:none.jsonl")), event_hub.Inbox()
+        event_hub.event_hub(store).join("demo", inbox)
+        desk.recover()
+        return await inbox.wait(PATIENCE)
+
+    assert asyncio.run(run())

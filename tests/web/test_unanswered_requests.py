@@ -1,0 +1,90 @@
+"""Requests that were not answered to their end are told where people look, although the ledger holds none of them."""
+
+import asyncio
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from contextc.events import TextDelta
+from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.web.sample_conversations import Asking, Life
+
+
+async def stopped(executor: cc.AgentExecutor, said: str) -> None:
+    """A turn that a person stops once the answer has begun."""
+    turn = executor.start("demo", said)
+    async for event in turn.events():
+        if isinstance(event, TextDelta):
+            turn.cancel()
+    await turn.wait()
+
+
+def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestClient, store: cc.Store) -> None:
+    """Guarantees 9.7, 13.1: with when, why, what was used, and where what came of it is; the ledger does not move."""
+    failed = ProviderFailed("anthropic", "invalid", "no such model")
+    slow = Say(text="one two three four five six", pause=0.05, input=120)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed, Say(text="At last.")]))
+    asyncio.run(stopped(executor, "count"))
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "demo", "and now?"))
+    told = client.get("/api/conversations/demo/timeline").json()
+    assert told["requests"] == []
+
+    first, second = told["unanswered"]
+    assert (first["turn"], first["step"], first["request"]) == (1, 1, 1)
+    assert first["model"] == SONNET
+    assert first["why"] == "It was stopped."
+    assert first["channel"] == told["channels"][0]["id"]
+    assert first["usage"]["input"] == 120
+    assert [each.status for each in store.load("demo") if each.seq == first["seq"]] == ["cancelled"]
+    assert first["time"] == store.steps("demo")[0].started
+    assert (second["turn"], second["request"], second["seq"], second["usage"]) == (2, 1, None, None)
+    assert "no such model" in second["why"]
+    assert not second["why"].startswith("ProviderFailed")
+    assert told["totals"]["unanswered"] == 2
+
+    asyncio.run(played(executor, "demo", "once more"))
+    told = client.get("/api/conversations/demo/timeline").json()
+    assert [each["request"] for each in told["requests"]] == [1]
+    assert len(told["unanswered"]) == told["totals"]["unanswered"] == 2
+    assert told["totals"]["requests"] == 1
+
+
+def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 9.7: nobody wrote down a step; that it left, and why it failed, is known all the same."""
+    life = Life(store)
+    life.turn("hi")
+    store.append("demo", cc.user("more"))
+    compiled = life.compile()
+    life.compiler.begin(compiled)
+    ask = Asking(client, life)
+    (only,) = ask("timeline")["unanswered"]
+    assert (only["request"], only["time"], only["turn"], only["step"], only["seq"]) == (2, None, None, None, None)
+    assert "on its way" in only["why"]
+    life.compiler.abort(compiled, "the line is dead")
+    (only,) = ask("timeline", channel=life.channel)["unanswered"]
+    assert only["why"] == "the line is dead"
+    life.answer()
+    assert ask("timeline")["unanswered"] == []
+
+
+def test_what_still_runs_is_not_told_as_lost(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 13.1: a reply that is coming in is neither answered nor given up."""
+    slow = Say(text="one two three four five six", pause=0.05)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
+
+    async def looks() -> list[object]:
+        turn = executor.start("demo", "count")
+        seen: list[object] = []
+        async for event in turn.events():
+            if isinstance(event, TextDelta) and not seen:
+                told = await asyncio.to_thread(client.get, "/api/conversations/demo/timeline")
+                seen.append(told.json()["unanswered"])
+                turn.cancel()
+        await turn.wait()
+        return seen
+
+    assert asyncio.run(looks()) == [[]]
+    assert len(client.get("/api/conversations/demo/timeline").json()["unanswered"]) == 1
