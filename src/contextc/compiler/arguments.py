@@ -317,7 +317,7 @@ class ArgumentCache:
             names=tuple([get_tool_name(tool) for tool in tools.tools]),
             fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
             settings=settings,
-            given=given,
+            settings_json=given,
             output=output,
             formatter=provider.formatter,
             head=request_head.hash_head(provider.formatter, options, prompt, tools, settings),
@@ -331,7 +331,7 @@ class ArgumentCache:
                 exact=self.counter.exact,
             ),
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
-            points=provider.model.cache_points - tools.marks - provider.formatter.marks_in([settings]),
+            breakpoints_left=provider.model.cache_points - tools.caller_breakpoints - provider.formatter.marks_in([settings]),
         )
         return cache_put(self._terms, key, terms)
 

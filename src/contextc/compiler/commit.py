@@ -142,7 +142,7 @@ def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
 
 def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
     """Return True if the new rows contain content that has been redacted."""
-    wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
+    wanted = [item.place for row in compiled.assembled.new_rows for item in row.row.items if item.place]
     return any(message.redacted for message in load_messages_at(tx, wanted).values())
 
 
@@ -165,9 +165,9 @@ def write_commit(
     """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
     assembled, record = compiled.assembled, compiled.record
     first = compiled.standing.rows + 1
-    last = first + len(assembled.new) - 1
+    last = first + len(assembled.new_rows) - 1
     fresh = [
-        StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)
+        StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new_rows)
     ]
     if assembled.order is None:
         sealed, layout = fresh, extend_layout(compiled.standing.layout, number, first, last)
@@ -195,7 +195,7 @@ def write_commit(
     )
     if not repository.update_state(tx, number, version, standing, left=left):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
-    repository.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
+    repository.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new_rows])
     if compiled.replaced:
         repository.save_replaced(tx, number, record.request, compiled.body)
     if not head_is_stored:
@@ -230,7 +230,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         layout = before.layout
     else:
         first = repository.next_unanswered_row(tx, found.number)
-        new = [(row.row, row.chunk) for row in assembled.new]
+        new = [(row.row, row.chunk) for row in assembled.new_rows]
         fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
         if assembled.order is None:
             layout = extend_layout(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
@@ -255,7 +255,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
 
 def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
     """Return True if all content of a request is still stored as it was sent."""
-    items = [item for row in compiled.assembled.new for item in row.row.items]
+    items = [item for row in compiled.assembled.new_rows for item in row.row.items]
     wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
     messages = load_messages_at(tx, list(wanted))
     if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):

@@ -197,7 +197,7 @@ class Compiled:
         return deepcopy(self.params)
 
     def _messages(self) -> list[JSONObject]:
-        new, order = self.assembled.new, self.assembled.order
+        new, order = self.assembled.new_rows, self.assembled.order
         if order is not None:
             whole: list[JSONObject] = []
             for each in order:
@@ -221,7 +221,7 @@ class Compiled:
         return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before))
 
     def _chunks(self) -> list[bytes]:
-        new, order, marks = self.assembled.new, self.assembled.order, self.draft.marks
+        new, order, marks = self.assembled.new_rows, self.assembled.order, self.draft.marks
         if any(row.row.drop for row in new):  # rows that replace preceding wire messages
             return [join_messages(self._messages())]
         if order is not None:

@@ -137,18 +137,18 @@ class MessageCompiler:
             run=run,
             running=running,
             runs=runs,
-            sight=seen.sight,
+            snapshot=seen.sight,
             summary=seen.summary,
             counts=seen.counts,
             factor=self.factor,
             fetch=self._reader.fetch,
-            heads=self._heads,
-            again=again,
+            head_cache=self._heads,
+            retry=again,
             dry_run=dry_run,
-            left_out=lambda sight, items: past_requests.load_left_out_reasons(
+            load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1, items
             ),
-            elsewhere=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
+            other_channel_state=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
         )
         compiled = compile_request(ask)
         compiled.fresh_counts = seen.fresh

@@ -76,7 +76,7 @@ def build_account(
     ask: CompileInput, draft: Draft, standing: ChannelState, assembled: AssembledRows, head: HeadParts, session: str
 ) -> RequestAccount:
     """Build the account of a request. `standing` is the state of the channel after its commit."""
-    sight = ask.sight
+    sight = ask.snapshot
     shared, shared_bytes, lost = _shared(sight, assembled, standing)
     whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
     signed = 0
@@ -91,12 +91,12 @@ def build_account(
         mode="resume" if draft.resume else "full",
         epoch=standing.epoch,
         why=draft.epoch,
-        rows=sight.standing.rows + len(assembled.new),
+        rows=sight.standing.rows + len(assembled.new_rows),
         layout=() if assembled.order is not None or first else None,
         head=head.hash.hex(),
         chain=standing.chain,
         marks=draft.marks,
-        added=len(assembled.new) if assembled.order is None else len(assembled.order),
+        added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
         session=session,
         new=draft.new,
         fragments=tuple(fragments()) if draft.epoch or first else (),
@@ -110,8 +110,8 @@ def build_account(
         branch=sight.at.branch,
         tip=sight.at.seq,
     )
-    if ask.elsewhere is not None:  # the first request here: another channel's cache is lost
-        lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _count_foreign_reasoning(ask)
+    if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
+        lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.used), fragments)
     return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
@@ -119,7 +119,7 @@ def build_account(
 
 def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
-    failed = ask.sight.attempt if draft.resume else None
+    failed = ask.snapshot.attempt if draft.resume else None
     if not (draft.remarks or draft.unread or warnings or assembled.notes or failed):
         return ()
     return (
@@ -136,7 +136,7 @@ def _count_foreign_reasoning(ask: CompileInput) -> int:
     own = ask.provider.formatter.provider
     signed = [
         {part.provider for part in message.parts if type(part) is Reasoning and (part.signature or part.data)}
-        for _, message in ask.sight.log
+        for _, message in ask.snapshot.log
     ]
     return sum(bool(providers - {own}) for providers in signed)
 
@@ -195,7 +195,7 @@ def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
         items = list(draft.kept)
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
-    left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
+    left = {**ask.load_left_out(ask.snapshot, items), **{each.place: each.why for each in draft.left}}
     held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
     produced = [item.place for item in draft.standing.produced] if draft.resume else ()
     return build_lines(

@@ -299,19 +299,19 @@ def find_request(tx: Transaction, channel: Channel, request: int | None = None) 
 
 
 def load_request_layout(
-    tx: Transaction, number: int, wanted: RequestRecord
+    tx: Transaction, number: int, request_record: RequestRecord
 ) -> tuple[tuple[RowRange, ...], RequestRecord]:
     """Return the row ranges of a request, and the record of the first request of its epoch."""
-    start = find_epoch_start(tx, number, wanted)
+    start = find_epoch_start(tx, number, request_record)
     layout: tuple[RowRange, ...] = start.layout or ()
-    layout = extend_layout(layout, number, start.rows + 1, wanted.rows) if start is not wanted else layout
+    layout = extend_layout(layout, number, start.rows + 1, request_record.rows) if start is not request_record else layout
     return layout, start
 
 
-def find_epoch_start(tx: Transaction, channel: int, wanted: RequestRecord) -> RequestRecord:
+def find_epoch_start(tx: Transaction, channel: int, request_record: RequestRecord) -> RequestRecord:
     """Return the record of the first request of the epoch."""
-    upto = wanted.request
-    while wanted.layout is None and upto > 0:
+    upto = request_record.request
+    while request_record.layout is None and upto > 0:
         some = [
             record_from_json(body) for body in repository.load_manifests(tx, channel, upto, last=MANIFESTS_PER_BATCH)
         ]
@@ -319,7 +319,7 @@ def find_epoch_start(tx: Transaction, channel: int, wanted: RequestRecord) -> Re
             if record.layout is not None:
                 return record
         upto = some[-1].request - 1 if some else 0
-    return wanted
+    return request_record
 
 
 def _check_rows(past: PastRequest, channel: Channel) -> None:

@@ -41,7 +41,7 @@ PREVIOUS_REPLACED = "the request before it was replaced"
 
 def compile_request(ask: CompileInput) -> Compiled:
     """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
-    sight = ask.sight
+    sight = ask.snapshot
     standing = sight.standing
     why, resume, revert = _session(ask)
     if standing.requests and not standing.layout and standing.lost:
@@ -74,7 +74,7 @@ def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
     """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
     first.
     """
-    provider, sight = ask.provider, ask.sight
+    provider, sight = ask.provider, ask.snapshot
     if not provider.session_resumption:
         return "", False, None
     session = sight.standing.session
@@ -94,7 +94,7 @@ def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
 
 
 def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
-    sight, terms = ask.sight, ask.terms
+    sight, terms = ask.snapshot, ask.terms
     standing, kept = sight.standing, sight.kept
     if why:
         standing = replace(standing, epoch=standing.epoch + 1, input=0)
@@ -122,7 +122,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         pins=sight.pins,
         summary=ask.summary,
         compacted=compacted,
-        points=terms.points,
+        points=terms.breakpoints_left,
         anew=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
         budget=terms.budget if why else _epochs_budget(terms.budget, standing.reserve),
@@ -143,14 +143,14 @@ def _run_passes(draft: Draft) -> Draft:
 
 
 def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
-    sight, resume = ask.sight, draft.resume
+    sight, resume = ask.snapshot, draft.resume
     session = sight.standing.session
     session_id = session.id if resume and session is not None else None
     head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
     assembled = assemble_rows(draft, ask.terms.formatter, sight.shown.used, head.settings, ask.fetch)
     standing = _next_state(ask, draft, assembled)
-    is_new = bool(draft.new) or ask.again or sight.standing.again or _is_unanswered(draft)
-    if resume and not any(row.chunk for row in assembled.new):
+    is_new = bool(draft.new) or ask.retry or sight.standing.again or _is_unanswered(draft)
+    if resume and not any(row.chunk for row in assembled.new_rows):
         is_new = False  # an empty delta is never sent
     return Compiled(
         channel=ask.channel,
@@ -180,17 +180,17 @@ def _is_unanswered(draft: Draft) -> bool:
 
 def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> ChannelState:
     """Return the state of the channel after this request is committed."""
-    standing, sight = draft.standing, ask.sight
+    standing, sight = draft.standing, ask.snapshot
     epoch = standing.epoch
     if draft.epoch and not sight.why and epoch == sight.standing.epoch:
         epoch += 1
     if assembled.order is None:
-        chunks = [row.chunk for row in assembled.new]
+        chunks = [row.chunk for row in assembled.new_rows]
         chain, size = hash_chunks(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
-        tokens = standing.tokens + sum([row.row.tokens for row in assembled.new])
+        tokens = standing.tokens + sum([row.row.tokens for row in assembled.new_rows])
     else:
         rows = [
-            assembled.new[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
+            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
         ]
         chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])

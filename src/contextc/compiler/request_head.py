@@ -44,9 +44,9 @@ class PreparedTools(NamedTuple):
     tools: tuple[AnyTool, ...]
     hash: str
     tokens: int
-    given: tuple[AnyTool, ...]
+    caller_tools: tuple[AnyTool, ...]
     """The tools as the caller passed them."""
-    marks: int = 0
+    caller_breakpoints: int = 0
     """Number of cache breakpoints that the caller's tools contain."""
 
 
@@ -59,14 +59,14 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     """Names of the tools, in the order they are sent."""
     fetchable: bool
     settings: JSONObject
-    given: bytes
+    settings_json: bytes
     """The caller's settings as canonical JSON."""
     output: int | None
     formatter: Formatter
     head: HeadHashes
     budget: Budget
     audiences: frozenset[str]
-    points: int
+    breakpoints_left: int
     """Number of cache breakpoints that may still be set."""
 
 
@@ -81,17 +81,17 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     run: str | None = None
     running: frozenset[str] | None = None
     runs: str = ""
-    sight: ChannelSnapshot
+    snapshot: ChannelSnapshot
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
     factor: float = 1.0
     fetch: FetchMessages
-    heads: dict[object, HeadParts]
-    again: bool = False
+    head_cache: dict[object, HeadParts]
+    retry: bool = False
     dry_run: bool = False
-    left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
+    load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
-    elsewhere: ChannelState | None = None
+    other_channel_state: ChannelState | None = None
     """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
 
 
@@ -170,8 +170,8 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
     elif formatter.needs_length:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
-    key = (*hashed, length, terms.given, resume, marked)
-    if (found := ask.heads.get(key)) is not None:
+    key = (*hashed, length, terms.settings_json, resume, marked)
+    if (found := ask.head_cache.get(key)) is not None:
         return found
     text = "" if bare else _static_text(ask.options, terms.prompt)
     settings = formatter.settings.write(RequestSettings(model=provider.asks_for, max_output_tokens=length)).body
@@ -184,9 +184,9 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
     body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
     if marked:
         body = formatter.marked_head(body)
-    if len(ask.heads) >= MAX_CACHED_HEADS:
-        ask.heads.clear()
-    found = ask.heads[key] = HeadParts.of(formatter.messages_key, body, settings)
+    if len(ask.head_cache) >= MAX_CACHED_HEADS:
+        ask.head_cache.clear()
+    found = ask.head_cache[key] = HeadParts.of(formatter.messages_key, body, settings)
     return found
 
 

@@ -48,7 +48,7 @@ FetchMessages: TypeAlias = Callable[[Sequence[int], Sequence[Message]], FetchedM
 class AssembledRows(Struct, frozen=True):
     """The rows that a request adds to the ledger."""
 
-    new: tuple[NewRow, ...]
+    new_rows: tuple[NewRow, ...]
     order: tuple[StoredRow | int, ...] | None = None
     """All rows of a new epoch, in order; an integer is an index into `new`. None if `new` follows the sealed rows."""
     notes: tuple[ConversionNote, ...] = ()

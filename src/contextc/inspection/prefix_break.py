@@ -85,7 +85,7 @@ def preview_break(store: Store, compiled: Compiled) -> PrefixBreak:
     if not record.why or record.request == 1:
         return PrefixBreak(why=describe_reason(record.why) if record.why else "")
     order = assembled.order or ()
-    chunks = [assembled.new[each] if isinstance(each, int) else each for each in order]
+    chunks = [assembled.new_rows[each] if isinstance(each, int) else each for each in order]
     now = _WireRequest(msgspec.json.encode(compiled.head.body), _messages(chunks))
 
     def work(tx: Transaction) -> _WireRequest:
