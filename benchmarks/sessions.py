@@ -76,7 +76,7 @@ async def ours(program: TestedProgram, house: House, standin: FakeVendors) -> li
         await turn(agent, "talk", question(number))
         took = perf_counter() - began
         turns.append(Turn(tokens(agent.compiler.rebuild("talk", directory=str(house.work)).decode()), took))
-    await (await agent.open_endpoint()).close()
+    await (await agent.client()).close()
     return turns
 
 

@@ -21,7 +21,7 @@ def test_with_nothing_configured_the_store_is_in_the_users_data_folder(tmp_path:
     found = read_settings(environment={"HOME": "/home/ann"}, folder=str(tmp_path))
     assert found.store.source == "default"
     assert found.store.value.startswith("sqlite:////home/ann/")
-    assert found.retention_age() is None
+    assert found.parse_retention() is None
 
 
 def test_each_source_wins_over_the_one_below(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_retention_acts_only_on_the_store_it_was_configured_with(
     environment = {**configured(tmp_path, user=user, project=project), **more}
     if project:
         trusted(environment, tmp_path)
-    age = read_settings(argument, environment=environment, folder=str(tmp_path)).retention_age()
+    age = read_settings(argument, environment=environment, folder=str(tmp_path)).parse_retention()
     assert age == (timedelta(days=days) if days else None)
 
 
@@ -243,9 +243,9 @@ def test_a_configuration_folder_inside_the_project_is_not_the_users(tmp_path: Pa
 def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
     """The agents of the terminal and of the web UI are made from settings, so the gap is one of them."""
     home = {"HOME": str(tmp_path)}
-    assert read_settings(environment=home, folder=str(tmp_path)).session_gap_seconds() == 3_600
+    assert read_settings(environment=home, folder=str(tmp_path)).parse_session_gap() == 3_600
     (tmp_path / "contextc.toml").write_text('session_gap = "10m"\n')
-    assert read_settings(environment=home, folder=str(tmp_path)).session_gap_seconds() == 600
+    assert read_settings(environment=home, folder=str(tmp_path)).parse_session_gap() == 600
     wrong = read_settings(environment={**home, "CONTEXTC_SESSION_GAP": "soon"}, folder=str(tmp_path))
     with pytest.raises(cc.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"):
-        wrong.session_gap_seconds()
+        wrong.parse_session_gap()

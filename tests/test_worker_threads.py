@@ -71,7 +71,7 @@ def test_no_more_run_at_once_than_there_are_slots_and_those_that_wait_go_in_orde
         slots, begun, may_end = ConcurrencyLimit(2), list[int](), asyncio.Event()
 
         async def work(number: int) -> None:
-            async with slots.taken():
+            async with slots.hold():
                 begun.append(number)
                 await may_end.wait()
 
@@ -91,7 +91,7 @@ def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None
 
     async def main() -> None:
         slots = ConcurrencyLimit(1)
-        first, second = slots.taken(), slots.taken()
+        first, second = slots.hold(), slots.hold()
         await first.__aenter__()
         waiting = asyncio.ensure_future(second.__aenter__())
         await passed()
@@ -104,7 +104,7 @@ def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None
         if moment == "waiting":
             await first.__aexit__(None, None, None)
         await passed()
-        async with asyncio.timeout(SECONDS), slots.taken():
+        async with asyncio.timeout(SECONDS), slots.hold():
             pass
 
     asyncio.run(main())
@@ -113,11 +113,11 @@ def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None
 def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     """Another loop of the process may have ended while its tasks waited."""
     slots = ConcurrencyLimit(1)
-    slots.take(lambda: None)
+    slots.acquire(lambda: None)
     loop = asyncio.new_event_loop()
 
     async def wait() -> None:
-        async with slots.taken():
+        async with slots.hold():
             pass
 
     task = loop.create_task(wait())
@@ -126,8 +126,8 @@ def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     loop.close()
     cast(Any, task)._log_destroy_pending = False
     taken = threading.Event()
-    slots.take(taken.set)
-    slots.give()
+    slots.acquire(taken.set)
+    slots.release()
     assert taken.is_set()
 
 

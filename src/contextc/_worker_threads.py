@@ -98,7 +98,7 @@ class ConcurrencyLimit:
     def _reset(self) -> None:
         self._free, self._waiting, self._lock = self.limit, deque[Work](), threading.Lock()
 
-    def take(self, then: Work) -> None:
+    def acquire(self, then: Work) -> None:
         """Call `then` as soon as a slot is free: at once, or later on the thread that frees one."""
         with self._lock:
             if not self._free:
@@ -107,7 +107,7 @@ class ConcurrencyLimit:
             self._free -= 1
         then()
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Free a slot, and give it to the next waiter."""
         with self._lock:
             if not self._waiting:
@@ -117,7 +117,7 @@ class ConcurrencyLimit:
         then()
 
     @asynccontextmanager
-    async def taken(self) -> AsyncGenerator[None, None]:
+    async def hold(self) -> AsyncGenerator[None, None]:
         """Hold a slot for the block. Waiting for it blocks no thread."""
         loop = asyncio.get_running_loop()
         ours: asyncio.Future[None] = loop.create_future()
@@ -125,7 +125,7 @@ class ConcurrencyLimit:
 
         def mark() -> None:
             if has_left:
-                self.give()
+                self.release()
             elif not ours.done():
                 ours.set_result(None)
 
@@ -133,7 +133,7 @@ class ConcurrencyLimit:
             try:
                 loop.call_soon_threadsafe(mark)
             except RuntimeError:  # the loop was closed while this waited
-                self.give()
+                self.release()
 
         with self._lock:
             is_free = self._free > 0
@@ -147,12 +147,12 @@ class ConcurrencyLimit:
         except BaseException:
             has_left = True
             if ours.done() and not ours.cancelled():  # the slot arrived together with the cancellation
-                self.give()
+                self.release()
             raise
         try:
             yield
         finally:
-            self.give()
+            self.release()
 
 
 def read_thread_limit(name: str, default: int) -> int:

@@ -66,7 +66,7 @@ class Settings(NamedTuple):
     session_gap: Setting = Setting("1h", "default")
     """The pause after an agent's last turn that makes its next turn begin a session."""
 
-    def retention_age(self) -> timedelta | None:
+    def parse_retention(self) -> timedelta | None:
         """Return the age at which the content of a message is redacted, or None to keep everything."""
         text = self.retention.value
         if not text:
@@ -77,10 +77,10 @@ class Settings(NamedTuple):
             )
         return timedelta(**{RETENTION_UNITS[text[-1]]: int(text[:-1])})
 
-    def local_idle_seconds(self) -> int:
+    def parse_local_idle(self) -> int:
         return _parse_seconds("local_idle", self.local_idle)
 
-    def session_gap_seconds(self) -> int:
+    def parse_session_gap(self) -> int:
         return _parse_seconds("session_gap", self.session_gap)
 
 
@@ -218,7 +218,7 @@ def read_settings(
         file = find_untrusted_file(environment=environment, folder=folder)
         if file is not None:
             raise untrusted_error(file, user)
-    Settings(**found).retention_age()  # an invalid one is an error for every store
+    Settings(**found).parse_retention()  # an invalid one is an error for every store
     retention = found["retention"]
     if retention.value and origin["store"] not in RETENTION_SCOPE[origin["retention"]]:
         found["retention"] = Setting("", f"{retention.source}: {retention.value}, for its own store only")

@@ -52,9 +52,9 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def shorten(text: str, most: int = 200) -> str:
+def shorten(text: str, limit: int = 200) -> str:
     """Return the text, cut in the middle where it is longer than `most` characters."""
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -287,10 +287,10 @@ class ConversationBusy(Conflict):
 class StaleCompile(Conflict):
     """The ledger, or its conversation, changed since this request was compiled."""
 
-    def __init__(self, conversation: str, channel: object, why: str) -> None:
+    def __init__(self, conversation: str, channel: object, change: str) -> None:
         self.conversation, self.channel = conversation, channel
         super().__init__(
-            f"Conversation {conversation!r}, {channel}: {why} since compile(). Nothing was stored",
+            f"Conversation {conversation!r}, {channel}: {change} since compile(). Nothing was stored",
             fix="Recompile and retry.",
         )
 
@@ -362,8 +362,8 @@ class NothingNew(ContextcError):
 class InternalError(ContextcError):
     """An internal check of contextc failed. Nothing was sent and nothing was stored."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what, fix="This is a defect in contextc: report it with the manifest of the last request.")
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, fix="This is a defect in contextc: report it with the manifest of the last request.")
 
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]

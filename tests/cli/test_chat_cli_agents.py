@@ -272,7 +272,9 @@ def test_who_is_not_logged_in_is_told_how(program: TestedProgram, place: Path) -
     assert (asked.returncode, asked.stdout) == (1, "")
     assert f"{program.name} failed (auth)" in asked.stderr
     installed = known_programs()[cc.provider(program.name).client]
-    assert f"Log in: {installed.login()}; or name the variable that holds a key: --key VARIABLE." in asked.stderr
+    assert (
+        f"Log in: {installed.login_command()}; or name the variable that holds a key: --key VARIABLE." in asked.stderr
+    )
 
 
 @with_program(CLAUDE)

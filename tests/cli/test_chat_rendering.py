@@ -78,7 +78,7 @@ def test_a_call_is_one_line(written: str, line: str) -> None:
 
 def test_the_gauge_reads_without_colours() -> None:
     usage = cc.Usage(input=12_000, output=345, cache_read=11_000)
-    assert render_meter(12_345, 24_690, usage=usage, cost=0.0123, more="3 steps").plain == (
+    assert render_meter(12_345, 24_690, usage=usage, cost=0.0123, suffix="3 steps").plain == (
         "██████████░░░░░░░░░░ context 50% · 12,345 of 24,690 tokens · 12,000 in (11,000 cached), 345 out · $0.0123 · "
         "3 steps"
     )
@@ -93,7 +93,7 @@ def test_the_gauge_reads_without_colours() -> None:
 def test_a_line_with_a_slash_is_a_command(line: str, given: str) -> None:
     command = parse_command(line)
     assert command is not None
-    assert (command.run, command.given) == (COMMANDS[line.split()[0].strip("/")].run, given)
+    assert (command.run, command.argument) == (COMMANDS[line.split()[0].strip("/")].run, given)
 
 
 @pytest.mark.parametrize("line", ["hello", "/etc/hosts", "a /quit", "/Users/me is my home", "/2 + 1"])

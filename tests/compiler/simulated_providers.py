@@ -154,7 +154,7 @@ class SessionProvider:
         self.sessions[answer.session_id].acknowledged = answer.cursor
 
     def _started(self, compiled: Compiled) -> str:
-        if compiled.session_id is not None or compiled.revert is not None:
+        if compiled.session_id is not None or compiled.revert_to is not None:
             raise Complaint(f"a full context was put into session {compiled.session_id}")
         self.made += 1
         name = f"session{self.made}"
@@ -170,10 +170,10 @@ class SessionProvider:
         if name not in self.sessions:
             raise SessionGone(name)
         session = self.sessions[name]
-        if compiled.revert is not None:
+        if compiled.revert_to is not None:
             if not self.reverts:
                 raise Complaint("this provider cannot bring a session back")
-            length, sent = session.cursors[compiled.revert]
+            length, sent = session.cursors[compiled.revert_to]
             del session.memory[length:], session.sent[sent:]
         if len(session.memory) != session.cursors[session.acknowledged][0]:
             raise Complaint(f"{name} holds a prompt that the ledger knows nothing of")
@@ -195,7 +195,7 @@ class StatelessProvider:
         self.last: dict[Channel, tuple[JSONObject, list[bytes]]] = {}
 
     def send(self, compiled: Compiled, produced: Sequence[cc.Message], failure: Failure = "") -> Answer:
-        if compiled.mode != "full" or compiled.session_id is not None or compiled.revert is not None:
+        if compiled.mode != "full" or compiled.session_id is not None or compiled.revert_to is not None:
             raise Complaint("a stateless provider has no session")
         if findings := cc.lint(compiled.params, format=compiled.formatter.name):
             raise Complaint("\n".join(str(finding) for finding in findings))

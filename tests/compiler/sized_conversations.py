@@ -26,7 +26,9 @@ def of_tokens(compiler: cc.MessageCompiler, tokens: int, make: Callable[[str], M
     low, high = 1, 4 * tokens
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if compiler.counter.message(make("x " * middle)) <= tokens else (low, middle - 1)
+        low, high = (
+            (middle, high) if compiler.counter.count_message(make("x " * middle)) <= tokens else (low, middle - 1)
+        )
     return make("x " * low)
 
 

@@ -222,12 +222,12 @@ def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str
     line = Line(store, reverts=True)
     compiled = crash(line, ended)
     again = line.compiler.compile("demo")
-    assert (again.mode, again.session_id, again.revert) == ("resume", "session1", "session1/1")
+    assert (again.mode, again.session_id, again.revert_to) == ("resume", "session1", "session1/1")
     assert again.params["messages"] == compiled.params["messages"]
     line.goes_through(again, "Second.")
     store.append("demo", cc.user("Three."))
     following = line.compiler.compile("demo")
-    assert (following.mode, following.revert) == ("resume", None)
+    assert (following.mode, following.revert_to) == ("resume", None)
     line.goes_through(following, "Third.")
 
 
@@ -237,7 +237,7 @@ def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: 
     line = Line(store, reverts=False)
     crash(line, ended)
     again = line.compiler.compile("demo")
-    assert (again.mode, again.session_id, again.revert) == ("full", None, None)
+    assert (again.mode, again.session_id, again.revert_to) == ("full", None, None)
     assert again.manifest.why == "an earlier prompt may be in the session"
     assert [message["content"][0]["text"] for message in again.params["messages"]] == ["One.", "First.", "Two."]
     line.goes_through(again, "Second.")

@@ -17,8 +17,8 @@ def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
     compiler = compiler_for(window=10_000, output=2_000)
     compiler.store.append("c", cc.user("Hello."))
     budget = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK]).budget
-    assert budget.system == compiler.counter.system("You are brief.") + compiler.counter.overhead
-    assert budget.tools == compiler.counter.tools(compiler.provider.formatter.encode_tools([LOOK, FETCH_TOOL]))
+    assert budget.system == compiler.counter.count_system("You are brief.") + compiler.counter.overhead
+    assert budget.tools == compiler.counter.count_tools(compiler.provider.formatter.encode_tools([LOOK, FETCH_TOOL]))
     assert (budget.window, budget.reserve, budget.margin) == (10_000, 2_000, 256)
     assert budget.available == 10_000 - budget.system - budget.tools - 2_000 - 256
 
@@ -75,7 +75,7 @@ def test_percentages_are_of_what_is_available() -> None:
     message = of_tokens(compiler, 600)
     compiler.store.append("c", message)
     budget = compiler.compile("c").budget
-    assert budget.used == compiler.counter.message(message)
+    assert budget.used == compiler.counter.count_message(message)
     assert budget.share == budget.used / budget.available
     assert "% " not in str(compiler.compile("c").manifest).splitlines()[0]
     assert f"({budget.share:.0%})" in str(compiler.compile("c").manifest)
@@ -93,7 +93,7 @@ def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_sto
     with pytest.raises(cc.ContextOverflow) as caught:
         compiler.compile("c", system_prompt="Be brief.", tools=[LOOK])
     error = caught.value
-    pinned, newest = (compiler.counter.message(message) for message in compiler.store.load("c"))
+    pinned, newest = (compiler.counter.count_message(message) for message in compiler.store.load("c"))
     assert (error.window, error.reserve, error.margin) == (2_000, 500, 256)
     assert error.available == 2_000 - 500 - 256 - error.system - error.tools
     assert error.needed == pinned + newest
@@ -144,7 +144,7 @@ def test_a_pinned_message_is_found_however_far_back_it_lies() -> None:
     compiler.store.extend("c", [each for _ in range(900) for each in (cc.user(words(30)), cc.assistant("Yes."))])
     compiler.store.pin("c", 1)
     compiled = say(compiler, cc.user("And now?"))
-    assert compiled.sight.unread > 1
+    assert compiled.snapshot.unread_until > 1
     assert compiled.params["messages"][0]["content"][0]["text"] == "Note the rule: no tabs."
     assert "no tabs" in texts(say(compiler, cc.user("And now?")))
 
@@ -157,7 +157,7 @@ def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
         call = cc.assistant(tool_calls=[cc.tool_call(f"call{number}", "look", {})])
         compiler.store.extend("c", [call, cc.tool_result(f"call{number}", "look", words(30))])
     compiled = compiler.compile("c", tools=[LOOK])
-    assert compiled.sight.unread > 3
+    assert compiled.snapshot.unread_until > 3
     assert [block["text"] for block in compiled.params["messages"][0]["content"]] == [
         "Find the bug.",
         STEPS_LEFT_OUT_TEXT,
@@ -185,7 +185,7 @@ def test_the_providers_own_figure_decides_when_a_cut_comes(share: float, cut: bo
     assert (after.manifest.why == "over budget") == cut
     if not cut:
         assert after.budget.measured
-        expected = real - after.budget.system + 70 + compiler.counter.message(newest) * compiler.factor
+        expected = real - after.budget.system + 70 + compiler.counter.count_message(newest) * compiler.factor
         assert after.budget.used == pytest.approx(expected, abs=80)
 
 
@@ -198,7 +198,7 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
         compiled = compiler.compile("c")
         if compiled.manifest.why == "over budget":
             cuts.append(index)
-        real = int(compiled.estimated * 1.3)  # this provider counts 30 % more than we do
+        real = int(compiled.estimated_input * 1.3)  # this provider counts 30 % more than we do
         assert compiled.budget.used <= compiled.budget.available
         compiler.begin(compiled)
         compiler.commit(compiled, cc.assistant(words(60)), usage=cc.Usage(input=real, output=80))
@@ -214,7 +214,7 @@ def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_o
     compiler.store.append("c", cc.user(words(3_000)))
     first = compiler.compile("c")
     compiler.begin(first)
-    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=first.estimated * 2 // 3, output=2))
+    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=first.estimated_input * 2 // 3, output=2))
     assert (compiler.factor < 1) is believed
     compiler.store.append("c", cc.user("next"))
     second = compiler.compile("c")
@@ -227,7 +227,7 @@ def test_a_figure_above_our_own_is_believed_of_everybody() -> None:
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider("ollama:qwen3:8b", window=40_960))
     compiler.store.append("c", cc.user(words(3_000)))
     first = compiler.compile("c")
-    real = first.estimated + 500
+    real = first.estimated_input + 500
     compiler.begin(first)
     compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=real, output=2))
     compiler.store.append("c", cc.user("next"))

@@ -99,7 +99,7 @@ def test_points_do_not_change_the_prefix_nor_what_is_stored() -> None:
         for compiled in requests:
             assert len(marked(compiled.params)) <= points
             found[points].append(blocks(decode(compiled.body)))
-        assert b"cache_control" not in b"".join(each.chunk for each in compiler.compile("long").sight.shown.sealed)
+        assert b"cache_control" not in b"".join(each.chunk for each in compiler.compile("long").snapshot.cached.rows)
     assert found[0] == found[4]
 
 

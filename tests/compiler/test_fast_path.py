@@ -58,7 +58,7 @@ def goes_on(compiler: cc.MessageCompiler) -> bool:
 
 
 def told(compiled: Compiled) -> tuple[object, ...]:
-    return compiled.body, compiled.params, compiled.manifest.as_json(), compiled.standing, compiled.estimated
+    return compiled.body, compiled.params, compiled.manifest.as_json(), compiled.state, compiled.estimated_input
 
 
 def results(store: cc.Store) -> None:

@@ -39,7 +39,7 @@ def test_a_schema_that_is_changed_in_place_is_sent_as_it_is_now(
     after = compiler.compile("demo", tools=[tool])
     assert str(after.params["tools"][0]["input_schema"]) == str(tool.parameters)
     assert after.body != before.body
-    assert after.standing.head.tools != before.standing.head.tools
+    assert after.state.head.tools != before.state.head.tools
 
 
 def test_a_native_tool_that_is_changed_in_place_is_sent_as_it_is_now(compiler: cc.MessageCompiler) -> None:

@@ -56,13 +56,13 @@ def test_what_opened_a_long_turn_is_found_without_reading_the_turn(store: cc.Sto
         store.fork("demo", "fork")
     name = "fork" if seed % 3 == 0 else "demo"
     store.extend(name, [message for message in long_turn(random, 600) if message.role != "user"])
-    sight = compiler(store).compile(name, tools=[TOOL]).sight
+    sight = compiler(store).compile(name, tools=[TOOL]).snapshot
     stored = store.load(name)
-    assert sight.unread
-    rest = stored[sight.unread :]
+    assert sight.unread_until
+    rest = stored[sight.unread_until :]
     ends = [m.seq for m in rest if m.role == "assistant" and m.author in (None, "assistant") and not m.tool_calls]
-    assert (sight.opening & 0xFFFFFFFF) == opening(stored, sight.unread)
-    assert sight.opening or ends or not any(m.role == "user" for m in stored)
+    assert (sight.turn_opening & 0xFFFFFFFF) == opening(stored, sight.unread_until)
+    assert sight.turn_opening or ends or not any(m.role == "user" for m in stored)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_pinned_messages_before_the_window_open_and_begin_nothing(store: cc.Stor
     store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 400)
     store.append("demo", cc.user("and now?"))
     compiled = compiler(store).compile("demo", tools=[TOOL])
-    shown = [message for _, message in compiled.sight.log[:2]]
+    shown = [message for _, message in compiled.snapshot.log[:2]]
     assert [message.seq for message in shown] == [2, 3]
-    assert compiled.standing.going == ()
+    assert compiled.state.going == ()
     kept = compiled.draft.kept or ()
     assert [item.opens for item in kept if item.role == "user"] == [True] * sum(item.role == "user" for item in kept)
 
@@ -132,8 +132,8 @@ def test_words_in_a_turn_that_began_before_the_window_open_no_other(store: cc.St
     ]
     store.extend("demo", [cc.user("the task"), *steps[:-6], cc.user("and mind this"), *steps[-6:]])
     compiled = compiler(store).compile("demo", tools=[TOOL])
-    assert compiled.sight.unread
-    assert compiled.sight.opening
+    assert compiled.snapshot.unread_until
+    assert compiled.snapshot.turn_opening
     opens = {
         item.place & 0xFFFFFFFF: item.opens for item in compiled.draft.kept or () if item.role == "user" and item.place
     }

@@ -170,7 +170,7 @@ def test_channels_of_an_older_schema_go_on_where_they_were(opened: cc.Store, gol
     assert chat.manifest.why in ("", NEW_ENCODER)
     assert golden.summaries[0] in chat.params["messages"][0]["content"][0]["text"]
     kept = compiler(opened, golden, "keeper").compile("fork", fragments=fragments, tools=[tool], directory="/shed")
-    assert (kept.mode, kept.session_id, kept.revert, kept.manifest.why) == ("resume", "session-2", "c1", "")
+    assert (kept.mode, kept.session_id, kept.revert_to, kept.manifest.why) == ("resume", "session-2", "c1", "")
 
 
 def test_what_an_older_schema_had_learned_is_known(opened: cc.Store, golden: Golden) -> None:

@@ -48,7 +48,7 @@ class Life(Judge):
         get_channel_cache(self.store).clear()
         cold = self._compile()
         assert cold.body == compiled.body, "a cold start compiled something else"
-        assert (cold.mode, cold.session_id, cold.revert) == (compiled.mode, compiled.session_id, compiled.revert)
+        assert (cold.mode, cold.session_id, cold.revert_to) == (compiled.mode, compiled.session_id, compiled.revert_to)
         return compiled
 
     def _compile(self) -> Compiled:
@@ -147,7 +147,7 @@ class Life(Judge):
         produced = self.reply(chance)
         self.tell(
             "request", self.provider, self.agent, self.directory, compiled.mode, compiled.manifest.why or "-",
-            f"revert {compiled.revert}", failure, "killed" if killed else "", [mark_of(each) for each in produced],
+            f"revert {compiled.revert_to}", failure, "killed" if killed else "", [mark_of(each) for each in produced],
         )  # fmt: skip
         try:
             answer = end.send(compiled, produced, failure)

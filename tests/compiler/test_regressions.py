@@ -128,7 +128,7 @@ def test_made_up_results_schemas_and_tags_are_counted() -> None:
     store.append("demo", cc.user("and?"))
     compiled = compiler.compile("demo")
     again = cc.formatter("anthropic").decode_request(compiled.params)
-    assert compiled.budget.used >= sum(compiler.counter.message(message) for message in again.messages)
+    assert compiled.budget.used >= sum(compiler.counter.count_message(message) for message in again.messages)
     schema: JSONObject = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(200)}}
     asked = compiler.compile("demo", settings={"output_config": {"format": {"type": "json_schema", "schema": schema}}})
     assert asked.budget.input > compiled.budget.input + 1_000
@@ -145,7 +145,7 @@ def test_decayed_pictures_are_gone_and_a_picture_beside_a_long_text_stays() -> N
         store.append("demo", cc.tool_result(f"c{number}", "read", [picture]))
     compiled = compiler.compile("demo", tools=[READ])
     again = cc.formatter("anthropic").decode_request(compiled.params)
-    counted = sum(compiler.counter.message(message) for message in again.messages)
+    counted = sum(compiler.counter.count_message(message) for message in again.messages)
     assert counted <= compiled.budget.available
     store.append("other", cc.user("look"))
     store.append("other", cc.assistant(tool_calls=[call("c")]))
@@ -305,7 +305,7 @@ def test_a_run_that_is_hidden_is_not_read_again_at_every_step() -> None:
     store.append("demo", cc.user("and?"))
     second = compiler.compile("demo", run="r2")
     assert (len(first.record.left), len(second.record.left)) == (100, 0)
-    assert second.sight.late == {}
+    assert second.snapshot.revealed == {}
     step(compiler, cc.assistant("done"), run="r2")
     store.append("demo", replace(cc.assistant("the end"), run="r1"))
     store.append("demo", cc.user("now?"))

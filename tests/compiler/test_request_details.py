@@ -87,7 +87,7 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
         asked.extend(places)
-        return seen.read(places)
+        return seen.load_messages(places)
 
     def never() -> Mapping[int, str]:
         raise AssertionError("what was left out is not asked for")

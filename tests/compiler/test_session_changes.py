@@ -56,7 +56,7 @@ def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: 
             cc.SessionManager(store).invalidate(last.channel, "the provider lost it")
     store.append("demo", cc.user("Three."))
     compiled = talk.compile()
-    assert (compiled.mode, compiled.session_id, compiled.revert, compiled.manifest.why) == ("full", None, None, why)
+    assert (compiled.mode, compiled.session_id, compiled.revert_to, compiled.manifest.why) == ("full", None, None, why)
     whole = {
         "edit": ["user: One.", "assistant: First.", "user: Two, rather.", "user: Three."],
         "rewind": ["user: One.", "assistant: First.", "user: Three."],

@@ -29,7 +29,7 @@ def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
     talk.step(cc.assistant("Good day."))
     talk.store.append("demo", cc.user("And now?"))
     compiled = talk.compile()
-    assert (compiled.mode, compiled.session_id, compiled.revert, compiled.manifest.why) == (
+    assert (compiled.mode, compiled.session_id, compiled.revert_to, compiled.manifest.why) == (
         "resume",
         "session1",
         None,

@@ -83,7 +83,7 @@ def test_truncation_drops_single_messages_from_the_front_until_the_rest_fits() -
     budget = request.budget
     assert budget.available == 300 - budget.system - 100  # contextLength - system - reserve; the new message is counted
     assert (budget.reserve, budget.margin) == (100, 0)
-    first_dropped = cc.MessageCompiler(cc.open_store("memory:"), SMALL).counter.message(log[-kept - 1])
+    first_dropped = cc.MessageCompiler(cc.open_store("memory:"), SMALL).counter.count_message(log[-kept - 1])
     assert budget.used <= budget.available < budget.used + first_dropped
 
 

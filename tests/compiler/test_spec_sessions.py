@@ -189,7 +189,7 @@ def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
     with pytest.raises(TimeoutError), desk.compiler.attempt(compiled):
         raise TimeoutError
     again = desk.compile()
-    assert (again.mode, again.session_id, again.revert) == ("resume", "s1", "s1")
+    assert (again.mode, again.session_id, again.revert_to) == ("resume", "s1", "s1")
     assert said(again) == [("user", "Now add tests")]
 
 

@@ -100,10 +100,10 @@ def test_a_provider_that_counts_otherwise_is_never_sent_too_much(format: str, wo
     long = recorded().of_length(300)
 
     def real(compiled: cc.Compiled) -> int:
-        return int((compiled.standing.above + compiled.standing.tokens) * worth)
+        return int((compiled.state.above + compiled.state.tokens) * worth)
 
     def usage(compiled: cc.Compiled, reply: cc.Message) -> cc.Usage:
-        return cc.Usage(input=real(compiled), output=int(compiler.counter.message(reply) * worth))
+        return cc.Usage(input=real(compiled), output=int(compiler.counter.count_message(reply) * worth))
 
     account = Account(8_000, format)
     for compiled in replay(

@@ -119,7 +119,7 @@ def test_decayed_results_are_counted_one_by_one_where_a_message_holds_several() 
     compiled = compiler.compile("c", tools=[LOOK])
     assert "result left out, can be fetched" in [line.why for line in compiled.manifest.lines]
     shown = compiler.provider.formatter.decode_request(compiled.params).messages
-    assert compiled.budget.used >= sum(compiler.counter.message(message) for message in shown)
+    assert compiled.budget.used >= sum(compiler.counter.count_message(message) for message in shown)
 
 
 @pytest.mark.parametrize("tools", [(LOOK,), ()])
@@ -214,7 +214,7 @@ def test_oldest_drops_just_enough_whole_turns() -> None:
         if compiled.manifest.why == "over budget":
             seen += 1
             last = sum(
-                compiler.counter.message(message) for message in compiler.store.load("c")[left[-1] - 2 : left[-1]]
+                compiler.counter.count_message(message) for message in compiler.store.load("c")[left[-1] - 2 : left[-1]]
             )
             assert compiled.budget.used + last > compiled.budget.available
             assert roles(compiled)[0] == "user"

@@ -94,7 +94,7 @@ def compiled_or_overflow(
 
 def is_paired(body: JSONObject, format: str) -> bool:
     """Whether every call in a request has its result, and every result its call."""
-    found = [piece for turn in formatter(format).rules.read(body).turns for piece in turn.pieces]
+    found = [piece for turn in formatter(format).rules.parse(body).messages for piece in turn.parts]
     calls, results = (
         Counter(each.id or each.name for each in found if each.kind == kind) for kind in ("call", "result")
     )
@@ -111,7 +111,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
     """
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(known(format).MODEL), strategy=strategy, oversized=1.0)
-    count = compiler.counter.message
+    count = compiler.counter.count_message
     notice = count(cc.user(STEPS_LEFT_OUT_TEXT))
     seen: Counter[str] = Counter()
     for seed in range(CONVERSATIONS):

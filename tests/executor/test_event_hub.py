@@ -110,7 +110,7 @@ def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> No
             with store.lease("demo") as lease:
                 record = TurnStore(store, "demo", "assistant", lease)
                 for number in range(0, count, 50):
-                    record.tell(*[TextDelta(uid="u", text=str(each)) for each in range(number, number + 50)])
+                    record.append_events(*[TextDelta(uid="u", text=str(each)) for each in range(number, number + 50)])
             async for event in events:
                 seen.append(event.number)
                 if len(seen) == count + 1:

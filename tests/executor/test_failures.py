@@ -257,14 +257,14 @@ class Losing(PostgresStore):
         if ".begin." in work.__qualname__ and not again:
             self.lost += 1
             connection.close()
-            raise ConnectionLost(committing=True)
+            raise ConnectionLost(during_commit=True)
         return result
 
 
 def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postgres_address: str) -> None:
     """Guarantee 3.3: the connection breaks after the server has committed; the transaction is run again."""
     store = Losing(postgres_address)
-    store.ready()
+    store.initialize()
     scripted = Scripted([Say(calls=(call(1),)), Say(text="done")])
     events: list[AnyEvent] = asyncio.run(
         played(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted), "demo")

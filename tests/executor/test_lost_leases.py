@@ -283,7 +283,7 @@ def test_turns_that_wait_for_one_conversation_run_in_the_order_they_were_started
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
         first = store.acquire("demo")
         waiting = [executor.start("demo", f"question {number}", wait=60) for number in range(6)]
-        while len(store.waiting) < len(waiting):
+        while len(store.lease_queue) < len(waiting):
             await asyncio.sleep(0)
         store.release(first)
         for turn in waiting:
@@ -333,7 +333,7 @@ def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesit
     assert [event.number for event in told] == [*range(1, len(told) + 1)]
     assert [step.index for step in hesitant.steps("demo")] == [1, 2]
     assert results(hesitant) == [("c1", "looked"), ("c2", "paid")]
-    assert not hesitant.holds("demo", "assistant", 1)
+    assert not hesitant.holds_lease("demo", "assistant", 1)
     hesitant.close()
 
 
@@ -345,25 +345,25 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     hesitant.refuses = True
     with pytest.raises(StoreFull):
         record.open([cc.user("more")], resume=False)
-    assert record.previous is None
+    assert record.previous_turn is None
     hesitant.refuses = False
     record.open([cc.user("more")], resume=False)
     compiler = cc.MessageCompiler(hesitant, SONNET)
     compiled = compiler.compile("demo")
-    also, begun = record.step_begins(compiled, 1, {})
+    also, begun = record.start_step(compiled, 1, {})
     hesitant.refuses = True
     with pytest.raises(StoreFull):
         compiler.begin(compiled, lease=lease, also=also)
     assert record.step is None
     with pytest.raises(StoreFull):
         record.close("stop")
-    assert hesitant.holds("demo", "assistant", lease.number)
+    assert hesitant.holds_lease("demo", "assistant", lease.number)
     hesitant.refuses = False
     compiler.begin(compiled, lease=lease, also=also)
     begun()
     assert record.step in hesitant.steps("demo")
     record.close("stop")
-    assert not hesitant.holds("demo", "assistant", lease.number)
+    assert not hesitant.holds_lease("demo", "assistant", lease.number)
     hesitant.close()
 
 
@@ -383,7 +383,7 @@ class Cutting(PostgresStore):
         done = super()._run(connection, work, writing=writing, again=again)
         if writing and self.cuts:
             self.cuts = False
-            raise ConnectionLost(committing=True)
+            raise ConnectionLost(during_commit=True)
         return done
 
 
@@ -393,7 +393,7 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
 ) -> None:
     """Whether it was stored can be seen, so the caller is told how the turn ended, and not that this is not known."""
     store, close, ends = Cutting(postgres_address), TurnLifecycle.close, list[str]()
-    store.ready()
+    store.initialize()
 
     def cut(self: TurnLifecycle, finish: str, **rest: str) -> bool:
         ends.append(finish)

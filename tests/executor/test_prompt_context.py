@@ -52,10 +52,10 @@ def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before()
     store = cc.open_store("memory:")
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([cc.user("hi", author="ann")], resume=False)
-    assert record.sender == "ann"
+    assert record.opening_author == "ann"
     store.enqueue("demo", cc.system("An hour is over."))
     assert record.close("stop"), "the next turn begins"
-    assert record.sender is None
+    assert record.opening_author is None
 
 
 def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
@@ -65,7 +65,7 @@ def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
     taken_over(store)
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([], resume=True)
-    assert (record.turn.number, record.sender) == (1, "ann")
+    assert (record.turn.number, record.opening_author) == (1, "ann")
 
 
 def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
@@ -195,7 +195,7 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
     for number in range(30):
         store.append("demo", cc.user(f"question {number} " + "word " * 300))
         compiled = compiler.compile("demo")
-        real = compiled.estimated + 15_000
+        real = compiled.estimated_input + 15_000
         assert compiled.budget.used <= compiled.budget.available
         assert f"question {number} " in compiled.body.decode()
         assert not number or real < 20_000

@@ -201,6 +201,6 @@ def test_its_own_prompt_takes_room_and_is_no_error_of_our_count(store: cc.Store)
     store.append("demo", cc.user("Again."))
     compiled = executor.compiler.compile("demo")
     assert usage is not None
-    assert usage.input > 2 * compiled.estimated > 100
+    assert usage.input > 2 * compiled.estimated_input > 100
     assert (compiled.budget.measured, compiled.budget.input > usage.input) == (True, True)
     assert store.read(lambda tx: load_calibration(tx, "gpt-5.4")).samples == 0

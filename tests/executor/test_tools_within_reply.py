@@ -198,13 +198,15 @@ def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.St
 
     executor, program = agent(store, script, system_prompt="Be brief.", on_prepare_messages=bare)
     asyncio.run(told(executor))
-    assert "developerInstructions" not in program.calls[0].request()
+    assert "developerInstructions" not in program.calls[0].full_request()
     told_again, other = agent(store, script, system_prompt="Be brief.")
     asyncio.run(told(told_again))
     asyncio.run(told(told_again))
     assert other.calls[-1].session
     assert b"Be brief." not in other.calls[-1].body
-    assert other.calls[-1].request()["developerInstructions"] == "Be brief.", "a program that starts anew is told it"
+    assert other.calls[-1].full_request()["developerInstructions"] == "Be brief.", (
+        "a program that starts anew is told it"
+    )
 
 
 def test_an_agent_is_not_asked_for_summaries(store: cc.Store) -> None:

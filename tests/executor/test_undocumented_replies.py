@@ -170,9 +170,9 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
     for event in ({**odd}, added, said):
         incoming.reader.read(event)
     with pytest.raises(ProviderFailed, match="cannot be parsed"):
-        incoming._read(odd)  # pyright: ignore[reportPrivateUsage]
+        incoming._read_event(odd)  # pyright: ignore[reportPrivateUsage]
     assert incoming.reader.events == [odd, added, said]
-    assert [message.text for message in incoming.messages()] == ["well said"]
+    assert [message.text for message in incoming.received_messages()] == ["well said"]
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])
@@ -194,7 +194,7 @@ def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.Mon
     """Events that come without a pause, and a long reply that is put together, must not stop a whole server."""
     ran: list[bool] = []
     threads: list[threading.Thread] = []
-    put_together = ReplyStream.messages
+    put_together = ReplyStream.received_messages
 
     class Flood(Endpoint):
         async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:

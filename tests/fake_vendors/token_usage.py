@@ -34,9 +34,9 @@ class UsageMeter:
             return len(ask.raw) // BYTES_PER_TOKEN
         counts, request = _counter(ask), ask.request
         tools = ask.formatter.encode_tools([tool for tool in request.tools if isinstance(tool, Tool)])
-        system = counts.system(request.system.text) if request.system else 0
-        said = sum(counts.message(message) for message in request.messages)
-        return said + system + counts.tools(tools) + counts.settings(request.settings) + counts.overhead
+        system = counts.count_system(request.system.text) if request.system else 0
+        said = sum(counts.count_message(message) for message in request.messages)
+        return said + system + counts.count_tools(tools) + counts.count_settings(request.settings) + counts.overhead
 
     def tokens(self, ask: AcceptedRequest, reply: Reply, input: int) -> Tokens:
         """Return the token usage of a request and its reply."""
@@ -44,7 +44,7 @@ class UsageMeter:
         reasoning = counts.text(reply.reasoning) if reply.reasoning else 0
         calls = [tool_call("id", call.name, call.written) for call in reply.calls]
         said = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
-        output = reply.output if reply.output is not None else counts.message(said) + reasoning
+        output = reply.output if reply.output is not None else counts.count_message(said) + reasoning
         marked = self.exactly and ask.vendor.cache_mark in ask.raw
         read = self.read(ask, input) if marked else 0
         written = input - read if marked and ask.vendor.cache_mark else 0

@@ -46,7 +46,7 @@ def sound(name: str, wire: list[JSONObject]) -> None:
 def outline(name: str, wire: list[JSONObject]) -> list[str]:
     """What is said, asked for and returned, in the order of the wire."""
     found: list[str] = []
-    known = {formatter(name).spelling.id(each): each for each in IDS}
+    known = {formatter(name).spelling.encode_id(each): each for each in IDS}
     request = formatter(name).decode_request({formatter(name).messages_key: wire})
     for message in [*([request.system] if request.system else []), *request.messages]:
         for part in message.parts:
@@ -63,8 +63,8 @@ def outline(name: str, wire: list[JSONObject]) -> list[str]:
 def without(name: str, history: Sequence[cc.Message], kind: str) -> list[JSONObject]:
     """A request as a framework leaves it that loses all calls, or all results, of a history."""
     wire = formatter(name).format(history)
-    for turn in reversed(formatter(name).rules.read(wire).turns):
-        for piece in reversed(turn.of("call" if kind == "call" else "result")):
+    for turn in reversed(formatter(name).rules.parse(wire).messages):
+        for piece in reversed(turn.parts_of("call" if kind == "call" else "result")):
             message = wire[cast(int, turn.path[0])]
             inner: JSONObject = message.get("message", message)  # Claude Code has it in a line
             parts: object = inner.get("parts", inner.get("content"))

@@ -175,7 +175,7 @@ def test_the_arguments_are_boto3s_own() -> None:
         assistant(reasoning=told, tool_calls=[tool_call("a", "put", {"source": {"bytes": "AAAA"}})]),
         tool_result("a", "put", [Media(mime_type="application/pdf", data=b"%PDF")]),
     )
-    arguments = BEDROCK.arguments(body, "amazon.nova-pro-v1:0")
+    arguments = BEDROCK.sdk_arguments(body, "amazon.nova-pro-v1:0")
     first, second, third = arguments["messages"]
     assert arguments["modelId"] == "amazon.nova-pro-v1:0"
     assert first["content"][1]["image"]["source"] == {"bytes": b"\x89PNG"}
@@ -269,7 +269,7 @@ def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_t
         else:
             store.extend("demo", BEDROCK.decode_request([{"role": "user", "content": content}]).messages)
         compiled = compiler.compile("demo")
-        seen.append(BEDROCK.unmarked(compiled.params["messages"]))
+        seen.append(BEDROCK.without_cache_breakpoints(compiled.params["messages"]))
         with compiler.attempt(compiled) as attempt:
             attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "ok"}]}}})
     found = [each["document"]["name"] for message in seen[-1] for each in find_documents(message["content"])]
@@ -348,7 +348,7 @@ def test_a_reply_is_of_the_model_that_was_asked() -> None:
     expected = Reasoning(text="Hm.", signature="c2ln", provider="bedrock", model=CLAUDE)
     assert asked.decode_reply(REPLY).parts[0] == expected
     assert asked.decode_stream(EVENTS).parts[0] == expected
-    reader = asked.reader()
+    reader = asked.create_reader()
     deltas = [delta for event in EVENTS for delta in reader.read(event) if isinstance(delta, Reasoning)]
     assert {delta.model for delta in deltas} == {CLAUDE}
     (message,) = asked.decode_request([REPLY["output"]["message"]]).messages
@@ -378,7 +378,7 @@ def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
     shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
     message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
     assert BEDROCK.format(BEDROCK.decode_request([message]).messages) == [message]
-    assert BEDROCK.unmarked([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
+    assert BEDROCK.without_cache_breakpoints([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
 
 
 def test_an_empty_description_of_a_tool_is_none() -> None:
@@ -422,14 +422,14 @@ def test_recorded_requests_come_back_the_same(exchange: object) -> None:
 def test_cache_points_are_set_and_taken_out() -> None:
     """Blocks of their own, never behind reasoning or a document; among tools not every model takes one."""
     message: JSONObject = {"role": "user", "content": [{"text": "a"}, {"document": {"name": "b"}}]}
-    marked = BEDROCK.marked(message) or {}
+    marked = BEDROCK.with_cache_breakpoint(message) or {}
     assert marked == {"role": "user", "content": [{"text": "a"}, POINT, {"document": {"name": "b"}}]}
-    assert BEDROCK.unmarked([marked, message]) == [message, message]
-    assert BEDROCK.marked({"role": "assistant", "content": [{"reasoningContent": {}}]}) is None
-    assert BEDROCK.marks_in([{"text": "a"}, POINT, POINT]) == 2
+    assert BEDROCK.without_cache_breakpoints([marked, message]) == [message, message]
+    assert BEDROCK.with_cache_breakpoint({"role": "assistant", "content": [{"reasoningContent": {}}]}) is None
+    assert BEDROCK.count_cache_breakpoints([{"text": "a"}, POINT, POINT]) == 2
     head: JSONObject = {"system": [{"text": "a"}], "toolConfig": {"tools": [{}]}, "messages": []}
-    assert BEDROCK.marked_head(head) == {**head, "system": [{"text": "a"}, POINT]}
-    assert BEDROCK.marked_head({"toolConfig": {"tools": [{}]}}) == {"toolConfig": {"tools": [{}]}}
+    assert BEDROCK.with_head_breakpoint(head) == {**head, "system": [{"text": "a"}, POINT]}
+    assert BEDROCK.with_head_breakpoint({"toolConfig": {"tools": [{}]}}) == {"toolConfig": {"tools": [{}]}}
 
 
 def test_settings_in_its_own_words() -> None:

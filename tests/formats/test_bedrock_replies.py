@@ -47,7 +47,7 @@ def test_why_a_reply_ended(reason: str, finish: str) -> None:
 def test_a_stream_is_the_same_reply() -> None:
     """Guarantee 10.1: whole, and as it comes."""
     assert BEDROCK.decode_stream(EVENTS) == BEDROCK.decode_reply(REPLY)
-    reader = BEDROCK.reader()
+    reader = BEDROCK.create_reader()
     deltas = [delta for event in EVENTS for delta in reader.read(event)]
     assert [delta.text for delta in deltas if isinstance(delta, Text)] == ["Let me ", "look."]
     assert [delta.raw for delta in deltas if isinstance(delta, ToolCall)] == ["", '{"b"', ": 1}"]
@@ -62,7 +62,7 @@ def test_what_boto3_gives_as_bytes_is_read_as_it_is_on_the_wire() -> None:
     assert BEDROCK.decode_reply(reply).parts == (expected,)
     events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": hidden}}, EVENTS[-2]]
     assert BEDROCK.decode_stream(events).parts == (expected,)
-    assert BEDROCK.reader().read(events[0]) == [expected]
+    assert BEDROCK.create_reader().read(events[0]) == [expected]
 
 
 def started(index: int, **start: JSONObject) -> JSONObject:
@@ -93,7 +93,7 @@ def test_a_call_without_an_id_or_a_beginning_is_kept(
     message = BEDROCK.decode_stream([*events, EVENTS[-2]])
     (call,) = message.tool_calls
     assert (call.id, call.name, call.arguments) == expected
-    reader = BEDROCK.reader()
+    reader = BEDROCK.create_reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     assert {(delta.id, delta.name) for delta in deltas if isinstance(delta, ToolCall)} == {expected[:2]}
     assert reader.message() == BEDROCK.decode_stream(events)
@@ -113,7 +113,7 @@ def test_a_whole_reply_may_lack_as_much() -> None:
 def test_odd_events_break_nothing(name: str, odd: object) -> None:
     """Guarantee 10.1."""
     events: list[JSONObject] = [*EVENTS[:7], {name: odd}, *EVENTS[7:]]
-    reader = BEDROCK.reader()
+    reader = BEDROCK.create_reader()
     for event in events:
         reader.read(event)
     message = reader.message()

@@ -194,7 +194,7 @@ def test_settings_go_over_as_far_as_there_is_a_place() -> None:
 def test_a_reply_is_read_in_every_form_it_comes_in(reply: JSONObject) -> None:
     """Guarantee 9.7: `commit` takes what the SDK returned."""
     assert FORM.decode_reply(reply).text == "Hello!"
-    assert FORM.session_of(reply, "resume") == "s"
+    assert FORM.session_id_of(reply, "resume") == "s"
 
 
 def test_a_failed_result_is_a_failed_reply() -> None:

@@ -116,7 +116,7 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
         (opening, *rest) = sent(standin)
     assert opening["content"][0]["text"] == "(The conversation begins with the assistant.)"
     assert rest == [line["message"] for line in lines]
-    reader = FORM.reader()
+    reader = FORM.create_reader()
     for event in events:
         reader.read(event)
     assert (reader.finished, reader.session, reader.message().text) == (True, SESSION, "Still raining.")

@@ -23,7 +23,7 @@ ANSWER = [
 
 
 def read(events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
-    reader = FORM.reader()
+    reader = FORM.create_reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
 

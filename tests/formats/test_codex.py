@@ -321,9 +321,9 @@ def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) 
     (tool,) = body["dynamicTools"]
     assert tool["name"] != name
     event: JSONObject = {"method": "item/started", "params": {"item": {**called("inProgress"), "tool": tool["name"]}}}
-    reader = FORM.reader()
+    reader = FORM.create_reader()
     reader.read(event)
-    reply = FORM.spelling.named(reader.message(), (cc.Tool(name=name),))
+    reply = FORM.name_codec.restore_names(reader.message(), (cc.Tool(name=name),))
     assert reply.tool_calls[0].name == name
 
 
@@ -376,7 +376,10 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
 @given(history=histories())
 def test_whatever_a_log_holds_comes_back(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
-    paired = [FORM.spelling.read(message) for message in FORM.spelling.write(FORM.paired(history.messages).messages)]
+    paired = [
+        FORM.name_codec.decode(message)
+        for message in FORM.name_codec.encode(FORM.pair_calls(history.messages).messages)
+    ]
     items = FORM.format(history.messages)
     assert problems("codex", items) == []
     before, after = essence(paired), essence(FORM.decode_request(items).messages)

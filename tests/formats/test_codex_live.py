@@ -165,7 +165,7 @@ def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_pa
     assert [item["content"][0]["text"] for item in request["input"] if item.get("role") == "developer"][
         -1
     ] == "It is late."
-    reader = FORM.reader()
+    reader = FORM.create_reader()
     for event in line.events:
         reader.read(event)
     assert (reader.session, reader.message().text, reader.finished) == (thread, "Still raining.", True)

@@ -18,7 +18,7 @@ SHOWN_AND_TAKEN_BACK = "retry"
 
 
 def read(events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
-    reader = FORM.reader()
+    reader = FORM.create_reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
 
@@ -276,5 +276,5 @@ def test_every_delta_of_a_call_comes_before_its_result() -> None:
             if isinstance(after, cc.ToolResult):
                 assert isinstance(before, cc.ToolResult) or before.id == after.call_id
     assert {"webSearch", "imageGeneration", "functionCallOutput"} == {
-        name for name, kind in CALL_TYPES.items() if kind.late
+        name for name, kind in CALL_TYPES.items() if kind.arguments_late
     }

@@ -37,7 +37,7 @@ def messages_of(name: str, body: Body) -> list[Message]:
     form = formatter(name)
     request = form.decode_request({form.messages_key: body} if isinstance(body, list) else body)
     system = [request.system] if request.system else []
-    return [*system, *pair_tool_calls(form.held(request), strays_as_text=True).messages]
+    return [*system, *pair_tool_calls(form.held(request), orphans_as_text=True).messages]
 
 
 def essence(name: str, body: Body, *, flags: bool) -> list[tuple[str, ...]]:
@@ -195,7 +195,7 @@ def test_names_and_ids_a_provider_would_refuse_are_spelled_and_read_back(target:
     back = form.decode_request(body)
     (call,), (result,) = back.messages[1].tool_calls, back.messages[2].tool_results
     assert call.id == result.call_id
-    again = form.spelling.named(back.messages[1], [cc.Tool(name=name)])
+    again = form.spelling.restore_names(back.messages[1], [cc.Tool(name=name)])
     assert again.tool_calls[0].name == name
     if len(name) < 20:
         assert call.name == name

@@ -33,7 +33,7 @@ def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: st
     (made,) = reply.tool_calls
     assert (made.raw, made.malformed) == (PARTIAL, True)
     wire = sent(name, [cc.user("hi"), reply, cc.user("go on")])
-    (piece,) = [piece for turn in formatter(name).rules.read(wire).turns for piece in turn.of("call")]
+    (piece,) = [piece for turn in formatter(name).rules.parse(wire).messages for piece in turn.parts_of("call")]
     if known(name).MALFORMED:
         assert known(name).MALFORMED in (piece.wire, piece.wire.get("function_call"))
     assert known(name).arguments(piece.wire) in (PARTIAL, {"malformed_arguments": PARTIAL})

@@ -18,7 +18,7 @@ PICTURE: JSONObject = {
     "type": "image_url",
     "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}",
 }
-A, B = MISTRAL.spelling.id("a"), MISTRAL.spelling.id("b")
+A, B = MISTRAL.name_codec.encode_id("a"), MISTRAL.name_codec.encode_id("b")
 THOUGHT: JSONObject = {
     "type": "thinking",
     "thinking": [{"type": "text", "text": "2+2"}],
@@ -92,13 +92,13 @@ def test_older_models_take_it_too_where_nothing_new_is_in_it(version: str) -> No
 
 def test_an_id_of_its_own_stays_and_any_other_is_always_the_same_nine_letters() -> None:
     """A call and its result agree wherever they are written, and what Mistral wrote is never touched."""
-    assert MISTRAL.spelling.id(ID) == ID
+    assert MISTRAL.name_codec.encode_id(ID) == ID
     foreign = ["toolu_01A", "call_PTLP8xhu3uwZk4l3nlnrrJha", "", "ü" * 30, "a1b2c3d4", "a1b2c3d4e\n", "a1b2c3d4_"]
-    spelled = [MISTRAL.spelling.id(each) for each in foreign]
+    spelled = [MISTRAL.name_codec.encode_id(each) for each in foreign]
     assert len(set(spelled)) == len(foreign)
     assert all(len(each) == 9 and each.isascii() and each.isalnum() for each in spelled)
-    assert spelled == [MISTRAL.spelling.id(each) for each in spelled]
-    assert MISTRAL.spelling.id("toolu_01A") == "XagOdEPT3"  # as it was in every version
+    assert spelled == [MISTRAL.name_codec.encode_id(each) for each in spelled]
+    assert MISTRAL.name_codec.encode_id("toolu_01A") == "XagOdEPT3"  # as it was in every version
 
 
 def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
@@ -264,7 +264,7 @@ def test_a_stream_of_chunks_and_text_is_one_message() -> None:
     )
     assert (message.finish, message.usage) == ("tool_calls", cc.Usage(input=7, output=3, cache_read=4))
     assert MISTRAL.decode_stream([{"data": event} for event in events]) == message  # as the SDK gives them
-    reader = MISTRAL.reader()
+    reader = MISTRAL.create_reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     assert "".join(delta.text for delta in deltas if isinstance(delta, cc.Reasoning)) == "2+2"
     assert "".join(delta.text for delta in deltas if isinstance(delta, cc.Text)) == "Hello"
@@ -387,7 +387,7 @@ def test_a_thought_that_is_one_text_is_read_and_comes_back_so() -> None:
         {"model": "m", "choices": [{"message": {"content": [plain]}, "finish_reason": "stop"}]}
     )
     events = [chunk({"content": [plain]}), chunk({"content": ""}, "stop")]
-    reader = MISTRAL.reader()
+    reader = MISTRAL.create_reader()
     assert [delta for event in events for delta in reader.read(event)] == [
         cc.Reasoning(text="Hm.", provider="mistral", model="m")
     ]

@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
     @property
     def sketch(self) -> ParsedRequest:
-        return formatter(self.format).rules.read(self.body)
+        return formatter(self.format).rules.parse(self.body)
 
     def copy(self) -> "Case":
         return Case(self.format, json.loads(json.dumps(self.body)))
@@ -63,8 +63,8 @@ class Case(NamedTuple):
 
 
 def pieces(case: Case, kind: str) -> Iterator[tuple[int, RequestMessage, RequestPart]]:
-    for index, turn in enumerate(case.sketch.turns):
-        for piece in turn.pieces:
+    for index, turn in enumerate(case.sketch.messages):
+        for piece in turn.parts:
             if piece.kind == kind and isinstance(piece.path[-1], int):
                 yield index, turn, piece
 
@@ -117,8 +117,8 @@ def id_changed(case: Case) -> Iterator[Case]:
 
 
 def signature_damaged(case: Case) -> Iterator[Case]:
-    for _, turn in enumerate(case.sketch.turns):
-        for piece in turn.pieces:
+    for _, turn in enumerate(case.sketch.messages):
+        for piece in turn.parts:
             for name in SIGNATURES:
                 if isinstance(value := piece.wire.get(name), str) and len(value) >= 64:
                     broken = case.copy()

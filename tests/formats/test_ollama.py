@@ -261,7 +261,7 @@ STREAMS = [
 @pytest.mark.parametrize("events", STREAMS)
 def test_what_is_shown_while_it_comes_is_what_is_kept(events: list[JSONObject]) -> None:
     """Guarantee 12.1: the deltas, joined, are the message."""
-    reader = OLLAMA.reader()
+    reader = OLLAMA.create_reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     message = OLLAMA.decode_stream(events)
     shown, kept = join_deltas(deltas), message.parts
@@ -366,7 +366,7 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
     body = form.encode_request(Request(messages=history, tools=(LOOK,), settings=settings))
     # Any: its stubs leave a part of `chat` without a type
     client: Any = Client("http://nowhere.invalid", transport=httpx.MockTransport(answer))
-    reply = client.chat(**form.arguments(body, "qwen3:8b"))
+    reply = client.chat(**form.sdk_arguments(body, "qwen3:8b"))
     lost = json.loads(json.dumps({name: value for name, value in body.items() if name != "truncate"}))
     del lost["messages"][1]["tool_calls"][0]["id"]
     del lost["messages"][1]["tool_calls"][0]["function"]["index"]

@@ -71,7 +71,9 @@ def words(messages: Sequence[cc.Message]) -> list[str]:
 
 
 def pieces(made: Sent, kind: str) -> list[RequestPart]:
-    return [piece for turn in made.form.rules.read(made.messages).turns for piece in turn.pieces if piece.kind == kind]
+    return [
+        piece for turn in made.form.rules.parse(made.messages).messages for piece in turn.parts if piece.kind == kind
+    ]
 
 
 def keeps_the_rules(made: Sent) -> None:
@@ -105,7 +107,7 @@ def keeps_every_call(made: Sent) -> None:
     names = made.form.spelling.names
     asked = [call for message in made.paired for call in message.tool_calls]
     found = [piece for piece in pieces(made, "call") if piece.name]  # OpenAI's own kinds of calls have none
-    assert [call.name for call in found] == [names.spell(call.name) if names else call.name for call in asked]
+    assert [call.name for call in found] == [names.encode(call.name) if names else call.name for call in asked]
     for call, piece in zip(asked, found, strict=True):
         given = known(made.form.name).arguments(piece.wire)
         if call.malformed:

@@ -138,7 +138,7 @@ def test_items_that_come_whole_are_shown_when_they_come() -> None:
 
 def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
     """Guarantee 10.4: what a person sees is the tool's own name."""
-    spelled = CHAT.spelling.names.spell("files.read") if CHAT.spelling.names else ""
+    spelled = CHAT.spelling.names.encode("files.read") if CHAT.spelling.names else ""
     reader, deltas = read(CHAT, [chunk(tool_calls=[piece('{"a":1}', id="a", index=0, name=spelled)]), END])
     assert spelled != "files.read"
     assert substance(deltas)[2] == substance(reader.message().parts)[2] == [("a", "files.read", {"a": 1}, False)]

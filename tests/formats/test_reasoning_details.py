@@ -114,7 +114,7 @@ def test_pieces_of_a_stream_become_the_block_that_was_signed() -> None:
     )
     message = ROUTER.decode_stream(streamed)
     assert back(message)["reasoning_details"] == [{name: each for name, each in SIGNED.items() if each is not None}]
-    reader = ROUTER.reader()
+    reader = ROUTER.create_reader()
     shown: list[Delta] = [delta for event in streamed for delta in reader.read(event)]
     assert join_deltas(shown) == (
         cc.Reasoning(text="Let me look.", provider="openrouter", model=CLAUDE),

@@ -31,7 +31,7 @@ def test_the_example_of_a_rule_breaks_that_rule_alone(name: str, rule: Rule) -> 
     assert [each.code for each in found] == [rule.code]
     assert found[0].message[0].islower() or not found[0].message[0].isalpha()
     assert found[0].message.endswith(".")
-    assert found[0].error or not rule.says
+    assert found[0].error or not rule.provider_message
 
 
 @pytest.mark.parametrize(("name", "rule"), RULES, ids=[rule.code for _, rule in RULES])

@@ -49,7 +49,7 @@ def test_a_file_of_a_program_is_recognised_and_is_one_conversation(form: str, na
     data = data_of(form, name)
     assert detect_session_format(data) == form
     found = read_requests(data, form)
-    assert (len(found.bodies), found.shape, found.unread) == (1, "session", 0)
+    assert (len(found.bodies), found.layout, found.unreadable_lines) == (1, "session", 0)
     assert cc.lint(found.bodies[0], format=form) == []
     assert cc.fix(found.bodies[0], format=form) == (found.bodies[0], [])
 
@@ -150,7 +150,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
     whole = data_of("claude_code", "transcript-parallel")
     torn = whole + b'{"type":"user","mess'
     found = read_requests(torn, "claude_code")
-    assert (found.bodies, found.unread) == (read_requests(whole, "claude_code").bodies, 1)
+    assert (found.bodies, found.unreadable_lines) == (read_requests(whole, "claude_code").bodies, 1)
     assert detect_session_format(torn) == "claude_code"
     with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is truncated"):
         read_requests(b'{"role":"user"}\n{"role":"user"}\n{"ro', "openai_chat")
@@ -160,7 +160,7 @@ def test_one_line_is_a_session_too() -> None:
     one = written([user("hi")])
     assert read_requests(one, "claude_code") == ([[user("hi")]], "session", 0)
     assert write_requests([[user("hi")]], "session") == (json.dumps(user("hi"), separators=(",", ":")) + "\n").encode()
-    assert read_requests(one, "anthropic").shape == "whole"
+    assert read_requests(one, "anthropic").layout == "whole"
 
 
 def test_requests_a_line_stay_requests() -> None:
@@ -178,7 +178,7 @@ def test_a_broken_session_is_fixed_as_lines() -> None:
     assert [each.code for each in cc.lint(body, format="claude_code")] == ["CLC004"]
     fixed, repairs = cc.fix(body, format="claude_code")
     again = read_requests(write_requests([fixed], "session"), "claude_code")
-    assert (len(repairs), again.shape, cc.lint(again.bodies[0], format="claude_code")) == (1, "session", [])
+    assert (len(repairs), again.layout, cc.lint(again.bodies[0], format="claude_code")) == (1, "session", [])
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
         answers("a", "two"),
         answers("a", "one"),
     ]
-    paired = pair_tool_calls(history, strays_as_text=True)
+    paired = pair_tool_calls(history, orphans_as_text=True)
     lead = "[a result of tool_{}, whose call is not here:]"
     assert shape(paired.messages) == [
         "hi",
@@ -138,7 +138,7 @@ def test_an_id_twice_in_one_message_is_two_calls_everywhere() -> None:
 def test_ids_are_new_as_they_will_be_written() -> None:
     """Two ids that a provider's letters make one are still two calls."""
     history = [asks("a.b"), answers("a.b"), asks("a-b"), answers("a-b")]
-    paired = pair_tool_calls(history, unique_ids=True, spelled=lambda id: id.replace(".", "-"))
+    paired = pair_tool_calls(history, unique_ids=True, encode_id=lambda id: id.replace(".", "-"))
     assert shape(paired.messages) == ["a.b?", "a.b=ok", "a-b_2?", "a-b_2=ok"]
 
 

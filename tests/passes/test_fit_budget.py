@@ -39,7 +39,7 @@ def draft(*lines: str, available: int, options: CompilerOptions | None = None, p
         agent="assistant",
         audiences=frozenset(),
         prompt=Prompt(),
-        sealed=[],
+        rows=[],
         standing=ChannelState(),
         log=(),
         tail=tuple(DraftEntry(each, cc.Message(role=each.role)) for each in items),
@@ -58,7 +58,7 @@ def after(before: Draft) -> list[str]:
     return [written(each) for each in fit_budget(before).kept or ()]
 
 
-NOTICE = f"notice {get_counter('o200k_base').message(cc.user(MESSAGE_LEFT_OUT_TEXT))}"
+NOTICE = f"notice {get_counter('o200k_base').count_message(cc.user(MESSAGE_LEFT_OUT_TEXT))}"
 TALK = ("user! 100", "assistant 100", "user! 100", "assistant 100", "user! 100", "assistant 100", "user! 50")
 
 

@@ -423,12 +423,12 @@ def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:
 
     async def both() -> int:
         early = ThreadedResponse(first)
-        await early.opened()
+        await early.wait_for_head()
         late = ThreadedResponse(second)
         assert await asyncio.to_thread(taken.wait, 10)
         await early.aclose()
         left.set()
-        await late.opened()
+        await late.wait_for_head()
         return late.status_code
 
     taken, left = threading.Event(), threading.Event()

@@ -64,8 +64,8 @@ def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept
     found = split_transcript(entries(letters), cursor)
     assert found is not None
     assert found.kept == entries(kept)
-    assert [*found.kept, *found.behind] == entries(letters)
-    assert found.leaf == entries(kept)[-1]["uuid"]
+    assert [*found.kept, *found.after] == entries(letters)
+    assert found.last_uuid == entries(kept)[-1]["uuid"]
 
 
 def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:

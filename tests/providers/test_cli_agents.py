@@ -18,14 +18,14 @@ def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Pat
     assert cc.provider(program.provider).client == client
     assert Path(program.path).is_file()
     assert program.version[0].isdecimal()
-    assert program.login().endswith(f" {program.log_in}")
+    assert program.login_command().endswith(f" {program.log_in}")
 
 
 def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
     """Guarantee 15.1: not where a key is named, and for no other kind of failure."""
     denied = ProviderFailed("codex", "auth", "who are you?", status=401)
     told = str(with_login_fix(denied, cc.provider("codex")))
-    assert ("status 401" in told, known_cli_agents()["codex"].login() in told) == (True, True)
+    assert ("status 401" in told, known_cli_agents()["codex"].login_command() in told) == (True, True)
     assert with_login_fix(denied, cc.provider("codex", key="SOME_KEY")) is denied
     other = ProviderFailed("codex", "transient", "later")
     assert with_login_fix(other, cc.provider("codex")) is other
@@ -48,10 +48,12 @@ def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
 
 def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
     """Codex by itself takes no key from the environment."""
-    launch = LaunchConfig.of(cc.provider("codex", key="SOME_KEY"), {"SOME_KEY": "k"}, program="codex")
+    launch = LaunchConfig.for_provider(cc.provider("codex", key="SOME_KEY"), {"SOME_KEY": "k"}, program="codex")
     assert f'model_providers.contextc.base_url="{OPENAI_URL}"' in launch.command
     assert 'model_providers.contextc.env_key="SOME_KEY"' in launch.command
-    assert "model_provider" not in " ".join(LaunchConfig.of(cc.provider("codex"), {}, program="codex").command)
+    assert "model_provider" not in " ".join(
+        LaunchConfig.for_provider(cc.provider("codex"), {}, program="codex").command
+    )
 
 
 def test_an_address_without_a_key_is_asked_for_one() -> None:

@@ -284,8 +284,8 @@ def test_a_model_called_default_is_the_users_own(tmp_path: Path) -> None:
     provider = cc.provider("codex:default", window=100_000)
     call = Request(provider=provider, body=body("one", effort="low", sandbox="read-only"))
     found = parse_call_options(call)
-    assert found.thread == {"developerInstructions": "Be brief.", "sandbox": "read-only", "cwd": str(Path.cwd())}
-    assert found.turn == {"effort": "low"}
+    assert found.thread_params == {"developerInstructions": "Be brief.", "sandbox": "read-only", "cwd": str(Path.cwd())}
+    assert found.turn_params == {"effort": "low"}
 
 
 def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> None:

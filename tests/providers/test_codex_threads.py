@@ -73,7 +73,7 @@ def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
-            launch = LaunchConfig.of(codex.provider(), codex.environment)
+            launch = LaunchConfig.for_provider(codex.provider(), codex.environment)
             server = await AppServer.start(launch.command, launch.environment)
             item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "left over"}]}
             await server.request("thread/resume", {"threadId": first.session, "excludeTurns": True})

@@ -214,12 +214,12 @@ def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
     error: BaseException, given: float | None, said: str
 ) -> None:
     """Guarantee 15.1: with the limit in force, whoever's exception it was."""
-    assert describe_timeout(error, given, usual=True) == said
+    assert describe_timeout(error, given, use_default=True) == said
 
 
 def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
     """A client of the caller's own has its own limits."""
-    assert describe_timeout(TimeoutError(), None, usual=False) == "no data received for too long"
+    assert describe_timeout(TimeoutError(), None, use_default=False) == "no data received for too long"
 
 
 FORBIDDEN: JSONObject = {"type": "extra_forbidden", "loc": ["body", "user"], "msg": "Extra inputs are not permitted"}

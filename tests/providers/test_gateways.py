@@ -95,11 +95,11 @@ def test_tools_are_marked_where_there_is_no_prompt() -> None:
     """They come first in what is cached."""
     formatter = cc.OpenAIFormatter(cache_marks=True)
     request = Request(messages=(cc.user("hi"),), tools=(TOOL,))
-    body = formatter.marked_head(formatter.encode_request(request))
+    body = formatter.with_head_breakpoint(formatter.encode_request(request))
     assert [tool["cache_control"] for tool in body["tools"]] == [MARK]
     assert body["messages"] == [{"role": "user", "content": "hi"}]
-    assert formatter.marks_in(body["tools"]) == 1
-    assert cc.OpenAIFormatter().marked_head(body | {"tools": []}) == body | {"tools": []}
+    assert formatter.count_cache_breakpoints(body["tools"]) == 1
+    assert cc.OpenAIFormatter().with_head_breakpoint(body | {"tools": []}) == body | {"tools": []}
 
 
 def test_a_cache_point_stands_on_words() -> None:
@@ -108,25 +108,25 @@ def test_a_cache_point_stands_on_words() -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     text: JSONObject = {"type": "text", "text": "a"}
     shown: JSONObject = {"role": "user", "content": [text, picture]}
-    marked = formatter.marked(shown)
+    marked = formatter.with_cache_breakpoint(shown)
     assert marked is not None
     assert marked == {"role": "user", "content": [text | {"cache_control": MARK}, picture]}
-    assert formatter.unmarked([marked]) == [shown]
+    assert formatter.without_cache_breakpoints([marked]) == [shown]
     for content in (None, "", " ", [], [picture]):
-        assert formatter.marked({"role": "tool", "tool_call_id": "a", "content": content}) is None
-    assert formatter.marked({"role": "assistant", "content": "a", "tool_calls": [{}]}) is None
+        assert formatter.with_cache_breakpoint({"role": "tool", "tool_call_id": "a", "content": content}) is None
+    assert formatter.with_cache_breakpoint({"role": "assistant", "content": "a", "tool_calls": [{}]}) is None
     plain: JSONObject = {"role": "tool", "tool_call_id": "a", "content": "1"}
-    again = formatter.marked(plain)
+    again = formatter.with_cache_breakpoint(plain)
     assert again is not None
     assert again == plain | {"content": [{"type": "text", "text": "1", "cache_control": MARK}]}
-    assert formatter.unmarked([again]) == [plain]
+    assert formatter.without_cache_breakpoints([again]) == [plain]
 
 
 def test_points_of_the_callers_own_are_counted() -> None:
     """There are four, and the automatic one at the top is one of them."""
     theirs: JSONObject = {"cache_control": MARK}
     found = compiled(f"openrouter:{CLAUDE}", LONG, settings=theirs)
-    assert found.draft.points == 3
+    assert found.draft.breakpoints_left == 3
 
 
 def test_a_picture_stays_in_the_result_where_that_may_hold_it() -> None:
@@ -434,7 +434,7 @@ def test_a_choice_that_failed_is_no_reply() -> None:
         {"choices": [], "usage": {"prompt_tokens": 1}},
     ]
     for events in (whole, streamed):
-        reader = formatter.reader()
+        reader = formatter.create_reader()
         for event in events:
             reader.read(event)
         assert not reader.finished

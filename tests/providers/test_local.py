@@ -223,9 +223,9 @@ def test_every_folder_that_is_made_is_the_users_alone(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalServer, model: Path) -> None:
     place = server_folder(model, WINDOW, environment=shared)
-    assert stat.S_IMODE(place.state.stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.state_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(place.folder.stat().st_mode) == 0o700
-    assert server.key in place.state.read_text()
+    assert server.key in place.state_file.read_text()
     assert server.key not in repr(server)
     command = subprocess.run(["ps", "-o", "args=", "-p", str(server.pid)], capture_output=True, text=True, check=True)
     assert "contextc.providers.local.server_process" in command.stdout
@@ -294,8 +294,8 @@ def test_after_kill_9_the_next_call_starts_another(
 def test_it_goes_away_when_nobody_asks(alone: dict[str, str], model: Path) -> None:
     server = ensure_server(model, WINDOW, idle=1, environment=alone)
     place = server_folder(model, WINDOW, environment=alone)
-    assert until(lambda: not is_locked(place.alive))
-    assert not place.state.exists()
+    assert until(lambda: not is_locked(place.alive_lock))
+    assert not place.state_file.exists()
     again = ensure_server(model, WINDOW, idle=60, environment=alone)
     assert again.pid != server.pid
     assert stop_server(model, WINDOW, environment=alone)
@@ -308,12 +308,12 @@ def test_what_is_left_over_is_recognised(alone: dict[str, str], model: Path) -> 
     place = server_folder(model, WINDOW, environment=alone)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         left = LocalServer(pid=os.getpid(), port=taken.getsockname()[1], key="old", model=str(model), window=WINDOW)
-        place.write(left)
+        place.write_state(left)
         found = ensure_server(model, WINDOW, idle=60, environment=alone)
     assert found.pid != left.pid
     assert found.port != left.port
-    place.state.write_bytes(b'{"pid": ')  # a disk that was full
-    assert until(lambda: not is_locked(place.alive))
+    place.state_file.write_bytes(b'{"pid": ')  # a disk that was full
+    assert until(lambda: not is_locked(place.alive_lock))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -323,7 +323,7 @@ def test_it_goes_away_with_its_model(alone: dict[str, str], tmp_path: Path, mode
     link.symlink_to(model)
     ensure_server(link, WINDOW, idle=60, environment=alone)
     link.unlink()
-    assert until(lambda: not is_locked(server_folder(link, WINDOW, environment=alone).alive))
+    assert until(lambda: not is_locked(server_folder(link, WINDOW, environment=alone).alive_lock))
 
 
 def test_a_start_that_fails_shows_the_end_of_the_log(alone: dict[str, str], tmp_path: Path, model: Path) -> None:
@@ -353,11 +353,11 @@ def test_any_model_file_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1h", 3_600)])
 def test_how_long_it_stays_is_a_setting(tmp_path: Path, text: str, seconds: int) -> None:
     environment = {"HOME": str(tmp_path), "CONTEXTC_LOCAL_IDLE": text}
-    assert read_settings(environment=environment, folder=str(tmp_path)).local_idle_seconds() == seconds
+    assert read_settings(environment=environment, folder=str(tmp_path)).parse_local_idle() == seconds
 
 
 @pytest.mark.parametrize("text", ["5", "m", "0s", "-1m", "five minutes", "1d"])
 def test_an_idle_time_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     settings = read_settings(environment={"HOME": str(tmp_path), "CONTEXTC_LOCAL_IDLE": text}, folder=str(tmp_path))
     with pytest.raises(InvalidSetting, match="like 90s, 5m or 1h"):
-        settings.local_idle_seconds()
+        settings.parse_local_idle()

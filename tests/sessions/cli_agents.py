@@ -115,7 +115,7 @@ def run_turns(executor: cc.AgentExecutor, conversation: str, *texts: str) -> Non
     """Run turns sequentially on a new event loop, then close the client."""
 
     async def work() -> None:
-        line = await executor.open_endpoint()
+        line = await executor.client()
         try:
             for text in texts:
                 await turn(executor, conversation, text)

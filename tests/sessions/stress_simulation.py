@@ -131,7 +131,7 @@ class Person:
             await self._replace(who)
         agent = self.agents.get(who) or self.agents.setdefault(who, self.make(who))
         if chance.random() < 0.05:
-            self._kill(await agent.open_endpoint())
+            self._kill(await agent.client())
         mishap = cast(Mishap, chance.choice(("",) * 6 + ("cancel",) * 2 + ("kill",) * 2))
         given = self._words("u") if chance.random() < 0.85 or not self.said else None
         turn = agent.start(self.conversation, given) if given or chance.random() < 0.5 else self._resumed(agent)
@@ -149,7 +149,7 @@ class Person:
 
     async def leave(self) -> None:
         for agent in self.agents.values():
-            await (await agent.open_endpoint()).close()
+            await (await agent.client()).close()
 
     def _resumed(self, agent: cc.AgentExecutor) -> Turn:
         return agent.resume(self.conversation)
@@ -161,7 +161,7 @@ class Person:
 
     async def _replace(self, who: str) -> None:
         if (agent := self.agents.pop(who, None)) is not None:
-            await (await agent.open_endpoint()).close()
+            await (await agent.client()).close()
             self.done["replace"] += 1
 
     async def _trouble(self, turn: Turn, mishap: Mishap, seconds: float) -> None:
@@ -174,7 +174,7 @@ class Person:
             turn.cancel()
             self.done["cancel"] += 1
         else:
-            self._kill(await turn.executor.open_endpoint())
+            self._kill(await turn.executor.client())
 
     def _kill(self, line: Endpoint) -> None:
         """Kill the programs that this client started."""

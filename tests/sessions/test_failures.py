@@ -112,7 +112,7 @@ def test_the_program_is_killed_in_the_stream(program: TestedProgram, house: Hous
                 os.kill(pid, signal.SIGKILL)
         await running.wait()
         await turn(agent, "talk", "«u3» Go on.")
-        await (await agent.open_endpoint()).close()
+        await (await agent.client()).close()
 
     with FakeVendors(Marked(), faults=plan) as standin:
         agent = house.agent(program, standin)
@@ -198,7 +198,7 @@ def test_of_two_turns_at_once_one_waits_for_the_other(program: TestedProgram, ho
         for each in both:
             assert (await each.wait()).finish == "stop"
         for agent in (first, second):
-            await (await agent.open_endpoint()).close()
+            await (await agent.client()).close()
 
     with FakeVendors(Marked(), faults=lambda ask: faults.slow(0.02)) as standin:
         asyncio.run(work())

@@ -21,7 +21,7 @@ def test_ten_turns_with_injections_are_shown_once_each(program: TestedProgram, t
             if number % 2:
                 house.store.append("talk", cc.system(f"«s{number}» The clock says {number}."))
             await turn(agent, "talk", f"«u{number}» Question {number}.")
-        await (await agent.open_endpoint()).close()
+        await (await agent.client()).close()
         return agent
 
     with FakeVendors(Marked()) as standin:

@@ -157,7 +157,7 @@ def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store)
 
         class Counting:
             def __init__(self, tx: Transaction) -> None:
-                self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+                self.dialect, self.again, self.tx = tx.dialect, tx.is_retry, tx
 
             def rows(self, sql: str, *values: object) -> list[Row]:
                 count.append(sql)
@@ -231,7 +231,7 @@ def test_all_conversations_are_described_in_one_query(store: cc.Store) -> None:
 
     class Asked:
         def __init__(self, tx: Transaction) -> None:
-            self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+            self.dialect, self.again, self.tx = tx.dialect, tx.is_retry, tx
 
         def rows(self, sql: str, *values: object) -> list[Row]:
             asked.append(sql)

@@ -58,7 +58,7 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
 ) -> None:
     """A success that is reported while the content can still be read is a false one."""
     gone = threading.Event()
-    original = SQLiteStore._erase_again  # pyright: ignore[reportPrivateUsage]
+    original = SQLiteStore._retry_erasure  # pyright: ignore[reportPrivateUsage]
 
     def erase_again(store: SQLiteStore) -> None:
         original(store)
@@ -88,7 +88,7 @@ def test_what_a_killed_process_left_is_erased_when_the_store_is_opened(path: Pat
     if child == 0:
         store = cc.open_store(path)
         store.append("demo", cc.user(SECRET))
-        store._scrub = lambda: os._exit(0)  # pyright: ignore[reportPrivateUsage]
+        store._erase_removed_content = lambda: os._exit(0)  # pyright: ignore[reportPrivateUsage]
         store.redact("demo", 1)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0

@@ -98,7 +98,7 @@ class CutWhileCommitting(PostgresStore):
             self.cuts -= 1
             connection.close()
             self.meanwhile()
-            raise ConnectionLost(committing=True)
+            raise ConnectionLost(during_commit=True)
         return result
 
 

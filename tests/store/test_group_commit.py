@@ -170,7 +170,7 @@ def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> No
     crowd.in_line(2)
 
     def let_go() -> None:
-        until(crowd.line._main.locked)  # pyright: ignore[reportPrivateUsage]
+        until(crowd.line._main_thread.locked)  # pyright: ignore[reportPrivateUsage]
         crowd.free.set()
 
     crowd.start(let_go)
@@ -190,7 +190,7 @@ def test_the_main_thread_does_not_keep_the_others_waiting(store: cc.Store) -> No
     def first(_: Transaction) -> None:
         crowd.order.append("main")
         crowd.start(crowd.write, "a")
-        until(crowd.line._kept.locked)  # pyright: ignore[reportPrivateUsage]
+        until(crowd.line._leader_waits.locked)  # pyright: ignore[reportPrivateUsage]
 
     store.write(first)
     crowd.write("main again")

@@ -74,7 +74,7 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:
     """Guarantee 3.2: one that was released is not lost, and is not renewed either."""
     held = {name: store.acquire(name) for name in ("a", "b", "c", "d")}
-    store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
+    store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
     store.release(held["c"])
     store.delete("b")
     store.acquire("b")
@@ -88,7 +88,7 @@ def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store
 def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     lost, kept = store.acquire("lost", ttl=0.3), store.acquire("kept", ttl=0.3)
     told = threading.Event()
-    store.on_loss(lost, told.set)
+    store.on_lease_lost(lost, told.set)
     store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'lost'"))
     assert told.wait(20)
     assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
@@ -136,11 +136,11 @@ def test_what_is_due_together_is_done_at_once_and_first() -> None:
         if len(calls) == 2:
             over.set()
 
-    keeper.every(0, hold)
+    keeper.run_every(0, hold)
     assert begun.wait(20)
-    keeper.every(0.001, lambda: done("one"))
+    keeper.run_every(0.001, lambda: done("one"))
     for name in ("a", "b", "c"):
-        keeper.every_for(0.002, name, done)
+        keeper.run_every_for(0.002, name, done)
     time.sleep(0.02)
     free.set()
     assert over.wait(20)
@@ -205,7 +205,7 @@ def hold(address: str, ttl: float, pipe: Connection) -> None:
     with cc.open_store(address) as store:
         lost = threading.Event()
         lease = store.acquire("demo", ttl=ttl)
-        store.on_loss(lease, lost.set)
+        store.on_lease_lost(lease, lost.set)
         store.append("demo", cc.assistant(tool_calls=[cc.tool_call("c1", "t", {})]), lease=lease)
         pipe.send(lease.number)
         pipe.recv()
@@ -232,7 +232,7 @@ def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_addres
                 time.sleep(0.02)
             assert store.recover() == []
             with pytest.raises(cc.ConversationBusy):  # one that waits leaves it the time to renew its lease
-                store.acquire_now("demo", "assistant", ttl=30, patient=True)
+                store.try_acquire("demo", "assistant", ttl=30, patient=True)
             if taken:
                 store.release(store.acquire("demo"))
         with cc.open_store(shared_address) as visitor:
@@ -265,7 +265,7 @@ def test_a_lock_that_outlasts_the_lease_does_not_end_the_turn(tmp_path: Path) ->
         assert [message.text for message in done] == ["patient"]
         while left(store) <= 0:
             time.sleep(0.02)
-        assert store.holds("demo", "assistant", lease.number)
+        assert store.holds_lease("demo", "assistant", lease.number)
 
 
 def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
@@ -307,7 +307,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     for number in range(8):
         threads.append(threading.Thread(target=wait, args=(number,)))
         threads[-1].start()
-        while len(store.waiting) <= number:
+        while len(store.lease_queue) <= number:
             time.sleep(0.001)
     with pytest.raises(cc.ConversationBusy):  # who does not wait comes before none that does
         store.acquire("demo")
@@ -315,7 +315,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     for thread in threads:
         thread.join(30)
     assert served == [*range(8)]
-    assert not len(store.waiting)
+    assert not len(store.lease_queue)
 
 
 def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
@@ -323,12 +323,12 @@ def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Stor
     held, taken = store.acquire("demo"), list[cc.Lease]()
     waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
     waiting.start()
-    while not len(store.waiting):
+    while not len(store.lease_queue):
         pass
     store.write(lambda tx: leases.release(tx, held, failed=False))
     with pytest.raises(cc.ConversationBusy):
         store.acquire("demo")
-    store.released(held)  # wakes the one that waits
+    store.finish_release(held)  # wakes the one that waits
     waiting.join()
     store.release(taken[0])
 
@@ -337,7 +337,7 @@ def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
     with store.lease("demo"):
         with pytest.raises(cc.ConversationBusy):
             store.acquire("demo", wait=0.05)
-        assert not len(store.waiting)
+        assert not len(store.lease_queue)
     store.release(store.acquire("demo"))
 
 
@@ -459,7 +459,7 @@ def test_a_forked_process_cannot_end_its_parents_turn(tmp_path: Path) -> None:
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))
         lease = store.acquire("demo")
-        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # a process with threads is not forked
+        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # a process with threads is not forked
         child = os.fork()
         if child == 0:
             store.release(lease)

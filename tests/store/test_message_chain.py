@@ -252,7 +252,7 @@ def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: c
     store.append("demo", cc.user("other", uid="abc"))
     entry = message_chain.prepare_entry(validate_message(cc.user("second", uid="abc")))
     unnamed = message_chain.prepare_entry(validate_message(cc.user("third")))
-    store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.mark:016x}"))
+    store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.random_id:016x}"))
     assert store.read(lambda tx: message_chain.find_stored(tx, [entry, unnamed])) == []
 
 
@@ -267,7 +267,7 @@ def test_an_append_that_is_run_again_takes_no_equal_message_of_another_writer_fo
             lambda tx: (message_chain.append_messages(tx, "demo", [mine]), 1 // 0)
         )  # it is undone, and has tried its place
     (stored,) = store.write(lambda tx: message_chain.append_messages(tx, "demo", [other]))
-    assert (stored.seq, mine.tried) == (1, other.tried)
+    assert (stored.seq, mine.attempts) == (1, other.attempts)
     assert store.read(lambda tx: message_chain.find_stored(tx, [mine])) == []
     assert store.read(lambda tx: message_chain.find_stored(tx, [other])) == [stored]
 
@@ -287,7 +287,7 @@ def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_
 
     class Asked:
         def __init__(self, tx: Transaction) -> None:
-            self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+            self.dialect, self.again, self.tx = tx.dialect, tx.is_retry, tx
 
         def row(self, sql: str, *values: object) -> Row | None:
             asked.append(sql)

@@ -32,7 +32,7 @@ def test_every_thread_waits_for_a_server_that_is_away(postgres_server: str, data
     assert address != postgres_server
     refused, failures = threading.Event(), list[BaseException]()
     with Watched(address, refused) as store, psycopg.connect(postgres_server, autocommit=True) as admin:
-        store.ready()
+        store.initialize()
         closed = threading.Event()
 
         def work(number: int) -> None:
@@ -225,7 +225,7 @@ def test_an_option_that_is_no_number_is_refused(given: str) -> None:
 def test_what_belongs_to_the_driver_reaches_it_as_it_was_written(postgres_address: str) -> None:
     """Settings of the connection have defaults; those in the address win, and nothing is decoded twice."""
     with cc.open_store(f"{postgres_address}&tcp_user_timeout=1234&application_name=a+b%26c") as store:
-        connection = store._take()  # pyright: ignore[reportPrivateUsage]
+        connection = store._checkout()  # pyright: ignore[reportPrivateUsage]
         found = connection.info.get_parameters()
         connection.close()
     assert (found["tcp_user_timeout"], found["application_name"], found["keepalives_idle"]) == ("1234", "a+b&c", "15")

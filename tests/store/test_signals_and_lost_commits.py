@@ -209,13 +209,13 @@ class LosesAnswers(PostgresStore):
         if writing and self.cuts:
             self.cuts -= 1
             connection.close()
-            raise ConnectionLost(committing=True)
+            raise ConnectionLost(during_commit=True)
         return result
 
     def _connect(self) -> "psycopg.Connection[Row]":
         if self.refusals:
             self.refusals -= 1
-            raise ConnectionLost(committing=False, error=cc.StoreUnavailable("connection refused"))
+            raise ConnectionLost(during_commit=False, error=cc.StoreUnavailable("connection refused"))
         return super()._connect()
 
 
@@ -239,7 +239,7 @@ def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) ->
     cc.open_store(postgres_address).close()
     with LosesAnswers(postgres_address) as store, store.lease("demo") as lease:
         stream = store.stream(lease)
-        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
         store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
         with pytest.raises(cc.StoreUnavailable):

@@ -244,7 +244,7 @@ def test_ended_streams_leave_nothing_running(store: cc.Store) -> None:
         with store.lease("demo") as lease:
             store.stream(lease).end()
             store.stream(lease)
-    assert store._keeper._tasks == {}  # pyright: ignore[reportPrivateUsage]
+    assert store._scheduler._tasks == {}  # pyright: ignore[reportPrivateUsage]
 
 
 def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store) -> None:
@@ -288,7 +288,7 @@ def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.M
 
     with store.lease("demo") as lease:
         stream = store.stream(lease)
-        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
         monkeypatch.setattr(streams, "save_deltas", journal)
         flushing = threading.Thread(target=stream.flush)

@@ -43,7 +43,7 @@ def _fill(tx: Transaction, number: int, messages: int) -> None:
             at, message_chain.prepare_entry(validate_message(make(f"{number} {seq} {WORDS * 4}", time=time)))
         )
         rows.append(row)
-        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.spoken)
+        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.last_active)
     tx.run_many("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
     addressing.update_last_active(tx, f"conversation {number:05}")
 

@@ -120,11 +120,11 @@ def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     earlier = request.messages[: spoken[-1]] if spoken and counts.keeps_reasoning == "turn" else ()
     return (
         counts.overhead
-        + (counts.system(request.system.text) if request.system else 0)
-        + sum(counts.message(message) for message in request.messages)
-        + counts.tools(cast(list[JSONObject], body.get("tools") or []))
-        + counts.settings(body)
-        - sum(counts.reasoning(message) for message in earlier)
+        + (counts.count_system(request.system.text) if request.system else 0)
+        + sum(counts.count_message(message) for message in request.messages)
+        + counts.count_tools(cast(list[JSONObject], body.get("tools") or []))
+        + counts.count_settings(body)
+        - sum(counts.count_reasoning(message) for message in earlier)
     )
 
 
@@ -176,7 +176,7 @@ def _with_parameters(request: Request) -> int:
 def _has(figures: OverheadProfile, body: JSONObject, name: Literal["choice", "thinking", "schema"]) -> int:
     """Whether a setting that costs something is on."""
     marked = replace(_bare(figures), **{name: 100_000})
-    return int(TokenCounter("", "", marked).settings(body) >= 100_000)
+    return int(TokenCounter("", "", marked).count_settings(body) >= 100_000)
 
 
 def _text_only(request: Request, body: JSONObject) -> bool:

@@ -71,8 +71,8 @@ def expected(step: Step) -> int:
     same_turn = all(message.role == "tool" for message in step.new)
     sent_back = any(isinstance(part, Reasoning) or part.extra for message in step.reply for part in message.parts)
     reply = step.earlier.reply if sent_back else _without_reasoning(step.earlier.reply)
-    new = sum(counts.message(message) for message in step.new)
-    return estimate_next_input(step.earlier.real, counts.replayed(reply, same_turn=same_turn), new)
+    new = sum(counts.count_message(message) for message in step.new)
+    return estimate_next_input(step.earlier.real, counts.count_replayed(reply, same_turn=same_turn), new)
 
 
 def _without_reasoning(reply: Message) -> Message:

@@ -63,7 +63,7 @@ def test_a_recorded_step_is_foreseen(
     """Guarantee 6.2: what one request cost and its reply wrote, one result that came after, and what the next one
     cost.
     """
-    new = get_counter(tokenizer, provider=provider, model=model).message(tool_result("c1", tool, result))
+    new = get_counter(tokenizer, provider=provider, model=model).count_message(tool_result("c1", tool, result))
     assert estimate_next_input(last, output, new) == pytest.approx(real, rel=0.05)
 
 

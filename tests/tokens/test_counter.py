@@ -57,7 +57,7 @@ def test_a_counter_says_whether_it_is_exact(tokenizer: str, exact: bool) -> None
 def test_a_plain_chat_is_counted_to_the_token() -> None:
     """Guarantee 6.1: OpenAI's published example of frames: 14 tokens for this question."""
     question = user("What is the capital of Mexico?")
-    assert GPT.overhead + GPT.message(question) == 14
+    assert GPT.overhead + GPT.count_message(question) == 14
 
 
 def test_special_tokens_in_a_text_are_text() -> None:
@@ -87,44 +87,46 @@ def test_more_text_never_has_much_fewer_tokens(one: str, other: str) -> None:
 
 def test_everything_that_is_sent_is_counted() -> None:
     """Guarantee 6.1: calls were off 2.4 times where only text was counted."""
-    said = CLAUDE.message(assistant("Let me look."))
+    said = CLAUDE.count_message(assistant("Let me look."))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "src/main.py", "lines": [1, 200]})
-    asked = CLAUDE.message(assistant("Let me look.", tool_calls=[call]))
+    asked = CLAUDE.count_message(assistant("Let me look.", tool_calls=[call]))
     assert asked >= said + CLAUDE.text("read_file") + CLAUDE.text('{"path":"src/main.py","lines":[1,200]}')
-    answer = CLAUDE.message(tool_result("c1", "read_file", "print(1)\n" * 50))
+    answer = CLAUDE.count_message(tool_result("c1", "read_file", "print(1)\n" * 50))
     assert answer > CLAUDE.text("print(1)\n" * 50)
-    assert CLAUDE.message(tool_result("c1", "read_file", "")) > 0
+    assert CLAUDE.count_message(tool_result("c1", "read_file", "")) > 0
 
 
 def test_what_is_not_sent_costs_nothing() -> None:
     """Guarantees 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
-    said = GPT.message(assistant("Hello."))
+    said = GPT.count_message(assistant("Hello."))
     foreign = Reasoning(text="long thoughts " * 100, provider="anthropic")
-    assert GPT.message(Message(role="assistant", parts=(foreign, Text("Hello."), UserNotice("for people")))) == said
-    assert GPT.message(Message(role="assistant", parts=(UserNotice("for people"),))) == 0
-    assert GPT.message(Message(role="assistant", parts=(foreign,))) == 0
+    assert (
+        GPT.count_message(Message(role="assistant", parts=(foreign, Text("Hello."), UserNotice("for people")))) == said
+    )
+    assert GPT.count_message(Message(role="assistant", parts=(UserNotice("for people"),))) == 0
+    assert GPT.count_message(Message(role="assistant", parts=(foreign,))) == 0
 
 
 def test_own_reasoning_is_counted_and_sealed_reasoning_by_what_is_in_it() -> None:
     """Guarantee 6.1: thinking was off five to ten times."""
     thought = Message(role="assistant", parts=(Reasoning(text="17 * 23 = 391", provider="anthropic"), Text("391")))
-    assert CLAUDE.reasoning(thought) == CLAUDE.text("17 * 23 = 391")
+    assert CLAUDE.count_reasoning(thought) == CLAUDE.text("17 * 23 = 391")
     sealed = Message(role="assistant", parts=(Reasoning(data="g" * 13_176, provider="openai"), Text("391")))
-    assert GPT.reasoning(sealed) == pytest.approx(1_920, rel=0.1)
-    assert GPT.message(sealed) > GPT.reasoning(sealed)
+    assert GPT.count_reasoning(sealed) == pytest.approx(1_920, rel=0.1)
+    assert GPT.count_message(sealed) > GPT.count_reasoning(sealed)
 
 
 def test_a_block_only_another_provider_understands_is_one_line() -> None:
     """Guarantee 2.5"""
     block = ProviderBlock(provider="google", data={"executableCode": {"code": "print(1)\n" * 500}})
-    assert GPT.message(Message(role="assistant", parts=(block,))) < 30
+    assert GPT.count_message(Message(role="assistant", parts=(block,))) < 30
 
 
 def test_a_picture_is_not_its_base64() -> None:
     picture = Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n" + bytes(3_000_000))
-    assert CLAUDE.message(user([picture])) < 2_000
+    assert CLAUDE.count_message(user([picture])) < 2_000
     inside = tool_result("c1", "screenshot", [picture])
-    assert CLAUDE.message(inside) < 2_000
+    assert CLAUDE.count_message(inside) < 2_000
 
 
 def test_tools_are_counted_as_the_model_reads_them() -> None:
@@ -132,10 +134,10 @@ def test_tools_are_counted_as_the_model_reads_them() -> None:
     tool.
     """
     chat = get_counter("o200k_base", provider="openai_chat", model="gpt-4o")
-    assert chat.tools([WEATHER]) == pytest.approx(30, abs=1)
-    assert chat.tools([]) == 0
+    assert chat.count_tools([WEATHER]) == pytest.approx(30, abs=1)
+    assert chat.count_tools([]) == 0
     newer = get_counter("o200k_base", provider="openai_chat", model="gpt-5-mini")
-    assert newer.tools([WEATHER]) > chat.tools([WEATHER])
+    assert newer.count_tools([WEATHER]) > chat.count_tools([WEATHER])
 
 
 def test_tools_of_every_house_are_understood() -> None:
@@ -147,7 +149,7 @@ def test_tools_of_every_house_are_understood() -> None:
         {"functionDeclarations": [{"name": "get_weather", "description": "", "parametersJsonSchema": schema}]},
         {"toolSpec": {"name": "get_weather", "description": "", "inputSchema": {"json": schema}}},
     ]
-    assert len({GPT.tools([shape]) for shape in (WEATHER, *shapes)}) == 1
+    assert len({GPT.count_tools([shape]) for shape in (WEATHER, *shapes)}) == 1
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
@@ -157,16 +159,16 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
         "type": "object",
         "properties": {"root": {"$ref": "#/$defs/tree"}},
     }
-    assert 0 < GPT.tools([{"name": "plant", "parameters": tree}]) < 1_000
+    assert 0 < GPT.count_tools([{"name": "plant", "parameters": tree}]) < 1_000
 
 
 def test_the_settings_that_cost_are_counted() -> None:
     """Guarantee 6.1: reasoning, a forced choice, and the schema of the answer are text to the model."""
-    assert CLAUDE.settings({}) == 0
-    assert CLAUDE.settings({"thinking": {"type": "enabled", "budget_tokens": 1024}}) > 0
-    assert CLAUDE.settings({"tool_choice": {"type": "any"}}) > 0
+    assert CLAUDE.count_settings({}) == 0
+    assert CLAUDE.count_settings({"thinking": {"type": "enabled", "budget_tokens": 1024}}) > 0
+    assert CLAUDE.count_settings({"tool_choice": {"type": "any"}}) > 0
     schema: JSONObject = {"type": "object", "properties": {"city": {"type": "string"}}}
-    assert GPT.settings({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}) > 5
+    assert GPT.count_settings({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}) > 5
 
 
 def test_a_name_nobody_knows_is_estimated() -> None:

@@ -414,7 +414,7 @@ def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: 
 def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that was never started must not be reported as stopped, with what it had done."""
     monkeypatch.setattr(execution, "TOOL_SLOTS", slots := ConcurrencyLimit(1))
-    slots.take(lambda: None)
+    slots.acquire(lambda: None)
 
     def work() -> str:
         return "done"
@@ -423,7 +423,7 @@ def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch
         task = asyncio.ensure_future(cc.tool(work, timeout=0.05).run(call_of("work")))
         await asyncio.wait({task}, timeout=0.1)
         assert not task.done()
-        slots.give()
+        slots.release()
         return await task
 
     assert asyncio.run(main()).text == "done"

@@ -20,7 +20,7 @@ class Play:
         self.states = decode(encode({**self.states, **verdict.states}))
         self.written.append(verdict.states)
         self.failures += verdict.failures
-        return [say for _, say in verdict.says]
+        return [say for _, say in verdict.messages]
 
     def lead(self, moment: TriggerContext) -> list[str]:
         """The leads of what is said: `Context warning`, …"""

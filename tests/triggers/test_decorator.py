@@ -41,7 +41,7 @@ def test_a_function_may_return_a_say() -> None:
     def careful(moment: TriggerContext) -> TriggerMessage:
         return TriggerMessage(text="Careful.", stop="careful", title="Care")
 
-    ((trigger, say),) = evaluate_triggers([careful], TriggerContext(when="session_start"), {}).says
+    ((trigger, say),) = evaluate_triggers([careful], TriggerContext(when="session_start"), {}).messages
     assert (trigger.priority, trigger.group, trigger.at) == (7, "g", ("session_start",))
     assert say == TriggerMessage(text="Careful.", level=3, stop="careful", title="Care")
 
@@ -71,7 +71,7 @@ def test_blank_words_are_nothing() -> None:
     def blank(moment: TriggerContext) -> str:
         return " \n"
 
-    assert evaluate_triggers([blank], TriggerContext(), {}).says == ()
+    assert evaluate_triggers([blank], TriggerContext(), {}).messages == ()
 
 
 def test_an_async_function_is_refused_where_it_is_defined() -> None:

@@ -32,7 +32,7 @@ def states_after(triggers: Sequence[Trigger], *moments: TriggerContext) -> dict[
 def leads(
     triggers: Sequence[Trigger], moment: TriggerContext, states: dict[str, JSONObject], shown: TriggerMessagesInRequest
 ) -> list[str]:
-    return [say.text.partition(":")[0] for _, say in restate_warnings(triggers, moment, states, shown).says]
+    return [say.text.partition(":")[0] for _, say in restate_warnings(triggers, moment, states, shown).messages]
 
 
 def memory(share: float, **more: object) -> TriggerContext:
@@ -81,8 +81,8 @@ def test_the_last_message_of_a_group_is_its_highest_level_that_holds(
     states = states_after(triggers, filled(1, 0.95))
     moment = filled(2, share)
     verdict = evaluate_triggers(triggers, moment, states, shown)
-    known = [*shown, *[(trigger.name, say.closes) for trigger, say in verdict.says]]
-    found = [say.text.partition(":")[0] for _, say in verdict.says]
+    known = [*shown, *[(trigger.name, say.closes) for trigger, say in verdict.messages]]
+    found = [say.text.partition(":")[0] for _, say in verdict.messages]
 
     assert found + leads(triggers, moment, states | verdict.states, known) == expected
 
@@ -90,9 +90,9 @@ def test_the_last_message_of_a_group_is_its_highest_level_that_holds(
 def test_an_end_is_not_told_where_its_warning_is_not_shown() -> None:
     triggers, states = [memory_trigger()], states_after([memory_trigger()], memory(0.9))
 
-    assert evaluate_triggers(triggers, memory(0.5), states, []).says == ()
-    assert len(evaluate_triggers(triggers, memory(0.5), states, [("memory", WARNED)]).says) == 1
-    assert len(evaluate_triggers(triggers, memory(0.5), states).says) == 1
+    assert evaluate_triggers(triggers, memory(0.5), states, []).messages == ()
+    assert len(evaluate_triggers(triggers, memory(0.5), states, [("memory", WARNED)]).messages) == 1
+    assert len(evaluate_triggers(triggers, memory(0.5), states).messages) == 1
 
 
 def test_a_trigger_that_fails_to_repeat_stops_no_other() -> None:
@@ -107,7 +107,7 @@ def test_a_trigger_that_fails_to_repeat_stops_no_other() -> None:
     states = states_after(triggers, memory(0.9))
 
     verdict = restate_warnings(triggers, memory(0.9), states, [])
-    assert [trigger.name for trigger, _ in verdict.says] == ["memory"]
+    assert [trigger.name for trigger, _ in verdict.messages] == ["memory"]
     assert verdict.failures == (("broken", "It raised ZeroDivisionError: integer division or modulo by zero"),)
 
 

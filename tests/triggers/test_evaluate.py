@@ -41,7 +41,7 @@ def saying(name: str, **more: JSON) -> Saying:
 
 
 def names(*triggers: Trigger, moment: TriggerContext | None = None) -> list[str]:
-    return [trigger.name for trigger, _ in evaluate_triggers(triggers, moment or TriggerContext(), {}).says]
+    return [trigger.name for trigger, _ in evaluate_triggers(triggers, moment or TriggerContext(), {}).messages]
 
 
 def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
@@ -68,7 +68,7 @@ def test_of_equal_levels_of_one_group_the_first_speaks() -> None:
 def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
     ending = Saying(name="ending", group="g", level=1, say=TriggerMessage(text="Enough.", stop="no_progress"))
     verdict = evaluate_triggers([saying("high", group="g", level=5), ending], TriggerContext(), {})
-    assert [trigger.name for trigger, _ in verdict.says] == ["ending"]
+    assert [trigger.name for trigger, _ in verdict.messages] == ["ending"]
     assert verdict.stop == "no_progress"
     assert evaluate_triggers([saying("x")], TriggerContext(), {}).stop is None
 
@@ -97,7 +97,7 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     """Guarantee 11.7: whatever kind its words claim to be of."""
     ((_, say),) = evaluate_triggers(
         [saying("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
-    ).says
+    ).messages
     assert say.kind == "hint"
     with pytest.raises(InvalidInput, match="at='mid_step' requires kind='hint'"):
         saying("x", at=("mid_step",))
@@ -137,7 +137,7 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
 def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
     """Guarantee 11.3."""
     verdict = evaluate_triggers([saying("before"), failing, saying("after")], TriggerContext(), {})
-    assert [trigger.name for trigger, _ in verdict.says] == ["before", "after"]
+    assert [trigger.name for trigger, _ in verdict.messages] == ["before", "after"]
     ((name, told),) = verdict.failures
     assert name == "bad"
     assert told.startswith(reason.removesuffix("…"))
@@ -220,13 +220,13 @@ def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice()
 
 def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
     states: dict[str, JSONObject] = {"x": {"state": 7, "said": "yes", "heard": "no"}}
-    assert len(evaluate_triggers([saying("x", once=True)], TriggerContext(), states).says) == 1
+    assert len(evaluate_triggers([saying("x", once=True)], TriggerContext(), states).messages) == 1
 
 
 def test_words_that_no_encoding_can_carry_are_mended() -> None:
     ((_, say),) = evaluate_triggers(
         [Saying(name="x", say=TriggerMessage(text="half \ud83d"))], TriggerContext(), {}
-    ).says
+    ).messages
     assert say.text == "half \N{REPLACEMENT CHARACTER}"
 
 

@@ -154,4 +154,4 @@ def test_asking_again_at_the_same_moment_changes_and_says_nothing(course: list[t
     for moment in moments_of(course):
         play.at(moment)
         again = evaluate_triggers(play.triggers, moment, play.states)
-        assert (again.says, again.states) == ((), {})
+        assert (again.messages, again.states) == ((), {})

@@ -102,7 +102,7 @@ def server(tmp_path: Path, options: ServerOptions) -> Iterator[Served]:
             while not running.started and thread.is_alive() and time.monotonic() < deadline:
                 time.sleep(0.001)
             assert running.started, "the server did not start"
-            yield Served(f"http://127.0.0.1:{port}", running.desk, address, lambda: running.handle_exit(15, None))
+            yield Served(f"http://127.0.0.1:{port}", running.app_state, address, lambda: running.handle_exit(15, None))
         finally:
             running.should_exit = True
             thread.join(PATIENCE)

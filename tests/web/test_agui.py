@@ -125,7 +125,7 @@ def test_a_turn_that_nobody_follows_any_longer_is_stopped(
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 3600)
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
-    assert server.desk.running.turns == ["demo"]
+    assert server.desk.turns.running_conversations == ["demo"]
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 0.1)
     agent.run("demo", stopAt="TEXT_MESSAGE_CONTENT")
     assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
@@ -174,7 +174,7 @@ def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
     with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=20) as answer:
         lines = answer.iter_lines()
         assert any("TEXT_MESSAGE_CONTENT" in line for line in lines)
-        begun = server.desk.running.turn("demo")
+        begun = server.desk.turns.running_turn("demo")
         for more in (
             {"messages": [{"id": "m1", "role": "user", "content": "x"}], "forwardedProps": {"model": "nobody:x"}},
             {"messages": [{"id": "m" * 600, "role": "user", "content": "x"}]},
@@ -183,7 +183,7 @@ def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
             refused = httpx.post(f"{server.url}/api/agui", json={**body, **more})
             assert refused.status_code == 400, refused.text
         assert any("TEXT_MESSAGE_CONTENT" in line for line in lines), "it goes on"
-        assert server.desk.running.turn("demo") is begun
+        assert server.desk.turns.running_turn("demo") is begun
         httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
 
 

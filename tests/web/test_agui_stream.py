@@ -18,7 +18,7 @@ DELTAS = ("text-delta", "reasoning-delta", "tool-call-delta")
 
 def taken(events: list[AnyEvent]) -> list[JSONObject]:
     runs = AGUIEncoder("demo")
-    return [each for event in events for each in runs.take(event)]
+    return [each for event in events for each in runs.encode(event)]
 
 
 def wrong(judge: Judge, events: list[AnyEvent]) -> str:

@@ -64,7 +64,7 @@ def asked_after(server: Served, number: int) -> int:
 
 
 def pending(server: Served) -> ApprovalView:
-    (found,) = server.desk.running.approvals("demo")
+    (found,) = server.desk.turns.approvals("demo")
     return found
 
 

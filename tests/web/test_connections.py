@@ -80,10 +80,10 @@ def test_a_burst_of_clients_with_the_token_is_let_in() -> None:
     arrived = [FakeConnection() for _ in range(MOST)]
     for each in arrived:
         connections.add(cast(LimitedConnection, each), now=100.0)
-    connections.close_late(now=101.0)
+    connections.close_expired(now=101.0)
     assert not any(each.closed for each in arrived)
     assert [connections.admit(cast(LimitedConnection, each)) for each in arrived] == [True] * 6 + [False] * 6
-    connections.close_late(now=102.5)
+    connections.close_expired(now=102.5)
     assert not any(each.closed for each in arrived)
     more = [FakeConnection() for _ in range(MOST_PENDING)]
     for each in more:
@@ -121,7 +121,7 @@ def test_streams_that_were_let_in_leave_the_rest_of_the_room_to_others(server: S
             until(stream, lambda frame: frame.event == "queued-input")
         refused = httpx.get(f"{server.url}/api/info", headers=KNOWN, timeout=PATIENCE)
         assert (refused.status_code, refused.json()["error"]["kind"]) == (503, "Overloaded")
-        assert server.desk.watchers.count == MOST - MOST_PENDING
+        assert server.desk.deletions.count == MOST - MOST_PENDING
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,10 +142,10 @@ def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
             next(stream)
     heard(server.url, "demo")
     for _ in range(500):
-        if not server.desk.watchers.count:
+        if not server.desk.deletions.count:
             break
         threading.Event().wait(0.02)
-    assert server.desk.watchers.count == 0
+    assert server.desk.deletions.count == 0
 
 
 def test_who_asks_for_the_head_of_a_stream_alone_gets_that(server: Served) -> None:
@@ -156,7 +156,7 @@ def test_who_asks_for_the_head_of_a_stream_alone_gets_that(server: Served) -> No
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"].startswith("text/event-stream")
         assert asking.get("/api/info").status_code == 200
-    assert server.desk.watchers.count == 0
+    assert server.desk.deletions.count == 0
 
 
 @pytest.mark.parametrize("number", [1 << 32, 1 << 63, 10**30, int("9" * 400)])

@@ -150,12 +150,12 @@ def test_an_opened_request_says_all_of_a_result_and_of_a_call(client: TestClient
 def test_a_correction_is_spread_over_all_parts() -> None:
     """Where the provider counts less than our system prompt and tools, messages do not become nothing."""
     budget = Budget(window=10_000, system=3_000, tools=1_000, used=1_000)
-    less, more = budget.corrected(2_500), budget.corrected(10_000)
+    less, more = budget.with_total(2_500), budget.with_total(10_000)
     assert (less.system, less.tools, less.used) == (1_500, 500, 500)
     assert (more.system, more.tools, more.used) == (6_000, 2_000, 2_000)
-    odd = budget.corrected(3_333)
+    odd = budget.with_total(3_333)
     assert odd.input == 3_333
-    known = replace(budget, overhead=500).corrected(9_500)
+    known = replace(budget, overhead=500).with_total(9_500)
     assert (known.system, known.tools, known.used) == (6_000, 2_000, 1_500)
     assert min(odd.system, odd.tools, odd.used) > 0
 
@@ -187,8 +187,8 @@ def test_a_figure_for_a_part_of_the_input_is_not_the_total() -> None:
     budget = Budget(window=10_000, system=300, used=700)
     usage = cc.Usage(input=40, output=5)
     record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=budget, usage=usage)
-    assert record.figures.input == 40
-    assert replace(record, partial=True).figures.input == 1_000
+    assert record.corrected_budget.input == 40
+    assert replace(record, partial=True).corrected_budget.input == 1_000
 
 
 # ── requests that were not answered ───────────────────────────────────────────────────────────────────────────────────

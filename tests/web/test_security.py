@@ -27,7 +27,7 @@ PLAIN = {"Content-Type": "application/json"}
 @pytest.fixture
 def guarded(store: cc.Store, options: ServerOptions) -> Iterator[TestClient]:
     """A server with a token, another page that may ask, and little room."""
-    wanted = ServerOptions(root=options.root, token=TOKEN, origins=("http://localhost:3000",), largest=SMALL)
+    wanted = ServerOptions(root=options.root, token=TOKEN, origins=("http://localhost:3000",), max_body_bytes=SMALL)
     with TestClient(create_application(store, wanted), base_url=OURS, follow_redirects=False) as asking:
         yield asking
 

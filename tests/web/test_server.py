@@ -11,7 +11,7 @@ def test_what_is_not_there_is_refused_in_our_words(client: TestClient, desk: App
     """Guarantee 15.1: an error says what to do."""
     answer = client.get("/api/nothing/here")
     assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
-    assert not desk.ending.is_set()
+    assert not desk.stopping.is_set()
 
 
 def test_a_server_answers_over_the_network(server: Served) -> None:

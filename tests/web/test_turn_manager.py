@@ -123,7 +123,7 @@ def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) 
         lines = ExecutorPool(make)
 
         async def used(spec: str) -> AgentExecutor:
-            async with lines.use(spec) as executor:
+            async with lines.acquire(spec) as executor:
                 return executor
 
         first = await used("replay:open")
@@ -172,7 +172,7 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
         entered = asyncio.Semaphore(0)
 
         async def use(name: str, until: asyncio.Event | None = None) -> None:
-            async with lines.use(f"replay:{name}"):
+            async with lines.acquire(f"replay:{name}"):
                 entered.release()
                 if until is not None:
                     await until.wait()
@@ -238,8 +238,8 @@ def test_a_turn_that_is_recovered_is_told_to_its_watchers_at_once(
 
     async def run() -> bool:
         desk, inbox = AppState(store, ServerOptions(root=tmp_path, model="replay:none.jsonl")), event_hub.Inbox()
-        event_hub.event_hub(store).join("demo", inbox)
-        desk.recover()
+        event_hub.event_hub(store).add_watcher("demo", inbox)
+        desk.recover_turns()
         return await inbox.wait(PATIENCE)
 
     assert asyncio.run(run())

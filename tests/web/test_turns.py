@@ -111,7 +111,7 @@ def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> N
 
 def waits(server: Served) -> ApprovalView:
     """The one approval that is pending."""
-    (found,) = server.desk.running.approvals("demo")
+    (found,) = server.desk.turns.approvals("demo")
     return found
 
 
@@ -145,7 +145,7 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
     failed = next(event for event in rest if event["type"] == "tool-error")
     assert "not there" in failed["text"]
     assert not (tmp_path / "other.txt").exists()
-    assert server.desk.running.approvals("demo") == []
+    assert server.desk.turns.approvals("demo") == []
 
 
 def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     asked = waits(server)
     post(server, "demo/cancel")
     heard(server.url, "demo")
-    assert server.desk.running.approvals("demo") == []
+    assert server.desk.turns.approvals("demo") == []
     said = {"hash": asked.hash, "approve": True}
     assert post(server, f"demo/approvals/{asked.id}", 409, **said)["error"]["kind"] == "UnknownApproval"
     assert post(server, "demo/approvals", 409, id=asked.id, **said)["error"]["kind"] == "UnknownApproval"
@@ -353,12 +353,12 @@ def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, t
         model = recorded(tmp_path / f"model{number}.jsonl", says("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)
         heard(server.url, f"demo{number}")
-    running = server.desk.running
+    running = server.desk.turns
     deadline = time.monotonic() + 20
-    while running.turns and time.monotonic() < deadline:
+    while running.running_conversations and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not running.turns
-    assert len(running.lines) == MAX_EXECUTORS
+    assert not running.running_conversations
+    assert len(running.executors) == MAX_EXECUTORS
 
 
 def test_a_body_that_cannot_be_read_says_where(server: Served) -> None:

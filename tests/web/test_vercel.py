@@ -133,7 +133,7 @@ def stored(server: Served, name: str = "demo") -> list[tuple[str, str]]:
 
 def use(server: Served, model: str, name: str = "demo") -> None:
     """Have the next turns of a conversation answered by this model."""
-    server.desk.running.remember(name, model)
+    server.desk.turns.remember_model(name, model)
 
 
 def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
@@ -348,10 +348,10 @@ def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_pa
         assert any("text-delta" in line for line in lines)
         chat(server, user("Count", "m0"), said, status=400)
         chat(server, user("Count", "m0"), user("Now", "m1"), status=400, model="nobody:nothing")
-        begun = server.desk.running.turn("demo")
+        begun = server.desk.turns.running_turn("demo")
         assert begun is not None
         assert any("text-delta" in line for line in lines), "it goes on"
-        assert server.desk.running.turn("demo") is begun
+        assert server.desk.turns.running_turn("demo") is begun
         httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
 
 

@@ -18,8 +18,8 @@ EXPECTED = ("The process that ran this turn ended.", "ProviderFailed", "The turn
 
 def taken(events: list[AnyEvent], *, one: bool = True) -> list[JSONObject]:
     chunks = VercelEncoder(one=one)
-    found = [each for event in events for each in chunks.take(event)]
-    return [*found, *chunks.end()]
+    found = [each for event in events for each in chunks.encode(event)]
+    return [*found, *chunks.end_chunks()]
 
 
 def wrong(judge: Judge, chunks: list[JSONObject]) -> list[str]:
@@ -79,6 +79,6 @@ def test_a_stream_ends_as_the_sdk_ends_one() -> None:
     chunks = VercelEncoder(one=True)
     for event in told()["answered"]:
         chunks.frames(event)
-    last = chunks.ended()
+    last = chunks.end_frames()
     assert last.endswith(DONE_FRAME)
     assert b'"finishReason":"stop"' in last

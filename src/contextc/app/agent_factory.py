@@ -23,7 +23,7 @@ ToolSelection: TypeAlias = Literal["all", "read", "none"]
 
 def build_agent(
     store: Store,
-    whom: ModelChoice,
+    model: ModelChoice,
     root: Path,
     *,
     agent: str = DEFAULT_AGENT,
@@ -36,23 +36,23 @@ def build_agent(
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
     """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
-    told = {"progress": progress} if whom.provider.client == LOCAL_CLIENT and progress is not None else {}
-    found = build_tools(choose_tools(whom.provider, tools), root)
-    line = endpoint(whom.provider, store=store, **whom.options, **told)
+    told = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
+    found = build_tools(choose_tools(model.provider, tools), root)
+    line = endpoint(model.provider, store=store, **model.client_options, **told)
     executor = AgentExecutor(
         store,
-        whom.provider,
+        model.provider,
         tools=found,
         triggers=default_triggers(),
         agent=agent,
-        fragments=build_prompt(whom.provider, found, system),
+        fragments=build_prompt(model.provider, found, system),
         directory=str(root),
         budget=budget,
         output=output,
         limits=limits,
         approve=approve,
         endpoint=line,
-        session_gap=read_settings().session_gap_seconds(),
+        session_gap=read_settings().parse_session_gap(),
     )
     return executor, line
 
@@ -65,13 +65,13 @@ def build_prompt(provider: Provider, tools: Sequence[FunctionTool], system: str 
     return PromptBuilder().with_builtin(*parts, system_prompt=system)
 
 
-def choose_tools(provider: Provider, wanted: ToolSelection | None) -> ToolSelection:
+def choose_tools(provider: Provider, requested: ToolSelection | None) -> ToolSelection:
     """Return the tools a model gets: those wanted, otherwise all.
 
     The default is none for the local model, which is too small for tools and slow with long prompts, and none for a
     provider that has tools of its own.
     """
-    return wanted or ("none" if provider.client == LOCAL_CLIENT or provider.runs_tools else "all")
+    return requested or ("none" if provider.client == LOCAL_CLIENT or provider.runs_tools else "all")
 
 
 def build_tools(choice: ToolSelection, root: Path) -> list[FunctionTool]:

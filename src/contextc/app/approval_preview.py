@@ -34,9 +34,9 @@ PATH_ARGUMENTS, OLD_ARGUMENTS, NEW_ARGUMENTS = (
 class CallPreview(NamedTuple):
     """The title and the lines of a preview, and the arguments that they cover."""
 
-    what: str
+    title: str
     lines: list[str]
-    told: Iterable[str]
+    covered: Iterable[str]
 
 
 class TextReplacement(NamedTuple):
@@ -46,7 +46,7 @@ class TextReplacement(NamedTuple):
     new: str
     everywhere: bool
 
-    def of(self, text: str) -> str | None:
+    def apply_to(self, text: str) -> str | None:
         """Return the edited text; None if the old text does not occur exactly once, or at all with `everywhere`."""
         places = text.count(self.old) if self.old else 0
         fits = places > 0 if self.everywhere else places == 1
@@ -68,9 +68,9 @@ def preview_call(call: ToolCall, root: Path) -> tuple[str, list[str]]:
         return f"{spell_out_line(call.name)}, with these arguments", count_blank_lines(
             spell_out_invisible(shown).split("\n")
         )
-    rest = [(name, value) for name, value in given.items() if name not in deed.told]
+    rest = [(name, value) for name, value in given.items() if name not in deed.covered]
     more = [f"({spell_out_line(name)}: {_value_text(value)})" for name, value in rest]
-    return f"{lead}{deed.what}", [*count_blank_lines(deed.lines), *more]
+    return f"{lead}{deed.title}", [*count_blank_lines(deed.lines), *more]
 
 
 # ── built-in tools ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ def _preview_file(given: JSONObject, root: Path) -> CallPreview | None:
     whole = [edit for edit in found if edit is not None]
     if not whole or len(whole) < len(found):
         return None
-    after = whole[0].of(before) if len(whole) == 1 else None
+    after = whole[0].apply_to(before) if len(whole) == 1 else None
     lines = _separate_edit_lines(whole) if after is None else _diff_lines(before, after)
     return CallPreview(f"change {spell_out_line(path)}", lines, (place, *told))
 
@@ -211,7 +211,7 @@ def _value_text(value: JSON) -> str:
 def _read_file(path: str, root: Path) -> tuple[str, str]:
     """Return the content of a file, or an empty text and the reason why it cannot be read."""
     try:
-        return Workspace(root).text(path)[1].replace("\r\n", "\n"), ""
+        return Workspace(root).read_text(path)[1].replace("\r\n", "\n"), ""
     except ContextcError as error:
         return "", str(error)
 

@@ -25,14 +25,14 @@ class ModelChoice(NamedTuple):
     """A provider, the options of its client, and a remark about the choice for the user."""
 
     provider: Provider
-    options: dict[str, object]
+    client_options: dict[str, object]
     remark: str = ""
 
 
 def resolve_model(
-    named: str | None, *, url: str | None = None, window: int | None = None, key: str | None = None
+    name: str | None, *, url: str | None = None, window: int | None = None, key: str | None = None
 ) -> ModelChoice:
-    spec = (named or read_settings().model.value).strip()
+    spec = (name or read_settings().model.value).strip()
     given = {"url": url, "window": window, "key": key}
     if key is not None and not is_variable_name(key):
         raise InvalidSetting(f"key {INVALID_KEY_TEXT}")
@@ -69,7 +69,7 @@ def _check_callable(spec: str, found: Provider) -> None:
             )
 
 
-def _resolve_replay(spec: str, wanted: int | None) -> ModelChoice:
+def _resolve_replay(spec: str, window_override: int | None) -> ModelChoice:
     path, _, query = spec.partition("?")
     facts = dict(parse_qsl(query))
     if strange := [fact for fact in facts if fact not in REPLAY_OPTIONS]:
@@ -79,7 +79,7 @@ def _resolve_replay(spec: str, wanted: int | None) -> ModelChoice:
         seconds = float(facts.get("seconds", 0))
     except ValueError as error:
         raise InvalidSetting(f"replay: invalid option in {query!r}: {error}.") from None
-    window = wanted or window
+    window = window_override or window
     if "model" not in facts:
         window, output = window or REPLAY_WINDOW, output or REPLAY_OUTPUT
     found = provider(

@@ -118,7 +118,7 @@ def run(
                 strategy=strategy,
             )
             remark = whom.remark if budget is None else ""
-            _print(compiled, remark, body=body, json=json, asked=edit is not None or rewind is not None)
+            _print(compiled, remark, body=body, json=json, show_edit_cost=edit is not None or rewind is not None)
     except ContextOverflow as error:
         if json:
             print_json({"error": str(error), **overflow_figures(error)})
@@ -127,7 +127,7 @@ def run(
         raise typer.Exit(1) from None
 
 
-def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bool) -> None:
+def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, show_edit_cost: bool) -> None:
     if body:
         write_output("-", compiled.body)
         return
@@ -139,7 +139,7 @@ def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bo
         out.print(f"\n[dim]{'; '.join(filter(None, [DYNAMIC_NOTICE, remark]))}[/]", soft_wrap=True)
     if not compiled.is_new:
         out.print("\n[yellow]nothing new:[/] the model has seen all of this")
-    if asked or (compiled.record.why and compiled.record.request > 1):
+    if show_edit_cost or (compiled.record.why and compiled.record.request > 1):
         print_cost(compiled.cost)
 
 
@@ -201,7 +201,7 @@ def _import_source(store: Store, source: str, format: str | None) -> tuple[str, 
                 f"{source} is not in the format of contextc ({error.problem})",
                 fix=f"For a provider's format, pass --format: {', '.join(format_names())}. Nothing was compiled.",
             ) from error
-    bodies = read_requests(data, format).named(name)
+    bodies = read_requests(data, format).by_name(name)
     if len(bodies) > 1:
         raise InvalidRequest(f"{source} has {len(bodies)} requests", fix="Pass a file with one request.")
     (taken,) = import_requests(store, bodies, format=format)
@@ -212,18 +212,18 @@ def _import_source(store: Store, source: str, format: str | None) -> tuple[str, 
     return name, form.decode_request(coerce_request(form, bodies[name]).body).tools
 
 
-def _read_tools(file: str, whom: Provider) -> tuple[Tool | NativeTool, ...]:
+def _read_tools(file: str, target: Provider) -> tuple[Tool | NativeTool, ...]:
     try:
-        return parse_tools(read_requests(read_input(file)).bodies, whom.formatter)
+        return parse_tools(read_requests(read_input(file)).bodies, target.formatter)
     except InvalidInput as error:
         raise InvalidSetting(f"--tools {file}: {error}") from error
 
 
-def _read_text(given: str | None) -> str | None:
+def _read_text(option: str | None) -> str | None:
     """Return the text, or the content of the file that @ names."""
-    if given is None or not given.startswith("@"):
-        return given
+    if option is None or not option.startswith("@"):
+        return option
     try:
-        return read_input(given[1:]).decode()
+        return read_input(option[1:]).decode()
     except UnicodeDecodeError as error:
-        raise InvalidSetting(f"{given[1:]} is not UTF-8 text.") from error
+        raise InvalidSetting(f"{option[1:]} is not UTF-8 text.") from error

@@ -32,14 +32,14 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed
 
 
 @contextmanager
-def open_configured_store(store: str | None, *, new: bool = False) -> Generator[Store]:
+def open_configured_store(store: str | None, *, create: bool = False) -> Generator[Store]:
     """Open the configured store. Only with `new`, a missing file is created, and expired content is redacted.
 
     So commands that read change nothing. If the command fails, a file that was created and is empty is removed.
     """
     settings = read_settings(store)
-    age, missing = settings.retention_age(), missing_store_file(settings)
-    if missing and not new:
+    age, missing = settings.parse_retention(), missing_store_file(settings)
+    if missing and not create:
         raise InvalidSetting(
             f"{settings.store.value}: store not found", fix="Create one with `contextc import` or `contextc chat`."
         )
@@ -47,7 +47,7 @@ def open_configured_store(store: str | None, *, new: bool = False) -> Generator[
         make_private_folder(os.path.dirname(missing))
     try:
         with open_store(settings.store.value) as handle:
-            if new and age is not None and (redacted := handle.expire(age)):
+            if create and age is not None and (redacted := handle.expire(age)):
                 err.print(
                     f"redacted {pluralize(redacted, 'message')} older than {escape_markup(settings.retention.value)}"
                 )
@@ -74,7 +74,7 @@ def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def confirm(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
+def confirm(action: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
     """Ask for confirmation of an action that cannot be undone, unless `yes` is given.
 
     Only the question contains `detail`, which may be a secret. An error may be logged.
@@ -82,8 +82,8 @@ def confirm(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bo
     if yes:
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidSetting(f"{what}: no terminal to confirm it at", fix="Add --yes.")
-    if typer.confirm(f"{replace_control_characters(f'{what} {detail}'.strip())}?"):
+        raise InvalidSetting(f"{action}: no terminal to confirm it at", fix="Add --yes.")
+    if typer.confirm(f"{replace_control_characters(f'{action} {detail}'.strip())}?"):
         return True
     out.print("nothing was changed")
     return False

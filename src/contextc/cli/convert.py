@@ -30,5 +30,5 @@ def run(
         return
     for index, each in enumerate(made):
         for warning in each.warnings:
-            err.print(escape_markup(" ".join(filter(None, [requests.label(index), warning]))), soft_wrap=True)
-    write_output(output, write_requests(made, layout_for(requests.shape, target)))
+            err.print(escape_markup(" ".join(filter(None, [requests.position_label(index), warning]))), soft_wrap=True)
+    write_output(output, write_requests(made, layout_for(requests.layout, target)))

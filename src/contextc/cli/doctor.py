@@ -88,7 +88,7 @@ def run(
     if (notes or yes) and not healing:
         raise InvalidSetting("--notes and --yes need --heal", fix="Add --heal.")
     settings = read_settings(store)
-    settings.retention_age()
+    settings.parse_retention()
     only_a_look = not healing and format is None
     if missing_store_file(settings) and settings.store.source == "default" and only_a_look and conversation is None:
         _show(_report(settings), json, verbose)

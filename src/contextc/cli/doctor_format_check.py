@@ -46,15 +46,15 @@ def _check_conversation(store: Store, name: str, format: str) -> FormatCheck:
     return FormatCheck(conversation=name, notes=warnings, violations=lint(body, format=format))
 
 
-def print_format_checks(found: list[FormatCheck], format: str, json: bool) -> None:
+def print_format_checks(checks: list[FormatCheck], format: str, json: bool) -> None:
     if json:
-        print_json(found)
+        print_json(checks)
         return
-    told = [each for each in found if each.notes or each.violations or each.error]
+    told = [each for each in checks if each.notes or each.violations or each.error]
     for each in told:
         lines = [f"[red]cannot be converted[/]: {escape_markup(each.error)}"] if each.error else []
         lines += [
             f"[red]{one.code}[/] {escape_markup(one.path)}: {escape_markup(one.message)}" for one in each.violations
         ]
         print_block(f"[bold]{escape_markup(each.conversation)}[/]", *lines, *map(escape_markup, each.notes))
-    out.print(f"{pluralize(len(found) - len(told), 'conversation')} convertible without changes, {len(told):,} not")
+    out.print(f"{pluralize(len(checks) - len(told), 'conversation')} convertible without changes, {len(told):,} not")

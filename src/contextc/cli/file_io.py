@@ -41,8 +41,8 @@ def load_requests(
         raise InvalidRequest(
             error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
         ) from error
-    if found.unread:
-        err.print(f"left out: {pluralize(found.unread, 'line')} that cannot be read", soft_wrap=True)
+    if found.unreadable_lines:
+        err.print(f"left out: {pluralize(found.unreadable_lines, 'line')} that cannot be read", soft_wrap=True)
     return found, known
 
 

@@ -102,9 +102,9 @@ def run(
         _print_conversations(*taken, json)
 
 
-def _find_files(given: list[str], source: str | None, directory: str | None, report: Progress) -> list[InputFile]:
+def _find_files(names: list[str], source: str | None, directory: str | None, report: Progress) -> list[InputFile]:
     """Return the named files. A name may be the id of a session."""
-    if not given:
+    if not names:
         return [InputFile(find_session_file(source or "", directory=directory), progress=report)]
     by_id = source is not None and source.replace("_", "-") in session_source_names()
     return [
@@ -113,7 +113,7 @@ def _find_files(given: list[str], source: str | None, directory: str | None, rep
         else InputFile(find_session_file(source or "", each), progress=report)
         if by_id and not os.path.exists(each)
         else InputFile(Path(each), progress=report)
-        for each in given
+        for each in names
     ]
 
 
@@ -124,7 +124,7 @@ def _import(
     if source is None and len(files) == 1:
         (file,) = files
         if format is not None and (detect_source(file) is None or is_plain_requests(file, format)):
-            bodies = read_requests(file.read(), format).named(name or file.stem)
+            bodies = read_requests(file.read(), format).by_name(name or file.stem)
             taken = import_requests(store, bodies, format=format, progress=report)
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
         if is_own_format(file):
@@ -200,7 +200,7 @@ def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> N
     if len(taken) > MAX_ROWS:
         rows.append((f"… {len(taken) - MAX_ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:
-        rows.append(("total", *_figures(summary.in_all())))
+        rows.append(("total", *_figures(summary.totals())))
     columns = list(range(len(COLUMNS) + 1))
     heads = ("conversation", *COLUMNS)
     for column in (len(COLUMNS), *range(3, len(COLUMNS))):

@@ -33,8 +33,10 @@ def run(
         err.print(f"HAR recording: {pluralize(len(calls), 'model request')}", soft_wrap=True)
     else:
         requests, known = load_requests(file, format, data=data)
-        several = requests.shape == "lines"
-        found = [(requests.label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)]
+        several = requests.layout == "lines"
+        found = [
+            (requests.position_label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)
+        ]
     if json:
         print_json(
             [{"where": where, "violations": violations} for where, violations in found] if several else found[0][1]

@@ -176,13 +176,13 @@ def print_cost(cost: Cost) -> None:
     )
 
 
-def print_overflow(error: ContextOverflow, where: Console) -> None:
-    where.print(f"[bold red]does not fit:[/] {escape_markup(str(error))}", soft_wrap=True)
+def print_overflow(error: ContextOverflow, console: Console) -> None:
+    console.print(f"[bold red]does not fit:[/] {escape_markup(str(error))}", soft_wrap=True)
     table = Table("tokens", box=None, header_style="bold")
     table.add_column("", justify="right")
     for name, value in overflow_figures(error).items():
         table.add_row(name, f"{value:,}")
-    where.print(table)
+    console.print(table)
 
 
 def overflow_figures(error: ContextOverflow) -> dict[str, int]:
@@ -222,7 +222,7 @@ def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
         str(record.request),
         record.mode,
         str(record.epoch),
-        f"{record.figures.input:,}",
+        f"{record.corrected_budget.input:,}",
         f"{record.shared_tokens:,}",
         f"{usage.output:,}" if usage else "",
         f"${cost:,.4f}" if cost is not None else "",

@@ -114,7 +114,7 @@ def run(
             create_server(create_application(handle, options), ready).run([listening])
 
 
-def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> None:
+def _announce(address: str, secret: str, open_browser: bool, stack: ExitStack) -> None:
     """Print the address when the server is ready, and open it in a browser if requested."""
     out.print(f"contextc is at [bold]{escape_markup(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
@@ -122,17 +122,17 @@ def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> 
     else:
         err.print("[yellow]warning:[/] no token: every user of this machine can use this server.", soft_wrap=True)
     sys.stdout.flush()
-    if is_shown:
-        _open_browser(_redirect_file(_with_token(address, secret), leaving) if secret else address)
+    if open_browser:
+        _open_browser(_redirect_file(_with_token(address, secret), stack) if secret else address)
 
 
-def _redirect_file(link: str, leaving: ExitStack) -> str:
+def _redirect_file(link: str, stack: ExitStack) -> str:
     """Return the address of a temporary file that redirects to a link, and that only this user can read.
 
     Without it, the token would be in the arguments of the browser, which every user of the machine can list.
     """
     number, path = tempfile.mkstemp(prefix="contextc-", suffix=".html")  # mode 0600
-    leaving.callback(Path(path).unlink, missing_ok=True)
+    stack.callback(Path(path).unlink, missing_ok=True)
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(
             '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>contextc</title>'
@@ -190,10 +190,10 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _parse_origin(given: str) -> str:
+def _parse_origin(value: str) -> str:
     """Return an origin as browsers send it: in lower case, and without a default port."""
     try:
-        found = urlsplit(given.strip().rstrip("/"))
+        found = urlsplit(value.strip().rstrip("/"))
         name, port = found.hostname or "", found.port
     except ValueError:  # invalid port, or an unclosed bracket
         name, port, found = "", None, urlsplit("")
@@ -201,7 +201,7 @@ def _parse_origin(given: str) -> str:
     if found.scheme not in DEFAULT_PORTS or not name or more:
         raise InvalidSetting(
             "--origin must be scheme, host and port",
-            got=given,
+            got=value,
             fix="Write it as http://localhost:3000, without a path and without a login.",
         )
     shown = "" if port in (None, DEFAULT_PORTS[found.scheme]) else f":{port}"

@@ -46,21 +46,21 @@ def check_store(store: object) -> None:
         )
 
 
-def as_provider(given: object) -> Provider:
-    if isinstance(given, str):
-        return provider_named(given)
-    if isinstance(given, Provider):
-        return given
+def as_provider(value: object) -> Provider:
+    if isinstance(value, str):
+        return provider_named(value)
+    if isinstance(value, Provider):
+        return value
     raise InvalidInput(
-        f"provider must be a Provider or a string, got {_type_name(given)}",
+        f"provider must be a Provider or a string, got {_type_name(value)}",
         fix='Pass "anthropic:claude-opus-5-5", or cc.provider(…).',
     )
 
 
-def as_options(given: Mapping[str, object]) -> CompilerOptions:
+def as_options(values: Mapping[str, object]) -> CompilerOptions:
     names = ", ".join(CompilerOptions.__struct_fields__)
     try:
-        options = msgspec.convert(dict(given), CompilerOptions)
+        options = msgspec.convert(dict(values), CompilerOptions)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"MessageCompiler: {error}", fix=f"Valid options are {names}.") from None
     if not 0 < options.low < options.high <= 1:
@@ -249,7 +249,7 @@ class ArgumentCache:
         self._prompts: dict[object, tuple[object, Prompt]] = {}
         self._terms: dict[object, RequestTerms] = {}
 
-    def given_tools(self, tools: object) -> Sequence[AnyTool]:
+    def validate_tools(self, tools: object) -> Sequence[AnyTool]:
         """Return the caller's tools as validated private copies, cached by content.
 
         A schema may be changed in place, so the encoded content is compared. A comparison of values would miss another
@@ -273,7 +273,7 @@ class ArgumentCache:
         self._last = content, kept
         return kept
 
-    def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> PreparedTools:
+    def arrange_tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> PreparedTools:
         """Return the tools as they are sent: in the order of the previous request, with `fetch_result`; or `stand_in`
         if there are none.
         """
@@ -288,13 +288,13 @@ class ArgumentCache:
         if order and all(get_tool_name(tool) in place_of for tool in told):
             told.sort(key=lambda tool: place_of[get_tool_name(tool)])
         encoded = self.provider.formatter.encode_tools(told)
-        tokens = self.counter.tools(encoded) if told else 0
+        tokens = self.counter.count_tools(encoded) if told else 0
         marks = self.provider.formatter.marks_in(encoded)
         return cache_put(
             self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
         )
 
-    def terms(
+    def build_terms(
         self,
         channel: Channel,
         prompt: Prompt,
@@ -310,7 +310,7 @@ class ArgumentCache:
             return found
         settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
-        above = self._system_tokens(prompt) + (self.counter.settings(settings) if settings else 0)
+        above = self._system_tokens(prompt) + (self.counter.count_settings(settings) if settings else 0)
         terms = RequestTerms(
             prompt=prompt,
             tools=tools,
@@ -331,7 +331,9 @@ class ArgumentCache:
                 exact=self.counter.exact,
             ),
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
-            breakpoints_left=provider.model.cache_points - tools.caller_breakpoints - provider.formatter.marks_in([settings]),
+            breakpoints_left=provider.model.cache_points
+            - tools.caller_breakpoints
+            - provider.formatter.marks_in([settings]),
         )
         return cache_put(self._terms, key, terms)
 
@@ -341,9 +343,9 @@ class ArgumentCache:
         if (found := self._systems.get(key)) is not None:
             return found
         text = prompt.static_text + (prompt.dynamic_text if head else "")
-        return cache_put(self._systems, key, self.counter.system(text) + self.counter.overhead)
+        return cache_put(self._systems, key, self.counter.count_system(text) + self.counter.overhead)
 
-    def prompt(
+    def render_prompt(
         self,
         channel: Channel,
         fragments: PromptSource,
@@ -386,7 +388,7 @@ class ArgumentCache:
             return builder
         return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
 
-    def with_lead(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
+    def with_leading_messages(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
         """Return the prompt, preceded by the system messages with which the conversation begins."""
         key = (id(prompt), *lead)
         if (found := self._leads.get(key)) is not None:

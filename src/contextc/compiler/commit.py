@@ -43,7 +43,7 @@ SHORTENED = "the provider shortened its own history"
 class CommitPosition(NamedTuple):
     """Position for a reply: the tip of its conversation, the channel's number and version, and the open attempt."""
 
-    at: Tip
+    tip: Tip
     number: int
     version: int
     attempt: repository.OpenAttempt | None
@@ -66,10 +66,10 @@ def append_at_tip(
     This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
     writes nothing, if the conversation has changed or if more than one row is needed.
     """
-    sight = compiled.sight
-    if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.lock:
+    sight = compiled.snapshot
+    if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.row_lock:
         return None
-    entry, at = entries[0], sight.at
+    entry, at = entries[0], sight.tip
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
     message, row = message_chain.build_row(at, entry)
@@ -100,8 +100,8 @@ def lock_channel(tx: Transaction, compiled: Compiled) -> tuple[int, int, reposit
         return number, 1, None
     if found is None:  # another writer created it meanwhile, and its transaction has ended
         found = repository.find_channel(tx, compiled.channel, lock=True)
-    is_first = compiled.sight.version == 0 and found is not None and found.version == 1
-    if found is None or (found.version != compiled.sight.version and not is_first):
+    is_first = compiled.snapshot.version == 0 and found is not None and found.version == 1
+    if found is None or (found.version != compiled.snapshot.version and not is_first):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
     return found.number, found.version, repository.decode_attempt(found.attempt)
 
@@ -113,17 +113,17 @@ def find_remaining_attempt(compiled: Compiled, attempt: repository.OpenAttempt |
     return attempt if attempt.token != compiled.token or attempt.doubtful else None
 
 
-def load_streamed(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
+def load_streamed(tx: Transaction, compiled: Compiled, tip: Tip, streamed: Sequence[Message]) -> list[Message]:
     """Return the stored form of messages that were streamed into the conversation."""
     conversation = compiled.channel.conversation
-    spots = [find_message(tx, conversation, at, message.id) for message in there]
+    spots = [find_message(tx, conversation, tip, message.id) for message in streamed]
     stored = load_messages_at(tx, [make_place(spot.branch, spot.seq) for spot in spots])
     return [stored[make_place(spot.branch, spot.seq)] for spot in spots]
 
 
 def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
     """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
-    was = compiled.sight.at
+    was = compiled.snapshot.tip
     if (at.branch, at.revision) == (was.branch, was.revision):
         return
     if _is_redacted(tx, compiled):
@@ -142,7 +142,7 @@ def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
 
 def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
     """Return True if the new rows contain content that has been redacted."""
-    wanted = [item.place for row in compiled.assembled.new_rows for item in row.row.items if item.place]
+    wanted = [item.place for row in compiled.rows.new_rows for item in row.row.items if item.place]
     return any(message.redacted for message in load_messages_at(tx, wanted).values())
 
 
@@ -154,37 +154,37 @@ def write_commit(
     number: int,
     version: int,
     branch: int,
-    stored: Sequence[Message],
+    messages: Sequence[Message],
     usage: Usage | None,
     session: ProviderSession | None,
     notes: Sequence[str],
     shortened: bool,
     head_is_stored: bool,
-    left: repository.OpenAttempt | None,
+    open_attempt: repository.OpenAttempt | None,
 ) -> CommitResult:
     """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
-    assembled, record = compiled.assembled, compiled.record
-    first = compiled.standing.rows + 1
+    assembled, record = compiled.rows, compiled.record
+    first = compiled.state.rows + 1
     last = first + len(assembled.new_rows) - 1
     fresh = [
         StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new_rows)
     ]
     if assembled.order is None:
-        sealed, layout = fresh, extend_layout(compiled.standing.layout, number, first, last)
+        sealed, layout = fresh, extend_layout(compiled.state.layout, number, first, last)
     else:
         sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
         layout = _layout(sealed)
-    items = _produced(compiled, counter, stored, branch, usage)
-    final = next((message for message in reversed(stored) if message.role == "assistant"), None)
+    items = _produced(compiled, counter, messages, branch, usage)
+    final = next((message for message in reversed(messages) if message.role == "assistant"), None)
     standing = replace(
-        compiled.standing,
+        compiled.state,
         requests=record.request,
         rows=last,
         layout=layout,
-        branch=compiled.sight.at.branch,  # as compiled: the next request handles what happened since
-        revision=compiled.sight.at.revision,
+        branch=compiled.snapshot.tip.branch,  # as compiled: the next request handles what happened since
+        revision=compiled.snapshot.tip.revision,
         produced=items,
-        answered=compiled.standing.answered if final is None else not final.tool_calls,
+        answered=compiled.state.answered if final is None else not final.tool_calls,
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
@@ -193,7 +193,7 @@ def write_commit(
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
-    if not repository.update_state(tx, number, version, standing, left=left):
+    if not repository.update_state(tx, number, version, standing, open_attempt=open_attempt):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
     repository.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new_rows])
     if compiled.replaced:
@@ -204,12 +204,12 @@ def write_commit(
         record,
         rows=last,
         layout=None if record.layout is None else layout,
-        time=stored[-1].time if stored else message_chain.now_ms(),
+        time=messages[-1].time if messages else message_chain.now_ms(),
         usage=usage,
         partial=bool(usage and usage.input and not measured_input(compiled, usage)),
         gave=session.id if session else "",
         remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
-        produced=tuple([make_place(branch, message.seq) for message in stored]),
+        produced=tuple([make_place(branch, message.seq) for message in messages]),
     )
     repository.save_manifest(tx, number, record.request, record_to_json(kept))
     return CommitResult(number, version + 1, standing, sealed)
@@ -221,19 +221,23 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
     Returns 0 if it is not stored, because some of its content has been deleted or redacted.
     """
     found = repository.find_channel(tx, compiled.channel)
-    if found is None or compiled.sight.channel not in (0, found.number) or not _is_whole(tx, compiled, found.version):
+    if (
+        found is None
+        or compiled.snapshot.channel not in (0, found.number)
+        or not _is_whole(tx, compiled, found.version)
+    ):
         return 0
     last = repository.load_unanswered(tx, found.number)
     before = record_from_json(last[1]) if last is not None else None
-    assembled = compiled.assembled
-    if before is not None and before.chain == compiled.standing.chain:
+    assembled = compiled.rows
+    if before is not None and before.chain == compiled.state.chain:
         layout = before.layout
     else:
         first = repository.next_unanswered_row(tx, found.number)
         new = [(row.row, row.chunk) for row in assembled.new_rows]
         fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
         if assembled.order is None:
-            layout = extend_layout(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
+            layout = extend_layout(compiled.state.layout, found.number, first, first + len(fresh) - 1)
         else:
             layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
         repository.write_rows(tx, found.number, first, new)
@@ -255,12 +259,12 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
 
 def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
     """Return True if all content of a request is still stored as it was sent."""
-    items = [item for row in compiled.assembled.new_rows for item in row.row.items]
-    wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
+    items = [item for row in compiled.rows.new_rows for item in row.row.items]
+    wanted = {item.place for item in items if item.place} | set(compiled.snapshot.leading)
     messages = load_messages_at(tx, list(wanted))
     if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
         return False
-    return version == max(1, compiled.sight.version) or not any([item.kind == "summary" for item in items])
+    return version == max(1, compiled.snapshot.version) or not any([item.kind == "summary" for item in items])
 
 
 def measured_input(compiled: Compiled, usage: Usage | None) -> int:
@@ -268,7 +272,7 @@ def measured_input(compiled: Compiled, usage: Usage | None) -> int:
 
     A figure below our estimate also counts as none if the provider may exclude cached tokens.
     """
-    if usage is None or (usage.input < compiled.estimated and not compiled.formatter.counts_all_input):
+    if usage is None or (usage.input < compiled.estimated_input and not compiled.formatter.counts_all_input):
         return 0
     return usage.input
 
@@ -279,7 +283,7 @@ def compute_overhead(compiled: Compiled, usage: Usage | None) -> int:
 
     The overhead stays unchanged while calibration explains the difference.
     """
-    before, real, counted = compiled.standing.overhead, measured_input(compiled, usage), compiled.estimated
+    before, real, counted = compiled.state.overhead, measured_input(compiled, usage), compiled.estimated_input
     if not real or compiled.replaced or compiled.provider.runs_tools:  # its figure includes its own prompt
         return before
     if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
@@ -292,25 +296,25 @@ def build_cache_entry(
 ) -> ChannelCacheEntry:
     """Return the in-memory entry of the channel after the transaction."""
     number, version, standing, sealed = written
-    order = compiled.assembled.order
-    if order is None and compiled.sight.shown.number == number:
-        shown = compiled.sight.shown.next(version, standing, sealed)
+    order = compiled.rows.order
+    if order is None and compiled.snapshot.cached.number == number:
+        shown = compiled.snapshot.cached.extended(version, standing, sealed)
     else:
-        before = () if order is not None else compiled.sight.shown.sealed
-        shown = ChannelCacheEntry.of(number, version, standing, sealed, before)
-    shown.lead, shown.since = compiled.sight.lead, _since(compiled, stored, end)
+        before = () if order is not None else compiled.snapshot.cached.rows
+        shown = ChannelCacheEntry.from_rows(number, version, standing, sealed, before)
+    shown.lead, shown.since = compiled.snapshot.leading, _since(compiled, stored, end)
     return shown
 
 
 def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> CommitTail | None:
     """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
-    at = compiled.sight.at
+    at = compiled.snapshot.tip
     if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
         return None
     said = tuple([(make_place(end.branch, message.seq), message) for message in stored])
     if any([where != make_place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
         return None
-    return CommitTail(end, said, compiled.sight.pins, compiled.draft.summary)
+    return CommitTail(end, said, compiled.snapshot.pins, compiled.draft.summary)
 
 
 def _produced(
@@ -327,11 +331,11 @@ def _produced(
             signed=has_signed_reasoning(message, provider),
             media=has_media(message),
         )
-        item = apply_reasoning_policy(item, message, compiled.draft.options.replay)
+        item = apply_reasoning_policy(item, message, compiled.draft.options.reasoning_policy)
         tokens = 0
         if usage is not None and usage.output and replies == 1 and message.role == "assistant":
             tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
-        items.append(replace(item, tokens=max(tokens, 0) or counter.message(render_item(item, message))))
+        items.append(replace(item, tokens=max(tokens, 0) or counter.count_message(render_item(item, message))))
     return tuple(items)
 
 
@@ -344,10 +348,10 @@ def find_earlier_commit(
     standing = repository.load_state(tx, compiled.channel)
     if at is None or found is None or standing is None or standing.requests != compiled.record.request:
         return None
-    if standing.chain != compiled.standing.chain:
+    if standing.chain != compiled.state.chain:
         return None
     stored = message_chain.find_stored(tx, entries)
-    shown = ChannelCacheEntry.of(found[0], found[1], standing, repository.load_rows(tx, standing.layout))
+    shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, repository.load_rows(tx, standing.layout))
     return stored, shown, at
 
 

@@ -108,7 +108,7 @@ def _items(draft: Draft) -> list[Item]:
     if draft.kept is not None:
         return list(draft.kept)
     return [
-        *(item for each in draft.sealed for item in each.row.items),
+        *(item for each in draft.rows for item in each.row.items),
         *(entry.item for entry in draft.tail),
     ]
 
@@ -170,13 +170,13 @@ def _boundary(available: int, items: Sequence[Item]) -> int:
 
 def run_compaction_steps(
     store: Store,
-    now: Compiled,
+    current: Compiled,
     whole: Compiled,
-    read: Callable[[Sequence[int]], Mapping[int, Message]],
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]],
 ) -> CompactionSteps:
     """Summarize the old part of a conversation as one agent sees it, and store the summary; None if there is none."""
-    draft, available = whole.draft, now.budget.available
-    messages = read([item.place for item in _items(draft) if item.place])
+    draft, available = whole.draft, current.budget.available
+    messages = load_messages([item.place for item in _items(draft) if item.place])
     planned = plan_summary(draft, available, messages)
     if planned is None:
         return None
@@ -185,7 +185,7 @@ def run_compaction_steps(
         for item in planned.items
         if item.kind == "message" and item.place in messages
     ]
-    count = draft.counter.system
+    count = draft.counter.count_system
     text, fallback = yield from _summarize_sections(shown, planned.previous, available, draft.counter)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
@@ -204,7 +204,7 @@ def run_compaction_steps(
     )
 
     def work(tx: Transaction) -> bool:
-        return repository.save_summary(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
+        return repository.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay)
 
     made = store.write(work)
     return CompactionResult(
@@ -241,7 +241,7 @@ def _summarize_sections(
     pieces: list[list[Message]] = [[]]
     size = 0
     for message in shown:
-        size += counter.message(message)
+        size += counter.count_message(message)
         if size > available // 2 and pieces[-1]:
             pieces.append([])
             size = 0

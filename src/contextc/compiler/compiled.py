@@ -40,7 +40,7 @@ class HeadParts(NamedTuple):
     hash: bytes
 
     @classmethod
-    def of(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
+    def from_body(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
         written = encode(body)
         before, _, after = written.partition(_MESSAGES_BYTES)
         return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
@@ -94,28 +94,28 @@ class Compiled:
         provider: Provider,
         formatter: Formatter,
         draft: Draft,
-        sight: ChannelSnapshot,
-        standing: ChannelState,
-        assembled: AssembledRows,
+        snapshot: ChannelSnapshot,
+        state: ChannelState,
+        rows: AssembledRows,
         head: HeadParts,
-        account: Callable[[], RequestAccount],
-        opening: Callable[[], HeadParts],
+        build_account: Callable[[], RequestAccount],
+        build_session_head: Callable[[], HeadParts],
         session_id: str | None,
-        revert: str | None,
+        revert_to: str | None,
         dry_run: bool,
         is_new: bool,
         tools: tuple[Tool | NativeTool, ...],
     ) -> None:
         self.channel, self.provider, self.formatter = channel, provider, formatter
         self.mode: RequestMode = "resume" if draft.resume else "full"
-        self.session_id, self.revert = session_id, revert
+        self.session_id, self.revert_to = session_id, revert_to
         self.is_new, self.dry_run = is_new, dry_run
-        self.draft, self.sight, self.standing, self.assembled, self.head = draft, sight, standing, assembled, head
+        self.draft, self.snapshot, self.state, self.rows, self.head = draft, snapshot, state, rows, head
         self.tools = tools
-        self.fresh_counts: dict[bytes, int] = {}
+        self.new_token_counts: dict[bytes, int] = {}
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
-        self._tell, self._opening = account, opening
+        self._build_account, self._build_session_head = build_account, build_session_head
         self._account: RequestAccount | None = None
         self.replaced = False
         self._body: bytes | None = None
@@ -124,7 +124,7 @@ class Compiled:
     @property
     def cursor(self) -> str:
         """The provider's position in the session that this request resumes."""
-        session = self.sight.standing.session
+        session = self.snapshot.state.session
         return session.cursor if self.session_id and session is not None else ""
 
     @property
@@ -135,7 +135,7 @@ class Compiled:
     def account(self) -> RequestAccount:
         """The record, the manifest and the cost, built on first use."""
         if self._account is None:
-            self._account = self._tell()
+            self._account = self._build_account()
         return self._account
 
     @property
@@ -154,19 +154,19 @@ class Compiled:
     @property
     def request(self) -> int:
         """Its number on the channel."""
-        return self.sight.standing.requests + 1
+        return self.snapshot.state.requests + 1
 
     @property
-    def estimated(self) -> int:
+    def estimated_input(self) -> int:
         """Tokens of the whole input by our own count. The provider's figure calibrates it."""
         draft = self.draft
-        messages = self.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
-        return self.standing.above + messages
+        messages = self.state.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+        return self.state.above + messages
 
     @property
-    def opening(self) -> JSONObject:
+    def session_head(self) -> JSONObject:
         """System prompt, tools and settings with which the session began, also for a request that resumes it."""
-        head = self._opening()
+        head = self._build_session_head()
         return {name: value for name, value in head.body.items() if name != head.key}
 
     @property
@@ -197,7 +197,7 @@ class Compiled:
         return deepcopy(self.params)
 
     def _messages(self) -> list[JSONObject]:
-        new, order = self.assembled.new_rows, self.assembled.order
+        new, order = self.rows.new_rows, self.rows.order
         if order is not None:
             whole: list[JSONObject] = []
             for each in order:
@@ -206,7 +206,7 @@ class Compiled:
                     del whole[-row.row.drop :]
                 whole += row.messages if isinstance(row, NewRow) else split_chunk(row.chunk)
             return with_breakpoints(self.formatter, self.draft.marks, whole, 0)
-        before = [] if self.draft.resume else self.sight.shown.messages()
+        before = [] if self.draft.resume else self.snapshot.cached.list_messages()
         drop = 0
         added: list[JSONObject] = []
         for row in new:
@@ -221,13 +221,13 @@ class Compiled:
         return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before))
 
     def _chunks(self) -> list[bytes]:
-        new, order, marks = self.assembled.new_rows, self.assembled.order, self.draft.marks
+        new, order, marks = self.rows.new_rows, self.rows.order, self.draft.marks
         if any(row.row.drop for row in new):  # rows that replace preceding wire messages
             return [join_messages(self._messages())]
         if order is not None:
             chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
         else:
-            chunks = [] if self.draft.resume else self.sight.shown.chunks()
+            chunks = [] if self.draft.resume else self.snapshot.cached.join_chunks()
             if "previous" in marks:
                 self._mark_last(chunks)
             chunks += [row.chunk for row in new]

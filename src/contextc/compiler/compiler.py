@@ -69,9 +69,9 @@ class MessageCompiler:
         )
         self._heads: dict[object, HeadParts] = {}
         self._heads_stored: set[tuple[int, bytes]] = set()
-        self._prepared = ArgumentCache(store, self.provider, self.counter, self.options)
-        self._warm = get_channel_cache(store)
-        self._reader = ContextLoader(store, self.provider, self.counter, self._warm)
+        self._arguments = ArgumentCache(store, self.provider, self.counter, self.options)
+        self._cache = get_channel_cache(store)
+        self._loader = ContextLoader(store, self.provider, self.counter, self._cache)
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,43 +115,43 @@ class MessageCompiler:
         )
         provider = self.provider
         running = None if running is None else frozenset(running)
-        tools = self._prepared.given_tools(tools)
+        tools = self._arguments.validate_tools(tools)
         channel = self.channel(conversation, agent=agent, directory=directory)
-        prompt = self._prepared.prompt(channel, fragments, system_prompt, tools, surroundings, directory)
+        prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, surroundings, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
-        seen = self._reader.seen(channel, runs, edit, rewind)
+        seen = self._loader.load(channel, runs, edit, rewind)
         if upcoming:
-            seen = seen.followed_by(upcoming)
-        if seen.sight.lead:
-            prompt = self._prepared.with_lead(prompt, seen.sight.lead)
+            seen = seen.with_appended(upcoming)
+        if seen.snapshot.leading:
+            prompt = self._arguments.with_leading_messages(prompt, seen.snapshot.leading)
         stand_in = provider.formatter.stand_in
-        if stand_in is not None and (tools or not seen.sight.has_calls):
+        if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
-        shown = self._prepared.tools(tools, seen.sight.standing.tools, stand_in)
+        shown = self._arguments.arrange_tools(tools, seen.snapshot.state.tools, stand_in)
         ask = CompileInput(
             provider=provider,
             counter=self.counter,
             options=self.options,
             channel=channel,
-            terms=self._prepared.terms(channel, prompt, shown, settings, budget, output),
+            terms=self._arguments.build_terms(channel, prompt, shown, settings, budget, output),
             run=run,
             running=running,
             runs=runs,
-            snapshot=seen.sight,
+            snapshot=seen.snapshot,
             summary=seen.summary,
             counts=seen.counts,
             factor=self.factor,
-            fetch=self._reader.fetch,
+            fetch=self._loader.fetch_messages,
             head_cache=self._heads,
             retry=again,
             dry_run=dry_run,
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
-                self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1, items
+                self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
             ),
-            other_channel_state=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
+            other_channel_state=self._loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask)
-        compiled.fresh_counts = seen.fresh
+        compiled.new_token_counts = seen.new_counts
         return compiled
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ class MessageCompiler:
             token=compiled.token,
             session=compiled.session_id or "",
             head=compiled.head.hash.hex(),
-            chain=compiled.standing.chain,
+            chain=compiled.state.chain,
         )
 
         def work(tx: Transaction) -> None:
@@ -180,7 +180,7 @@ class MessageCompiler:
             if also is not None:
                 also(tx)
 
-        sight = compiled.sight
+        sight = compiled.snapshot
         seen = sight.attempt
         in_company = lease is not None or also is not None
         if in_company or not repository.save_attempt_if_unchanged(
@@ -212,7 +212,7 @@ class MessageCompiler:
         """
         self._check(compiled)
         arguments.check_commit_arguments(reply, produced, usage, session_id)
-        messages = [*(produced or ()), *([] if reply is None else [self._decoded(compiled, reply)])]
+        messages = [*(produced or ()), *([] if reply is None else [self._decode_reply(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
         messages = [
@@ -225,15 +225,15 @@ class MessageCompiler:
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [message_chain.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or self._session_of(reply)
-        calibration, sight = self._learned(compiled, usage), compiled.sight
+        calibration, sight = self._updated_calibration(compiled, usage), compiled.snapshot
 
         def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
-            if tx.again and (done := committing.find_earlier_commit(tx, compiled, entries)) is not None:
+            if tx.is_retry and (done := committing.find_earlier_commit(tx, compiled, entries)) is not None:
                 return done
             if not there and (said := committing.append_at_tip(tx, compiled, entries)) is not None:
-                at, number, version, attempt = sight.at, sight.channel, sight.version, None
+                at, number, version, attempt = sight.tip, sight.channel, sight.version, None
                 stored = [said]
             else:
                 at, number, version, attempt = committing.locate_reply(tx, compiled)
@@ -246,15 +246,15 @@ class MessageCompiler:
                 number=number,
                 version=version,
                 branch=at.branch,
-                stored=stored,
+                messages=stored,
                 usage=usage,
                 session=ProviderSession(session_id, cursor) if session_id else None,
                 notes=notes,
                 shortened=shortened,
                 head_is_stored=(number, compiled.head.hash) in self._heads_stored,
-                left=committing.find_remaining_attempt(compiled, attempt),
+                open_attempt=committing.find_remaining_attempt(compiled, attempt),
             )
-            save_counts(tx, self.counter.tokenizer, compiled.fresh_counts)
+            save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
                 save_calibration(tx, self.provider.asks_for, calibration)
             if also is not None:
@@ -281,17 +281,17 @@ class MessageCompiler:
             else committing.build_cache_entry(compiled, written, stored, end)
         )
         if calibration is not None:
-            self._reader.calibration = calibration
+            self._loader.calibration = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:
             self._heads_stored.clear()
         self._heads_stored.add((shown.number, compiled.head.hash))
-        self._warm.put(compiled.channel, shown)
-        self.store.ends_at(compiled.channel.conversation, end)
+        self._cache.put(compiled.channel, shown)
+        self.store.cache_tip(compiled.channel.conversation, end)
         log.info(
             "%s: stored request %d for %s (%s, epoch %d)",
             *_log_fields(compiled),
             compiled.mode,
-            compiled.standing.epoch,
+            compiled.state.epoch,
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
             log.debug("%s: text of message %d: %s", compiled.channel.conversation, message.seq, message.text)
@@ -312,7 +312,7 @@ class MessageCompiler:
             if found is None:
                 return 0
             attempt = repository.decode_attempt(found.attempt)
-            if tx.again and attempt is not None and attempt.token == compiled.token and attempt.kept:
+            if tx.is_retry and attempt is not None and attempt.token == compiled.token and attempt.kept:
                 return attempt.kept  # the previous try was committed, and only its confirmation was lost
             kept = committing.save_unanswered(tx, compiled, usage)
             repository.save_failure(tx, found.number, compiled.token, said[:2000], kept)
@@ -350,23 +350,23 @@ class MessageCompiler:
             )
         return complete_compaction(self.compaction(conversation, **asked), summarize)
 
-    def compaction(self, conversation: str, **asked: Any) -> CompactionSteps:
+    def compaction(self, conversation: str, **arguments: Any) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
-        now = self.compile(conversation, dry_run=True, **asked)
+        now = self.compile(conversation, dry_run=True, **arguments)
         reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
-        reader._reader.since_summary = True
-        rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
+        reader._loader.skip_summarized = True
+        rest: dict[str, Any] = {name: value for name, value in arguments.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
         return (
             yield from run_compaction_steps(
-                self.store, now, whole, lambda places: self._reader.fetch(places, ()).messages
+                self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages
             )
         )
 
     @property
     def factor(self) -> float:
         """Calibration factor for this model's token counts, learned from the usage that its provider reports."""
-        return self._reader.factor
+        return self._loader.factor
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
@@ -430,22 +430,22 @@ class MessageCompiler:
             return None
         return self.provider.formatter.session_of(as_json(reply), field) or None
 
-    def _decoded(self, compiled: Compiled, reply: object) -> Message:
+    def _decode_reply(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):
             return reply
         formatter = self.provider.formatter
-        return formatter.spelling.named(formatter.decode_reply(reply), compiled.tools)
+        return formatter.spelling.restore_names(formatter.decode_reply(reply), compiled.tools)
 
-    def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
+    def _updated_calibration(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
         """Return the calibration after this request; None if it has not changed enough to be stored."""
         if self.provider.runs_tools:  # its figure includes its own prompt
             return None
         counted = committing.measured_input(compiled, usage)
-        if not counted or self._reader.calibration is None or compiled.replaced:
+        if not counted or self._loader.calibration is None or compiled.replaced:
             return None
         counted -= committing.compute_overhead(compiled, usage)
-        learned = self._reader.calibration.learned(compiled.estimated, counted)
-        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._reader.calibration.factor) < 0.005:
+        learned = self._loader.calibration.with_sample(compiled.estimated_input, counted)
+        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._loader.calibration.factor) < 0.005:
             return None
         return learned
 

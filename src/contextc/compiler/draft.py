@@ -57,7 +57,7 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     @property
-    def replay(self) -> ReasoningPolicy:
+    def reasoning_policy(self) -> ReasoningPolicy:
         return "inline" if self.policy == "seed_b" else self.reasoning
 
 
@@ -109,7 +109,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         """Tokens of the whole request."""
         return self.system + self.tools + self.used
 
-    def corrected(self, total: int) -> "Budget":
+    def with_total(self, total: int) -> "Budget":
         """Return the budget of a request that takes `total` tokens by the provider's own figure.
 
         Every part gets its share of the difference to our own count, except for the overhead, which the provider's
@@ -148,19 +148,19 @@ class Draft(Struct, frozen=True, kw_only=True):
     prompt: Prompt
     fetchable: bool = True
 
-    sealed: Sequence[StoredRow]
+    rows: Sequence[StoredRow]
     standing: ChannelState
     log: tuple[tuple[int, Message], ...]
     """Messages that were not sent yet, with their places; the model's own last reply comes first."""
-    unread: int = 0
+    unread_until: int = 0
     """The seq up to which the log was not read, because it is too far back to fit."""
-    opening: int = 0
+    turn_opening: int = 0
     """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
-    late: Mapping[int, Message] = {}
+    revealed: Mapping[int, Message] = {}
     """Messages that were hidden when they arrived, by place."""
-    counts: Mapping[int, int] = {}
+    token_counts: Mapping[int, int] = {}
     """Known token counts of messages in the log, by place."""
-    unanswered: Mapping[str, int] = {}
+    unanswered_calls: Mapping[str, int] = {}
     """Calls whose results were removed while the calls remain, with the places of their messages."""
     pins: frozenset[int] = frozenset()
     summary: Summary | None = None
@@ -168,9 +168,9 @@ class Draft(Struct, frozen=True, kw_only=True):
     """True if the summary is newer than the one that was sent, and must be used now."""
     factor: float = 1.0
 
-    points: int = 0
+    breakpoints_left: int = 0
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
-    anew: bool = False
+    reencode: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
     tail: tuple[DraftEntry, ...] = ()
     new: int = 0

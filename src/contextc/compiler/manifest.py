@@ -67,17 +67,17 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     produced: tuple[int, ...] = ()
 
     @property
-    def figures(self) -> Budget:
+    def corrected_budget(self) -> Budget:
         """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
         if self.usage is None or not self.usage.input or self.partial:
             return self.budget
-        return self.budget.corrected(self.usage.input)
+        return self.budget.with_total(self.usage.input)
 
     @property
     def shared_tokens(self) -> int:
         """`shared`, corrected like all other figures."""
         counted = self.budget.input
-        return self.shared * self.figures.input // counted if counted else self.shared
+        return self.shared * self.corrected_budget.input // counted if counted else self.shared
 
 
 class ManifestLine(Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Manifest:
     @property
     def budget(self) -> Budget:
         """The budget, by the provider's own total if it reported one."""
-        return self.record.figures
+        return self.record.corrected_budget
 
     def as_json(self) -> JSONObject:
         facts: JSONObject = decode(encode(self.record))

@@ -82,16 +82,16 @@ def build_account(
     signed = 0
     if draft.kept is not None:
         signed = sum([item.signed and item.bare for item in draft.kept]) - sum(
-            [item.bare for each in sight.shown.sealed for item in each.row.items]
+            [item.bare for each in sight.cached.rows for item in each.row.items]
         )
     fragments = _fragments(ask, draft)
-    first = not sight.standing.requests  # a fork begins with rows of its parent, without a new epoch
+    first = not sight.state.requests  # a fork begins with rows of its parent, without a new epoch
     record = RequestRecord(
-        request=sight.standing.requests + 1,
+        request=sight.state.requests + 1,
         mode="resume" if draft.resume else "full",
         epoch=standing.epoch,
         why=draft.epoch,
-        rows=sight.standing.rows + len(assembled.new_rows),
+        rows=sight.state.rows + len(assembled.new_rows),
         layout=() if assembled.order is not None or first else None,
         head=head.hash.hex(),
         chain=standing.chain,
@@ -107,8 +107,8 @@ def build_account(
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
-        branch=sight.at.branch,
-        tip=sight.at.seq,
+        branch=sight.tip.branch,
+        tip=sight.tip.seq,
     )
     if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
         lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
@@ -120,12 +120,15 @@ def build_account(
 def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
     failed = ask.snapshot.attempt if draft.resume else None
-    if not (draft.remarks or draft.unread or warnings or assembled.notes or failed):
+    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed):
         return ()
     return (
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
-        *(f"skipped the log up to message {draft.unread}: it does not fit" for _ in range(bool(draft.unread))),
+        *(
+            f"skipped the log up to message {draft.unread_until}: it does not fit"
+            for _ in range(bool(draft.unread_until))
+        ),
         *(warning.message for warning in warnings),
         *dict.fromkeys(str(note) for note in assembled.notes),
     )
@@ -143,17 +146,19 @@ def _count_foreign_reasoning(ask: CompileInput) -> int:
 
 def _skipped(sight: ChannelSnapshot) -> int:
     """Return the number of messages that were not read, because they are too far back to fit."""
-    if not sight.unread:
+    if not sight.unread_until:
         return 0
-    read = {where for where, _ in sight.log} | set(sight.lead)
-    return max(0, sight.unread - sight.standing.seen - sum([where & SEQ_MASK <= sight.unread for where in read]))
+    read = {where for where, _ in sight.log} | set(sight.leading)
+    return max(
+        0, sight.unread_until - sight.state.seen - sum([where & SEQ_MASK <= sight.unread_until for where in read])
+    )
 
 
 def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> tuple[int, int, int]:
     """Return the tokens and the bytes of the prefix that the previous request had too, and the lost tokens, by our own
     count.
     """
-    before, head = sight.shown.standing, standing.head
+    before, head = sight.cached.standing, standing.head
     if not before.requests and not before.layout:
         return 0, 0, 0
     old = before.head
@@ -163,7 +168,7 @@ def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelS
         return above + before.tokens, before.size, max(0, total - above - before.tokens)
     tokens = size = 0
     if above or not (old.static or old.tools):
-        for each, mine in zip(assembled.order, sight.shown.sealed, strict=False):
+        for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
             if each is not mine:
                 break
             tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
@@ -194,9 +199,9 @@ def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
     if draft.kept is not None:
         items = list(draft.kept)
     else:
-        items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
+        items = [item for each in draft.rows for item in each.row.items] + [entry.item for entry in draft.tail]
     left = {**ask.load_left_out(ask.snapshot, items), **{each.place: each.why for each in draft.left}}
-    held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
+    held = sum([len(each.row.items) for each in draft.rows]) if draft.resume else 0
     produced = [item.place for item in draft.standing.produced] if draft.resume else ()
     return build_lines(
         items,
@@ -212,8 +217,8 @@ def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
 
 def build_lines(
     items: Iterable[Item],
-    left: Mapping[int, str],
-    read: Callable[[Sequence[int]], Mapping[int, Message]],
+    left_out: Mapping[int, str],
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]],
     known: Mapping[int, Message] = {},
     *,
     held: int = 0,
@@ -228,9 +233,9 @@ def build_lines(
     """
     items = list(items)
     places = find_included_places(items)
-    hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
+    hidden = sorted([where for where in left_out if where not in places], key=lambda where: where & SEQ_MASK)
     wanted = [*(item.place for item in items if item.place), *hidden]
-    messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
+    messages = {**load_messages([where for where in dict.fromkeys(wanted) if where not in known]), **known}
     counted = [item.tokens for item in items]
     tokens = counted if used is None else distribute(used, counted)
     lines = [
@@ -239,7 +244,7 @@ def build_lines(
             zip(render_sent_items(items, messages, fetchable=fetchable), tokens, strict=True)
         )
     ]
-    return lines + [build_left_out_line(where, messages.get(where), left[where]) for where in hidden]
+    return lines + [build_left_out_line(where, messages.get(where), left_out[where]) for where in hidden]
 
 
 def find_included_places(items: Iterable[Item]) -> set[int]:

@@ -64,7 +64,7 @@ def load_channel_provider(store: Store, channel: Channel) -> Provider:
 
     def work(tx: Transaction) -> tuple[ChannelState, int]:
         found = repository.find_channel(tx, channel)
-        last = repository.load_manifests(tx, found.number, last=1) if found else []
+        last = repository.load_manifests(tx, found.number, limit=1) if found else []
         if found is not None and not last and (kept := repository.load_unanswered(tx, found.number)) is not None:
             last = [kept[1]]
         if found is None or not last:
@@ -125,7 +125,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
             lambda places: store.read(lambda tx: load_messages_at(tx, places)),
             held=held,
             produced=produced,
-            used=record.figures.used,
+            used=record.corrected_budget.used,
             fetchable=past.fetchable,
         )
 
@@ -139,7 +139,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
 
 def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
     """Return the places of the messages that a request produced."""
-    found = repository.load_manifests(tx, number, request, last=1)
+    found = repository.load_manifests(tx, number, request, limit=1)
     return record_from_json(found[0]).produced if found else ()
 
 
@@ -223,7 +223,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     _check_rows(past, channel)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
-    head = HeadParts.of(formatter.messages_key, body, {})
+    head = HeadParts.from_body(formatter.messages_key, body, {})
     return head.bytes(_chunks(formatter, record, rows), record.session or None)
 
 
@@ -239,7 +239,7 @@ def rebuild_session_view(store: Store, channel: Channel, formatter: Formatter, r
     if past.record.mode != "resume" or stored is None:
         return rebuild(store, channel, formatter, request)
     _check_rows(past, channel)
-    return HeadParts.of(formatter.messages_key, decode(stored), {}).bytes([row.chunk for row in past.rows], None)
+    return HeadParts.from_body(formatter.messages_key, decode(stored), {}).bytes([row.chunk for row in past.rows], None)
 
 
 def _chunks(formatter: Formatter, record: RequestRecord, rows: Sequence[StoredRow]) -> list[bytes]:
@@ -281,7 +281,7 @@ def _load_past(tx: Transaction, channel: Channel, request: int | None) -> PastRe
 def find_request(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, RequestRecord]:
     """Return the number of a channel and the record of one of its requests; by default of the last answered one."""
     found = repository.find_channel(tx, channel)
-    last = repository.load_manifests(tx, found.number, last=1) if found else []
+    last = repository.load_manifests(tx, found.number, limit=1) if found else []
     if found is not None and request is not None and request > FIRST_UNANSWERED:
         kept = repository.load_unanswered(tx, found.number, request) if request <= SEQ_MASK else None
         if kept is None:
@@ -294,7 +294,7 @@ def find_request(tx: Transaction, channel: Channel, request: int | None = None) 
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
             raise UnknownRequest(channel.conversation, channel, request, last=wanted.request)
-        wanted = record_from_json(repository.load_manifests(tx, found.number, request, last=1)[0])
+        wanted = record_from_json(repository.load_manifests(tx, found.number, request, limit=1)[0])
     return found.number, wanted
 
 
@@ -304,7 +304,9 @@ def load_request_layout(
     """Return the row ranges of a request, and the record of the first request of its epoch."""
     start = find_epoch_start(tx, number, request_record)
     layout: tuple[RowRange, ...] = start.layout or ()
-    layout = extend_layout(layout, number, start.rows + 1, request_record.rows) if start is not request_record else layout
+    layout = (
+        extend_layout(layout, number, start.rows + 1, request_record.rows) if start is not request_record else layout
+    )
     return layout, start
 
 
@@ -313,7 +315,7 @@ def find_epoch_start(tx: Transaction, channel: int, request_record: RequestRecor
     upto = request_record.request
     while request_record.layout is None and upto > 0:
         some = [
-            record_from_json(body) for body in repository.load_manifests(tx, channel, upto, last=MANIFESTS_PER_BATCH)
+            record_from_json(body) for body in repository.load_manifests(tx, channel, upto, limit=MANIFESTS_PER_BATCH)
         ]
         for record in some:
             if record.layout is not None:

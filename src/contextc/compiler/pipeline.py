@@ -42,7 +42,7 @@ PREVIOUS_REPLACED = "the request before it was replaced"
 def compile_request(ask: CompileInput) -> Compiled:
     """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
     sight = ask.snapshot
-    standing = sight.standing
+    standing = sight.state
     why, resume, revert = _session(ask)
     if standing.requests and not standing.layout and standing.lost:
         why = standing.lost
@@ -51,7 +51,7 @@ def compile_request(ask: CompileInput) -> Compiled:
         breaks = find_prefix_change(ask, standing.head, resume)
         why = (
             why
-            or sight.why
+            or sight.reason
             or breaks
             or (PREVIOUS_REPLACED if standing.replaced else "")
             or ("compaction" if compacted else "")
@@ -77,10 +77,10 @@ def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
     provider, sight = ask.provider, ask.snapshot
     if not provider.session_resumption:
         return "", False, None
-    session = sight.standing.session
+    session = sight.state.session
     if session is None:
-        shown = sight.standing.requests or sight.standing.layout
-        why = PREVIOUS_REPLACED if sight.standing.replaced else sight.standing.lost or "no session"
+        shown = sight.state.requests or sight.state.layout
+        why = PREVIOUS_REPLACED if sight.state.replaced else sight.state.lost or "no session"
         return (why if shown else ""), False, None
     if sight.attempt is None:
         return "", True, None
@@ -95,11 +95,11 @@ def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
 
 def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
     sight, terms = ask.snapshot, ask.terms
-    standing, kept = sight.standing, sight.kept
+    standing, kept = sight.state, sight.remaining
     if why:
         standing = replace(standing, epoch=standing.epoch + 1, input=0)
         if kept is None:
-            kept = tuple([item for each in sight.shown.sealed for item in each.row.items])
+            kept = tuple([item for each in sight.cached.rows for item in each.row.items])
     return Draft(
         provider=ask.provider,
         counter=ask.counter,
@@ -111,19 +111,19 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         resume=resume,
         prompt=terms.prompt,
         fetchable=terms.fetchable,
-        sealed=sight.shown.sealed,
+        rows=sight.cached.rows,
         standing=standing,
         log=sight.log,
-        unread=sight.unread,
-        opening=sight.opening,
-        late=sight.late,
-        counts=ask.counts,
-        unanswered=sight.unanswered,
+        unread_until=sight.unread_until,
+        turn_opening=sight.turn_opening,
+        revealed=sight.revealed,
+        token_counts=ask.counts,
+        unanswered_calls=sight.unanswered_calls,
         pins=sight.pins,
         summary=ask.summary,
         compacted=compacted,
-        points=terms.breakpoints_left,
-        anew=standing.head.encoder not in ("", terms.head.encoder),
+        breakpoints_left=terms.breakpoints_left,
+        reencode=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
         budget=terms.budget if why else _epochs_budget(terms.budget, standing.reserve),
         epoch=why,
@@ -144,12 +144,12 @@ def _run_passes(draft: Draft) -> Draft:
 
 def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     sight, resume = ask.snapshot, draft.resume
-    session = sight.standing.session
+    session = sight.state.session
     session_id = session.id if resume and session is not None else None
     head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
-    assembled = assemble_rows(draft, ask.terms.formatter, sight.shown.used, head.settings, ask.fetch)
+    assembled = assemble_rows(draft, ask.terms.formatter, sight.cached.used, head.settings, ask.fetch)
     standing = _next_state(ask, draft, assembled)
-    is_new = bool(draft.new) or ask.retry or sight.standing.again or _is_unanswered(draft)
+    is_new = bool(draft.new) or ask.retry or sight.state.again or _is_unanswered(draft)
     if resume and not any(row.chunk for row in assembled.new_rows):
         is_new = False  # an empty delta is never sent
     return Compiled(
@@ -157,14 +157,14 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
         provider=ask.provider,
         formatter=ask.terms.formatter,
         draft=draft,
-        sight=sight,
-        standing=standing,
-        assembled=assembled,
+        snapshot=sight,
+        state=standing,
+        rows=assembled,
         head=head,
-        account=lambda: build_account(ask, draft, standing, assembled, head, session_id or ""),
-        opening=lambda: build_head(ask, draft.budget, resume=False, marked=False) if resume else head,
+        build_account=lambda: build_account(ask, draft, standing, assembled, head, session_id or ""),
+        build_session_head=lambda: build_head(ask, draft.budget, resume=False, marked=False) if resume else head,
         session_id=session_id,
-        revert=revert,
+        revert_to=revert,
         dry_run=ask.dry_run,
         is_new=is_new,
         tools=ask.terms.tools.tools,
@@ -182,7 +182,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
     """Return the state of the channel after this request is committed."""
     standing, sight = draft.standing, ask.snapshot
     epoch = standing.epoch
-    if draft.epoch and not sight.why and epoch == sight.standing.epoch:
+    if draft.epoch and not sight.reason and epoch == sight.state.epoch:
         epoch += 1
     if assembled.order is None:
         chunks = [row.chunk for row in assembled.new_rows]
@@ -190,7 +190,8 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         tokens = standing.tokens + sum([row.row.tokens for row in assembled.new_rows])
     else:
         rows = [
-            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
+            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk)
+            for each in assembled.order
         ]
         chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
@@ -203,7 +204,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         size=size,
         above=ask.terms.budget.system + ask.terms.budget.tools,
         tokens=tokens,
-        seen=sight.at.seq,
+        seen=sight.tip.seq,
         runs=ask.runs,
         summary=_summary_place(ask, draft, standing),
         reserve=_shrunk_reserve(ask, draft, standing),
@@ -230,14 +231,14 @@ def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> 
 class LoadedContext(NamedTuple):
     """The loaded channel, its summary, and the tokens of new messages."""
 
-    sight: ChannelSnapshot
+    snapshot: ChannelSnapshot
     summary: Summary | None
     counts: Mapping[int, int]
-    fresh: dict[bytes, int]
+    new_counts: dict[bytes, int]
 
-    def followed_by(self, messages: Sequence[Message]) -> "LoadedContext":
+    def with_appended(self, messages: Sequence[Message]) -> "LoadedContext":
         """Return the same with unsaved messages appended."""
-        at, log = self.sight.at, list(self.sight.log)
+        at, log = self.snapshot.tip, list(self.snapshot.log)
         for seq, message in enumerate(messages, at.seq + 1):
             log.append(
                 (
@@ -245,40 +246,40 @@ class LoadedContext(NamedTuple):
                     replace(validate_message(replace(message, uid="", time=0)).message, seq=seq),
                 )
             )
-        return self._replace(sight=replace(self.sight, log=tuple(log)))
+        return self._replace(sight=replace(self.snapshot, log=tuple(log)))
 
 
 class ContextLoader:
     """Reads a store for one provider. `calibration` is None until the first read."""
 
-    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, warm: ChannelCache) -> None:
-        self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
+    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, cache: ChannelCache) -> None:
+        self.store, self.provider, self.counter, self._cache = store, provider, counter, cache
         self.calibration: Calibration | None = None
-        self.since_summary = False
+        self.skip_summarized = False
         """True if messages that the latest summary covers are not read."""
 
     @property
     def factor(self) -> float:
         return self.calibration.factor if self.calibration is not None else 1.0
 
-    def seen(
+    def load(
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> LoadedContext:
         """Load a channel as it is now, or as it would be after an edit or a rewind."""
         as_it_is = edit is None and rewind is None
-        return (self._next(channel) if as_it_is else None) or self._look(channel, runs, edit, rewind)
+        return (self._load_next(channel) if as_it_is else None) or self._load_snapshot(channel, runs, edit, rewind)
 
-    def _next(self, channel: Channel) -> LoadedContext | None:
+    def _load_next(self, channel: Channel) -> LoadedContext | None:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
-        if self.calibration is None or (sight := load_next(self.store, self._warm, channel)) is None:
+        if self.calibration is None or (sight := load_next(self.store, self._cache, channel)) is None:
             return None
         counts, fresh = dict[int, int](), dict[bytes, int]()
         if self.counter.exact:
             counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
-        since = sight.shown.since
+        since = sight.cached.since
         return LoadedContext(sight, since.summary if since else None, counts, fresh)
 
-    def _look(
+    def _load_snapshot(
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> LoadedContext:
         room, read, counter = self.provider.model.window, 0, self.counter
@@ -289,7 +290,7 @@ class ContextLoader:
             if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
                 return 0
             if message.author in (None, channel.agent) or message.role == "user":
-                tokens = counted[where] = counter.message(message)
+                tokens = counted[where] = counter.count_message(message)
                 return tokens
             return counter.text(message.text) if message.role == "assistant" else 0
 
@@ -309,25 +310,27 @@ class ContextLoader:
                 )
                 upto = where.seq - 1 if edit is not None else where.seq
             since = None
-            if self.since_summary and may_have_summaries(at := load_tip(tx, channel.conversation)):
-                since = repository.load_latest_summary(tx, channel.agent, at, counter.system)
-            sight = load_snapshot(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto, since=since)
+            if self.skip_summarized and may_have_summaries(at := load_tip(tx, channel.conversation)):
+                since = repository.load_latest_summary(tx, channel.agent, at, counter.count_system)
+            sight = load_snapshot(
+                tx, self._cache, channel, window=room, runs=runs, is_full=enough, until=upto, since=since
+            )
             if self.calibration is None:
                 self.calibration = load_calibration(tx, self.provider.asks_for)
             counts, fresh = self._counts(tx, sight, counted)
             summary = None
-            if may_have_summaries(sight.at):
-                summary = repository.load_latest_summary(tx, channel.agent, sight.at, counter.system)
-            if summary is not None and summary.anchor & SEQ_MASK <= sight.standing.edge:
+            if may_have_summaries(sight.tip):
+                summary = repository.load_latest_summary(tx, channel.agent, sight.tip, counter.count_system)
+            if summary is not None and summary.anchor & SEQ_MASK <= sight.state.edge:
                 summary = None  # the context was cleared after it
             return LoadedContext(sight, summary, counts, fresh)
 
         seen = self.store.read(work)
-        return seen if edit is None else seen.followed_by([edit[1]])
+        return seen if edit is None else seen.with_appended([edit[1]])
 
-    def elsewhere(self, channel: Channel, sight: ChannelSnapshot) -> ChannelState | None:
+    def load_other_channel_state(self, channel: Channel, sight: ChannelSnapshot) -> ChannelState | None:
         """Return the state of the channel that this agent used last, if it never used this one."""
-        if sight.standing.requests or sight.standing.layout:
+        if sight.state.requests or sight.state.layout:
             return None
         channels = self.store.read(lambda tx: repository.load_channels(tx, channel.conversation))
         others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
@@ -347,10 +350,10 @@ class ContextLoader:
         fresh: dict[bytes, int] = {}
         for where, message in sight.log:
             if (name := names[where]) not in found:
-                found[name] = fresh[name] = counted.get(where) or self.counter.message(message)
+                found[name] = fresh[name] = counted.get(where) or self.counter.count_message(message)
         return {where: found[name] for where, name in names.items()}, fresh
 
-    def fetch(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
+    def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
         """Return messages by place, and the bytes of their media and of the media of `also`."""
 
         def work(tx: Transaction) -> FetchedMessages:

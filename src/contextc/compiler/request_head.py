@@ -186,7 +186,7 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
         body = formatter.marked_head(body)
     if len(ask.head_cache) >= MAX_CACHED_HEADS:
         ask.head_cache.clear()
-    found = ask.head_cache[key] = HeadParts.of(formatter.messages_key, body, settings)
+    found = ask.head_cache[key] = HeadParts.from_body(formatter.messages_key, body, settings)
     return found
 
 

@@ -78,8 +78,8 @@ class _RowEncoder:
         """Encode entries as one row. `held` are places of messages that a session has already: part of the row, but not
         sent.
         """
-        formatter, spelled = self.formatter, self.formatter.spelling.id
-        paired = formatter.paired(_in_blocks(entries), taken=self.used)
+        formatter, spelled = self.formatter, self.formatter.spelling.encode_id
+        paired = formatter.paired(_in_blocks(entries), used_ids=self.used)
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -181,7 +181,7 @@ def assemble_rows(
 def _tail(
     draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: FetchMessages
 ) -> AssembledRows:
-    sealed = draft.sealed
+    sealed = draft.rows
     rows = _RowEncoder(
         formatter,
         settings,
@@ -211,8 +211,8 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
     items = draft.kept or ()
     whole = {
         id(each.row.items[0]): each
-        for each in draft.sealed
-        if each.row.items and each.chunk and not each.row.drop and not each.row.held and not draft.anew
+        for each in draft.rows
+        if each.row.items and each.chunk and not each.row.drop and not each.row.held and not draft.reencode
     }
     plan: list[StoredRow | Sequence[Item]] = []
     end = ""
@@ -225,7 +225,7 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
             plan.append(part)
             end = part[-1].role
     wanted = [item for part in plan if not isinstance(part, StoredRow) for item in part]
-    known = {where: message for where, message in draft.log} | dict(draft.late)
+    known = {where: message for where, message in draft.log} | dict(draft.revealed)
     missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
     fetched = fetch(missing, list(known.values()))
     known |= fetched.messages

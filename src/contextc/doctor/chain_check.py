@@ -27,18 +27,18 @@ from contextc.store.types import Transaction
 class ChainCheck(NamedTuple):
     """The problems of a chain. A repair starts a branch after `base`, the last message that can stay in place."""
 
-    line: int
+    branch: int
     end: int
-    troubles: list[ChainProblem]
-    open: list[OpenCall]
+    problems: list[ChainProblem]
+    open_calls: list[OpenCall]
     base: MessageLocation | None
 
     @property
     def is_damaged(self) -> bool:
-        return any(trouble.code in DAMAGE_CODES for trouble in self.troubles)
+        return any(trouble.code in DAMAGE_CODES for trouble in self.problems)
 
     @property
-    def behind(self) -> int:
+    def messages_after_base(self) -> int:
         """The number of messages after the base."""
         return self.end - self.base.seq if self.base is not None else 0
 
@@ -53,13 +53,13 @@ def check_chain(tx: Transaction, branches: dict[int, BranchRow], number: int) ->
     found = [lost for each in dict.fromkeys([*through, number]) if (lost := base_problem(branches[each])) is not None]
     for row in chain_rows(tx, branches, number, 0, end):
         while edges and edges[0] < row.seq:
-            pairs.clear()
+            pairs.clear_context()
             edges.pop(0)
         found += find_problems(row, pairs, blobs)
     found = [each for each in found if is_relevant(each, edge)]
-    first = min([each.changes for each in found], default=None)
+    first = min([each.first_change for each in found], default=None)
     base = None if first is None else _locate(tx, branches, number, first - 1)
-    return ChainCheck(number, end, found, [each for each in pairs.open if each.seq > edge], base)
+    return ChainCheck(number, end, found, [each for each in pairs.open_calls if each.seq > edge], base)
 
 
 def last_seq(tx: Transaction, branch: BranchRow) -> int:
@@ -77,33 +77,33 @@ def context_starts(tx: Transaction, branch: int, after: int = 0) -> list[int]:
 
 
 def chain_rows(
-    tx: Transaction, branches: dict[int, BranchRow], number: int, after: int, upto: int
+    tx: Transaction, branches: dict[int, BranchRow], number: int, after: int, until: int
 ) -> Iterator[ChainRow]:
     """Return the messages of a chain after a seq, verified against their ids."""
     line = branch_lineage(branches, number)
     before = _locate(tx, branches, number, after).id
-    return verify_rows(read_rows(lambda work: work(tx), line, after, upto), before, after, upto)
+    return verify_rows(read_rows(lambda work: work(tx), line, after, until), before, after, until)
 
 
 def find_problems(row: ChainRow, pairs: PairState, blobs: BlobCheck) -> list[ChainProblem]:
     """Return the problems of one message, alone and in relation to those before it."""
-    found = [row.trouble] if row.trouble is not None else []
+    found = [row.problem] if row.problem is not None else []
     if row.message is None:
         return found
-    for index, name, code in blobs.wrong(row.message):
+    for index, name, code in blobs.find_problems(row.message):
         what = "is missing" if code == "missing-blob" else "has bytes that do not match its name"
         found.append(ChainProblem(code, row.seq, f"Blob {name} {what}.", index, name=name))
-    return found + pairs.see(row.seq, row.message)
+    return found + pairs.add_message(row.seq, row.message)
 
 
-def is_relevant(trouble: ChainProblem, edge: int) -> bool:
+def is_relevant(problem: ChainProblem, edge: int) -> bool:
     """Return True if it is damage, or part of the context of requests: after the last reset."""
-    return trouble.code in DAMAGE_CODES or trouble.seq > edge
+    return problem.code in DAMAGE_CODES or problem.seq > edge
 
 
 def base_problem(branch: BranchRow) -> ChainProblem | None:
     """Return the problem of a branch whose parent or base is invalid."""
-    return ChainProblem("lost-base", branch.base + 1, branch.wrong) if branch.wrong else None
+    return ChainProblem("lost-base", branch.base + 1, branch.problem) if branch.problem else None
 
 
 def _locate(tx: Transaction, branches: dict[int, BranchRow], number: int, seq: int) -> MessageLocation:

@@ -27,21 +27,21 @@ LOST_MESSAGE = "{what} This line stands in the place of what could not be read w
 class ChainRewriter:
     """The rewrite of one chain to a new branch."""
 
-    def __init__(self, tx: Transaction, conversation: str, branches: dict[int, BranchRow], known: ChainCheck) -> None:
-        assert known.base is not None, "only a chain with a problem is rewritten"
-        self.tx, self.conversation, self.branches, self.known = tx, conversation, branches, known
-        self.base, self.tree = known.base, branches[known.line].tree
+    def __init__(self, tx: Transaction, conversation: str, branches: dict[int, BranchRow], check: ChainCheck) -> None:
+        assert check.base is not None, "only a chain with a problem is rewritten"
+        self.tx, self.conversation, self.branches, self.check = tx, conversation, branches, check
+        self.base, self.tree = check.base, branches[check.branch].tree
         self.marker: JSONObject = {}
         self.by_seq: dict[int, list[ChainProblem]] = {}
-        self.brought: dict[int, list[ChainProblem]] = {}  # results, by the message of their call
-        for trouble in known.troubles:
+        self.moved_results: dict[int, list[ChainProblem]] = {}  # results, by the message of their call
+        for trouble in check.problems:
             self.by_seq.setdefault(trouble.seq, []).append(trouble)
             if trouble.code in ("parted-result", MOVED_RESULT):
-                self.brought.setdefault(trouble.call_seq, []).append(trouble)
+                self.moved_results.setdefault(trouble.call_seq, []).append(trouble)
 
     def write(self, here: BranchTip) -> BranchTip:
         """Write the branch and return its head."""
-        tx, base, line = self.tx, self.base, self.known.line
+        tx, base, line = self.tx, self.base, self.check.branch
         number = message_chain.insert_branch(
             tx, self.conversation, tree=self.tree, parent=base.branch, base_seq=base.seq, base_id=base.id
         )
@@ -52,17 +52,17 @@ class ChainRewriter:
         edges = [edge for edge in edges if edge > base.seq]
         at = BranchTip(here.conversation, self.tree, number, here.revision, base.seq, base.id)
         self.marker = make_marker(tx, line)
-        at = self._put(at, list(self._brought(base.seq)), 0)
-        for row in chain_rows(tx, self.branches, line, base.seq, self.known.end):
+        at = self._append(at, list(self._moved_results(base.seq)), 0)
+        for row in chain_rows(tx, self.branches, line, base.seq, self.check.end):
             while edges and edges[0] < row.seq:
                 tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
                 edges.pop(0)
-            at = self._put(at, [*self._copies(row), *self._brought(row.seq)], row.place)
+            at = self._append(at, [*self._copies(row), *self._moved_results(row.seq)], row.place)
         if edges:
             tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
         return at
 
-    def _put(self, at: BranchTip, messages: list[Message], old: int) -> BranchTip:
+    def _append(self, at: BranchTip, messages: list[Message], old: int) -> BranchTip:
         """Append copies to the branch. References to the original's place are moved to the first copy."""
         for order, message in enumerate(messages):
             if self.marker:
@@ -78,11 +78,11 @@ class ChainRewriter:
             if message.redacted:
                 self.tx.run("UPDATE message SET redacted = 1 WHERE place = ?", new)
             if order == 0 and old:
-                self._take_along(old, new)
+                self._move_references(old, new)
             at = BranchTip(at.conversation, at.tree, at.branch, at.revision, stored.seq, bytes.fromhex(stored.id))
         return at
 
-    def _take_along(self, old: int, new: int) -> None:
+    def _move_references(self, old: int, new: int) -> None:
         tx = self.tx
         tx.run("INSERT INTO pin (place) SELECT ? FROM pin WHERE place = ?", new, old)
         tx.run("UPDATE append_key SET place = ? WHERE conversation = ? AND place = ?", new, self.conversation, old)
@@ -91,8 +91,8 @@ class ChainRewriter:
         """Return the messages of the new branch for one message of the old branch."""
         troubles = self.by_seq.get(row.seq, [])
         if row.message is None:
-            what = row.trouble.text if row.trouble is not None else ""
-            meta: JSONObject = {REPAIR_KEY: {"because": [row.trouble.code if row.trouble is not None else ""]}}
+            what = row.problem.text if row.problem is not None else ""
+            meta: JSONObject = {REPAIR_KEY: {"because": [row.problem.code if row.problem is not None else ""]}}
             yield Message(role="assistant", status="error", error=LOST_MESSAGE.format(what=what), meta=meta)
             return
         if not troubles:
@@ -106,18 +106,18 @@ class ChainRewriter:
             if trouble.code in ("stray-result", "second-result", "parted-result", MOVED_RESULT):
                 part = parts.pop(trouble.index)
                 if isinstance(part, ToolResult) and becomes_text(trouble):
-                    texts.append(_result_as_text(message, part, again=trouble.code == "second-result"))
+                    texts.append(_result_as_text(message, part, is_duplicate=trouble.code == "second-result"))
         if parts or not row.message.parts:
             yield replace(message, parts=tuple(parts.values()))
         yield from texts
 
-    def _brought(self, seq: int) -> Iterator[Message]:
+    def _moved_results(self, seq: int) -> Iterator[Message]:
         """Return the results that are moved to the calls of a message, in the messages they came in."""
         asked: dict[int, list[ChainProblem]] = {}
-        for trouble in self.brought.get(seq, ()):
+        for trouble in self.moved_results.get(seq, ()):
             asked.setdefault(trouble.seq, []).append(trouble)
         for at, troubles in asked.items():
-            for row in chain_rows(self.tx, self.branches, self.known.line, at - 1, at):
+            for row in chain_rows(self.tx, self.branches, self.check.branch, at - 1, at):
                 if row.message is not None:
                     message = _with_repair_note(row.message, ["parted-result"])
                     parts = _repair_parts(message, self.by_seq.get(at, []))
@@ -167,8 +167,12 @@ def _describe_media(media: Media) -> str:
     return f"[{media.kind}{name}: {media.mime_type}{size}; its bytes are lost]"
 
 
-def _result_as_text(message: Message, stray: ToolResult, *, again: bool) -> Message:
+def _result_as_text(message: Message, result: ToolResult, *, is_duplicate: bool) -> Message:
     """Return a result without a call as a text of the user, worded as in the fixes for requests."""
-    content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
-    words = f"[another result of {stray.name}:]" if again else f"[a result of {stray.name}, whose call is not here:]"
+    content = (Text(result.content),) if isinstance(result.content, str) else result.content
+    words = (
+        f"[another result of {result.name}:]"
+        if is_duplicate
+        else f"[a result of {result.name}, whose call is not here:]"
+    )
     return replace(message, role="user", author=None, parts=(Text(words), *content))

@@ -42,7 +42,7 @@ def conversation_names(store: Store) -> list[str]:
 
 def _check_output(store: Store) -> list[str]:
     try:
-        rows = store.read(lambda tx: tx.rows(tx.dialect.check) if tx.dialect.check else [])
+        rows = store.read(lambda tx: tx.rows(tx.dialect.integrity_query) if tx.dialect.integrity_query else [])
     except StoreCorrupt as error:  # the check itself fails
         return [f"The check of the database failed: {_reason(error)}"]
     lines = [line.strip().rstrip(".") for (text,) in rows if text != "ok" for line in str(text).splitlines()]

@@ -41,7 +41,7 @@ class ChainProblem(msgspec.Struct, frozen=True):
     name: str = ""  # new id, or name of the blob
 
     @property
-    def changes(self) -> int:
+    def first_change(self) -> int:
         """The first position that a repair of this changes."""
         return self.call_seq + 1 if self.call_seq else self.seq
 
@@ -50,8 +50,8 @@ class CodeFacts(NamedTuple):
     """Facts about a code: its severity, its consequence, and the form of the repaired branch."""
 
     kind: Severity
-    why: str
-    how: str
+    consequence: str
+    repaired_form: str
 
 
 CODES: dict[str, CodeFacts] = {

@@ -27,7 +27,7 @@ class BranchRow(NamedTuple):
     base: int
     base_id: bytes
     conversation: str | None
-    wrong: str = ""
+    problem: str = ""
     """The problem of its parent or base. `parent` and `base` are then the ones that its messages show, if any."""
 
 
@@ -38,7 +38,7 @@ class ChainRow(NamedTuple):
     place: int
     id: bytes
     message: Message | None
-    trouble: ChainProblem | None
+    problem: ChainProblem | None
 
 
 class BlobCheck:
@@ -47,7 +47,7 @@ class BlobCheck:
     def __init__(self, fetch: Callable[[str], object]) -> None:
         self._fetch, self._known = fetch, dict[str, str]()
 
-    def wrong(self, message: Message) -> Iterator[tuple[int, str, str]]:
+    def find_problems(self, message: Message) -> Iterator[tuple[int, str, str]]:
         """Return the parts of a message with missing or changed bytes: index, blob, code."""
         for index, part in enumerate(message.parts):
             for media in media_of(part):
@@ -86,9 +86,9 @@ def branch_lineage(branches: dict[int, BranchRow], number: int) -> list[tuple[in
     return found
 
 
-def read_rows(read: Reader, line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[RawRow]:
+def read_rows(read: Reader, line: Sequence[tuple[int, int]], after: int, until: int) -> Iterator[RawRow]:
     """Return the rows of a lineage after a seq, up to another, read in chunks."""
-    for number, first, last in split_by_branch(line, after, upto):
+    for number, first, last in split_by_branch(line, after, until):
         for low in range(first, last + 1, CHUNK):
             start, stop = make_place(number, low), make_place(number, min(low + CHUNK - 1, last))
             yield from read(lambda tx, start=start, stop=stop: _rows(tx, start, stop))
@@ -103,7 +103,7 @@ def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
     ]
 
 
-def verify_rows(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iterator[ChainRow]:
+def verify_rows(rows: Iterable[RawRow], before: bytes, after: int, until: int) -> Iterator[ChainRow]:
     """Verify the rows of a chain after message `after`, whose id is `before`, against their ids.
 
     Consecutive missing messages are one `ChainRow`, also at the end, before `upto`.
@@ -122,8 +122,8 @@ def verify_rows(rows: Iterable[RawRow], before: bytes, after: int, upto: int) ->
                 identity = made if message.id == made.hex() else identity
         yield ChainRow(seq, where, identity, message, trouble)
         before, expected, known = identity, seq + 1, True
-    if expected <= upto:
-        yield _missing(0, expected, upto)
+    if expected <= until:
+        yield _missing(0, expected, until)
 
 
 def _missing(branch: int, first: int, last: int) -> ChainRow:

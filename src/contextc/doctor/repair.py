@@ -75,7 +75,7 @@ def _unchanged(name: str, error: Exception) -> RepairResult:
 
 def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) -> RepairResult:
     addressing.lock_tree(tx, name)
-    tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", name)
+    tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", name)
     if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
         return RepairResult(conversation=name, outcome="left", text=text)
@@ -102,7 +102,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
         addressing.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = (
-        [message_chain.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open]
+        [message_chain.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
         if answers
         else []
     )
@@ -142,17 +142,22 @@ def _placeholder_result(asked: OpenCall) -> Message:
 
 
 def _describe_result(
-    tx: Transaction, name: str, found: ChainCheck, begun: dict[int, int], appended: int, stood: CurrentBranch | None
+    tx: Transaction,
+    name: str,
+    found: ChainCheck,
+    started: dict[int, int],
+    appended: int,
+    switched: CurrentBranch | None,
 ) -> RepairResult:
-    turned = stood is not None and stood.fault is not None
-    said = [f"Its current branch is now branch {found.line}."] if turned and found.line not in begun else []
-    for old, new in begun.items():
+    turned = switched is not None and switched.fault is not None
+    said = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
+    for old, new in started.items():
         base = addressing.load_base_seq(tx, new)
         after = f"after message {base}" if base else "at the root"
         said.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
-        said += [f"The current branch is now branch {new}."] if old == found.line else []
+        said += [f"The current branch is now branch {new}."] if old == found.branch else []
     if appended:
         said.append(f"Appended {pluralize(appended, 'result')}.")
     if not said:
         return RepairResult(conversation=name, outcome="sound", text="Nothing to repair.")
-    return RepairResult(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=begun)
+    return RepairResult(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=started)

@@ -14,8 +14,8 @@ from contextc.store.row_decoding import DECODE_ERRORS
 from contextc.store.types import Transaction
 
 
-def make_marker(tx: Transaction, line: int) -> JSONObject:
-    return {"branch": line, "tip": load_branch_end(tx, line)[1].hex()}
+def make_marker(tx: Transaction, branch: int) -> JSONObject:
+    return {"branch": branch, "tip": load_branch_end(tx, branch)[1].hex()}
 
 
 def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterator[int]:

@@ -158,7 +158,7 @@ class _TreeScan:
                 self._begin(children.pop(0), pairs, edges)
             _clear(pairs, edges, row.seq)
             if row.message is None:
-                pairs.lose()
+                pairs.add_unreadable()
             found += find_problems(row, pairs, self.blobs)
             seen += row.message is not None or row.id != b""
             if seen == CHUNK:
@@ -170,7 +170,7 @@ class _TreeScan:
             self.counter.add(seen)
         if found:
             self.troubles[number] = found
-        if is_current and (waiting := pairs.open):
+        if is_current and (waiting := pairs.open_calls):
             self.open[number] = waiting
 
     def _begin(self, child: BranchRow, pairs: PairState, edges: list[int]) -> None:
@@ -224,7 +224,9 @@ class _TreeScan:
         if known is None or known.base is None:
             would = "cannot be repaired: the root of the conversation is missing. Restore a backup of the store"
         else:
-            would = _describe_repair(known.base.seq, known.behind, about.how, line, switch=line == current)
+            would = _describe_repair(
+                known.base.seq, known.messages_after_base, about.repaired_form, line, switch=line == current
+            )
             more = [str(each) for each in through if each != line]
             would += f"; the same for branch {', '.join(more)}" if more else ""
             would += ", when its turn has ended" if is_running else ""
@@ -235,7 +237,7 @@ class _TreeScan:
             conversation=name,
             where=place,
             text=trouble.text,
-            why=about.why,
+            why=about.consequence,
             would=would,
             healing="none" if known is None or known.base is None else "branch",
             branches=tuple(through),
@@ -245,12 +247,12 @@ class _TreeScan:
         """Return what every request has to correct. If the branch is damaged, a repair starts a branch anyway."""
         edge = self.store.read(lambda tx: max(context_starts(tx, current), default=0))
         if known is not None:
-            noted = [each for each in known.troubles if each.code not in DAMAGE_CODES]
+            noted = [each for each in known.problems if each.code not in DAMAGE_CODES]
         else:
             noted = [
                 each for _, each in self._along(current) if each.code not in DAMAGE_CODES and is_relevant(each, edge)
             ]
-        base = known.base.seq if known and known.base else min([each.changes for each in noted], default=1) - 1
+        base = known.base.seq if known and known.base else min([each.first_change for each in noted], default=1) - 1
         for trouble in noted:
             if (about := CODES.get(trouble.code)) is not None:
                 yield Finding(
@@ -259,12 +261,12 @@ class _TreeScan:
                     conversation=name,
                     where=f"message {trouble.seq}",
                     text=trouble.text,
-                    why=about.why,
-                    would=_describe_repair(base, self.ends[current] - base, about.how, current, switch=True),
+                    why=about.consequence,
+                    would=_describe_repair(base, self.ends[current] - base, about.repaired_form, current, switch=True),
                     healing="branch",
                     branches=(current,),
                 )
-        for asked in self.open.get(current, ()) if known is None else known.open:
+        for asked in self.open.get(current, ()) if known is None else known.open_calls:
             if asked.seq > edge:
                 yield Finding(
                     kind=OPEN_CALL.kind,
@@ -272,7 +274,7 @@ class _TreeScan:
                     conversation=name,
                     where=f"message {asked.seq}",
                     text=f"Call {asked.call.id!r} of {asked.call.name!r} has no result.",
-                    why=OPEN_CALL.why,
+                    why=OPEN_CALL.consequence,
                     would=f"would append an error result for call {asked.id!r} of {asked.call.name!r}",
                     healing="append",
                     branches=(current,),
@@ -282,7 +284,7 @@ class _TreeScan:
 def _clear(pairs: PairState, edges: list[int], seq: int) -> None:
     """Apply the resets of the context before a message."""
     while edges and edges[0] < seq:
-        pairs.clear()
+        pairs.clear_context()
         edges.pop(0)
 
 

@@ -34,13 +34,13 @@ class _AnsweredCalls:
     def add(self, name: str, seq: int, content: int) -> None:
         self._own.setdefault(name, (seq, content))
 
-    def get(self, name: str, upto: int | None = None) -> int | None:
+    def get(self, name: str, until: int | None = None) -> int | None:
         at: _AnsweredCalls | None = self
         while at is not None:
             found = at._own.get(name)
-            if found is not None and (upto is None or found[0] <= upto):
+            if found is not None and (until is None or found[0] <= until):
                 return found[1]
-            at, upto = at._below, at._upto if upto is None else min(upto, at._upto)
+            at, until = at._below, at._upto if until is None else min(until, at._upto)
         return None
 
 
@@ -54,31 +54,31 @@ class PairState:
         self._texted = 0  # seq of the last result that becomes a text
         self._unsure = False
 
-    def fork(self, upto: int) -> "PairState":
+    def fork(self, until: int) -> "PairState":
         made = PairState()
         made._waiting = {name: list(calls) for name, calls in self._waiting.items() if calls}
-        made._answered = _AnsweredCalls(self._answered, upto)
+        made._answered = _AnsweredCalls(self._answered, until)
         made._behind = set(self._behind)
         made._spoke, made._unsure = dict(self._spoke), self._unsure
         made._told, made._texted = self._told, self._texted
         return made
 
     @property
-    def open(self) -> list[OpenCall]:
+    def open_calls(self) -> list[OpenCall]:
         """The calls without a result, in their order."""
         return sorted([asked for calls in self._waiting.values() for asked in calls], key=lambda each: each.seq)
 
-    def clear(self) -> None:
+    def clear_context(self) -> None:
         """Note that the context was cleared. Later results for earlier calls are never sent, and are not a problem."""
         self._behind |= {name for name, calls in self._waiting.items() if calls}
         self._waiting.clear()
 
-    def lose(self) -> None:
+    def add_unreadable(self) -> None:
         """Note an unreadable message, which may have held any call or result."""
         self._unsure = True
         self._waiting.clear()
 
-    def see(self, seq: int, message: Message) -> list[ChainProblem]:
+    def add_message(self, seq: int, message: Message) -> list[ChainProblem]:
         """Process the next message of the chain, and return its problems."""
         if message.redacted:
             self._see_redacted(message)

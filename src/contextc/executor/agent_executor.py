@@ -109,16 +109,16 @@ class AgentExecutor:
         )
         self.tools, native = validation.split_tools(tools)
         spoken = check_triggers(triggers if triggers is not None else ())
-        self.speaking = [each for each in spoken if each.at != ("mid_step",)]
-        self.hinting = [each for each in spoken if "mid_step" in each.at]
-        self.of_channel = frozenset([each.name for each in spoken if each.scope == "channel"]) | {
+        self.step_triggers = [each for each in spoken if each.at != ("mid_step",)]
+        self.mid_step_triggers = [each for each in spoken if "mid_step" in each.at]
+        self.channel_trigger_names = frozenset([each.name for each in spoken if each.scope == "channel"]) | {
             PROVIDER_COMPACTION_STATE
         }
         self.limits = validation.validated_limits(limits)
-        validation.check_callback("approve", approve, takes=("call", "tool"))
-        validation.check_callback("on_prepare_messages", on_prepare_messages, takes=("request", "step"))
-        validation.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
-        validation.check_callback("resources", resources, takes=(), sync=True)
+        validation.check_callback("approve", approve, parameters=("call", "tool"))
+        validation.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
+        validation.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
+        validation.check_callback("resources", resources, parameters=(), sync=True)
         validation.check_client(endpoint)
         validation.check_prompt_context(surroundings, run)
         validation.check_seconds("lease_seconds", lease_seconds)
@@ -129,24 +129,24 @@ class AgentExecutor:
                 'summarize must be "model", a function or None', got=summarize, fix="Pass None to disable summaries."
             )
         if not isinstance(summarize, str):
-            validation.check_callback("summarize", summarize, takes=("messages", "previous"))
+            validation.check_callback("summarize", summarize, parameters=("messages", "previous"))
         self.approve, self.should_continue, self.resources = approve, should_continue, resources
-        self._summarize, self._prepare = summarize, on_prepare_messages
-        self.asked: dict[str, Any] = {  # keyword arguments of `compile`
+        self._summarize, self._on_prepare_messages = summarize, on_prepare_messages
+        self.compile_arguments: dict[str, Any] = {  # keyword arguments of `compile`
             "agent": agent,
             "fragments": fragments,
             "system_prompt": system_prompt,
             "tools": (*[each.tool for each in self.tools.values()], *native),
-            "settings": {**self._own_settings(has_tools=bool(self.tools or native)), **(settings or {})},
+            "settings": {**self._provider_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
             "surroundings": surroundings,
             "run": run,
         }
         self.directory = directory or ""
-        self._given_endpoint = endpoint
-        self._endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
-        self._begun: WeakSet[Turn] = WeakSet()
+        self._given_client = endpoint
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
+        self._turns: WeakSet[Turn] = WeakSet()
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,16 +172,16 @@ class AgentExecutor:
 
     def start(self, conversation: str, given: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
-        return self._turn(conversation, validation.input_messages(given, self.agent), resume=False, wait=wait)
+        return self._start_turn(conversation, validation.input_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
-        return self._turn(conversation, [], resume=True, wait=wait)
+        return self._start_turn(conversation, [], resume=True, wait=wait)
 
-    def _turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
+    def _start_turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
         validation.check_turn_arguments(conversation, wait)
         turn = Turn(self, conversation, given, resume=resume, wait=wait)
-        self._begun.add(turn)
+        self._turns.add(turn)
         return turn
 
     async def steer(self, conversation: str, given: str | Message) -> QueuedMessage:
@@ -211,22 +211,22 @@ class AgentExecutor:
 
     async def compact(self, conversation: str) -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
-        steps = self.compiler.compaction(conversation, budget=self.budget, **self.asked)
+        steps = self.compiler.compaction(conversation, budget=self.budget, **self.compile_arguments)
         done, _ = await run_compaction(steps, self.summarize)
         if done is not None and not done.already:
-            await run_blocking(self._tell_compacted, conversation, done)
+            await run_blocking(self._publish_compaction, conversation, done)
         return done
 
     def asking(self, approve: Approve | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
-        validation.check_callback("approve", approve, takes=("call", "tool"))
+        validation.check_callback("approve", approve, parameters=("call", "tool"))
         other = copy(self)
         other.approve = approve
         return other
 
     async def close(self) -> None:
         """Close this event loop's client of the provider."""
-        line = self._endpoints.pop(asyncio.get_running_loop(), None)
+        line = self._clients.pop(asyncio.get_running_loop(), None)
         if line is not None:
             await line.close()
 
@@ -236,7 +236,7 @@ class AgentExecutor:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _own_settings(self, *, has_tools: bool) -> JSONObject:
+    def _provider_settings(self, *, has_tools: bool) -> JSONObject:
         """Return the request settings that the provider always requires."""
         provider = self.provider
         prose = {} if has_tools else provider.prose_settings
@@ -248,17 +248,17 @@ class AgentExecutor:
 
     # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def open_endpoint(self) -> Endpoint:
+    async def client(self) -> Endpoint:
         """Return the client of the provider, one for each event loop."""
-        if self._given_endpoint is not None:
-            return self._given_endpoint
+        if self._given_client is not None:
+            return self._given_client
         loop = asyncio.get_running_loop()
-        if loop not in self._endpoints:
-            self._endpoints[loop] = endpoint(self.provider, store=self.store)
-        return self._endpoints[loop]
+        if loop not in self._clients:
+            self._clients[loop] = endpoint(self.provider, store=self.store)
+        return self._clients[loop]
 
     @property
-    def summarizes(self) -> bool:
+    def has_summaries(self) -> bool:
         return self._summarize is not None
 
     async def summarize(self, messages: Sequence[Message], previous: str | None) -> ModelSummary:
@@ -267,16 +267,16 @@ class AgentExecutor:
         if make is None or isinstance(make, str):
             if self.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
                 return ModelSummary("")
-            return await summarize_with_model(await self.open_endpoint(), self.provider, messages, previous)
+            return await summarize_with_model(await self.client(), self.provider, messages, previous)
         made = make(messages, previous) if is_async(make) else await run_in_thread(make, messages, previous)
         return ModelSummary(await made if inspect.isawaitable(made) else made)
 
-    async def shown(self, compiled: Compiled, step: int) -> Compiled:
+    async def apply_prepare_callback(self, compiled: Compiled, step: int) -> Compiled:
         """Return the request after `on_prepare_messages` was applied to it."""
-        if self._prepare is None:
+        if self._on_prepare_messages is None:
             return compiled
         request = compiled.copy()
-        changed = self._prepare(request, step)
+        changed = self._on_prepare_messages(request, step)
         if inspect.isawaitable(changed):
             changed = await changed
         if changed is None or changed == compiled.params:
@@ -297,7 +297,7 @@ class AgentExecutor:
             ) from error
         return compiled
 
-    def _tell_compacted(self, conversation: str, done: CompactionResult) -> None:
+    def _publish_compaction(self, conversation: str, done: CompactionResult) -> None:
         event = Compacted(
             time=now_ms(),
             agent=self.agent,
@@ -309,11 +309,11 @@ class AgentExecutor:
         self.store.write(
             lambda tx: execution_records.append_events(tx, load_tip(tx, conversation).conversation, [event])
         )
-        event_hub(self.store).look(conversation)
+        event_hub(self.store).refresh(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
         message = validation.input_message(given, self.agent)
-        begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
+        begins = any(turn.conversation == conversation and not turn.done for turn in self._turns)
 
         def work() -> QueuedMessage:
             if kind == "steer" and not begins and not self.store.read(lambda tx: find_tip(tx, conversation, False)):
@@ -321,5 +321,5 @@ class AgentExecutor:
             return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
 
         queued = await run_blocking(work)
-        event_hub(self.store).look(conversation)
+        event_hub(self.store).refresh(conversation)
         return queued

@@ -30,7 +30,7 @@ async def run_blocking(
 ) -> T:
     """Run blocking work on a thread. A cancellation that arrives meanwhile is raised when the work is done."""
     job = _Job(lambda: work(*given), slots)
-    slots.take(job.start)
+    slots.acquire(job.start)
     cancelled: asyncio.CancelledError | None = None
     while not job.done:
         try:
@@ -78,7 +78,7 @@ def defer(work: Callable[[], None]) -> None:
     if job is None:
         work()
     else:
-        job.afterwards.append(work)
+        job.deferred.append(work)
 
 
 _current = threading.local()
@@ -93,7 +93,7 @@ class _Job(Generic[T]):
         self._work, self._slots, self._loop = work, slots, asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] = self._loop.create_future()
         self.done = False
-        self.afterwards: list[Callable[[], None]] = []
+        self.deferred: list[Callable[[], None]] = []
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -114,11 +114,11 @@ class _Job(Generic[T]):
             _current.job = None
 
     def _deliver(self) -> None:
-        self._slots.give()
+        self._slots.release()
         try:
             self._loop.call_soon_threadsafe(self._end)
         except RuntimeError:  # the loop was closed: nothing awaits the work
-            self._tell()
+            self._run_deferred()
 
     def wait(self) -> "asyncio.Future[None]":
         """Return the future to await, a new one after a cancellation."""
@@ -127,11 +127,11 @@ class _Job(Generic[T]):
         return self._waiting
 
     def _end(self) -> None:
-        self._tell()
+        self._run_deferred()
         self.done = True
         if not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _tell(self) -> None:
-        for work in self.afterwards:
+    def _run_deferred(self) -> None:
+        for work in self.deferred:
             work()

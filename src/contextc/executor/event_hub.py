@@ -32,47 +32,47 @@ class EventHub:
     def __init__(self, store: Store) -> None:
         self._store = ref(store)
         self._lock = threading.Lock()
-        self._watchers: dict[str, list[Inbox]] = {}
+        self._inboxes: dict[str, list[Inbox]] = {}
         self._poller: threading.Thread | None = None
 
-    def tell(self, conversation: str, events: Sequence[AnyEvent]) -> None:
+    def publish(self, conversation: str, events: Sequence[AnyEvent]) -> None:
         """Deliver stored events to the watchers. Callable from any thread."""
         if not events:
             return
         with self._lock:
-            watchers = tuple(self._watchers.get(conversation, ()))
+            watchers = tuple(self._inboxes.get(conversation, ()))
         for inbox in watchers:
             inbox.put(events)
 
-    def look(self, conversation: str | None = None) -> None:
+    def refresh(self, conversation: str | None = None) -> None:
         """Make the watchers of one or all conversations read the store. Callable from any thread."""
         with self._lock:
-            found = self._watchers if conversation is None else {conversation}
-            watchers = [inbox for each in found for inbox in self._watchers.get(each, ())]
+            found = self._inboxes if conversation is None else {conversation}
+            watchers = [inbox for each in found for inbox in self._inboxes.get(each, ())]
         for inbox in watchers:
-            inbox.miss()
+            inbox.mark_missed()
 
-    def join(self, conversation: str, inbox: "Inbox") -> None:
+    def add_watcher(self, conversation: str, inbox: "Inbox") -> None:
         with self._lock:
-            self._watchers.setdefault(conversation, []).append(inbox)
+            self._inboxes.setdefault(conversation, []).append(inbox)
             if self._poller is None or not self._poller.is_alive():  # a forked process has none
                 self._poller = threading.Thread(target=self._poll, name=POLLER_THREAD_NAME, daemon=True)
                 self._poller.start()
 
-    def leave(self, conversation: str, inbox: "Inbox") -> None:
+    def remove_watcher(self, conversation: str, inbox: "Inbox") -> None:
         with self._lock:
-            watchers = self._watchers.get(conversation, [])
+            watchers = self._inboxes.get(conversation, [])
             if inbox in watchers:
                 watchers.remove(inbox)
             if not watchers:
-                self._watchers.pop(conversation, None)
+                self._inboxes.pop(conversation, None)
 
     def _poll(self) -> None:
         """Poll for events of other processes while a conversation is watched."""
         while True:
             time.sleep(POLL_SECONDS)
             with self._lock:
-                watched = {name: tuple(each) for name, each in self._watchers.items()}
+                watched = {name: tuple(each) for name, each in self._inboxes.items()}
                 store = self._store()
                 if not watched or store is None:
                     self._poller = None
@@ -87,45 +87,48 @@ class EventHub:
                 del store
             for name, inboxes in watched.items():
                 for inbox in inboxes:
-                    inbox.found(*found.get(name, (0, 0)))
+                    inbox.compare_with_store(*found.get(name, (0, 0)))
 
 
 class Inbox:
     """The undelivered events of one watcher. `root` is the number of its conversation, 0 if it is not checked."""
 
-    def __init__(self, root: int = 0) -> None:
-        self.root, self.is_replaced = root, False
+    def __init__(self, conversation_number: int = 0) -> None:
+        self.conversation_number, self.is_replaced = conversation_number, False
         """True if the conversation was deleted, or replaced by another of the same name."""
-        self._last = -1
+        self._last_event = -1
         self._loop = asyncio.get_running_loop()
-        self._new = False
-        self._waiting: asyncio.Future[bool] | None = None
+        self._has_new = False
+        self._waiter: asyncio.Future[bool] | None = None
         self._lock = threading.Lock()
         self._events: list[AnyEvent] = []
         self._overflowed = False
 
     def put(self, events: Sequence[AnyEvent]) -> None:
         with self._lock:
-            self._last = max(self._last, events[-1].number)
+            self._last_event = max(self._last_event, events[-1].number)
             if len(self._events) + len(events) > MAX_INBOX_EVENTS:
                 self._overflowed = True
             else:
                 self._events.extend(events)
         self.wake()
 
-    def miss(self) -> None:
+    def mark_missed(self) -> None:
         """Record that events exist that are not in the inbox."""
         with self._lock:
             self._overflowed = True
         self.wake()
 
-    def found(self, root: int, last: int) -> None:
+    def compare_with_store(self, root: int, last: int) -> None:
         """Compare with the store: the conversation's number and the number of its last event."""
         with self._lock:
-            is_new, is_replaced = last > self._last, bool(self.root) and root != self.root
-            self._last, self.is_replaced = max(self._last, last), self.is_replaced or is_replaced
+            is_new, is_replaced = (
+                last > self._last_event,
+                bool(self.conversation_number) and root != self.conversation_number,
+            )
+            self._last_event, self.is_replaced = max(self._last_event, last), self.is_replaced or is_replaced
         if is_new or is_replaced:
-            self.miss()
+            self.mark_missed()
 
     def wake(self) -> None:
         try:
@@ -133,18 +136,18 @@ class Inbox:
         except RuntimeError:
             here = False
         if here:
-            self._ring()
+            self._wake_on_loop()
         else:
             with suppress(RuntimeError):  # the watcher's loop was closed without leaving the hub
-                self._loop.call_soon_threadsafe(self._ring)
+                self._loop.call_soon_threadsafe(self._wake_on_loop)
 
-    def _ring(self) -> None:
-        self._new = True
-        _resolve(self._waiting, True)
+    def _wake_on_loop(self) -> None:
+        self._has_new = True
+        _resolve(self._waiter, True)
 
-    def take(self) -> tuple[list[AnyEvent], bool]:
+    def take_events(self) -> tuple[list[AnyEvent], bool]:
         """Return the events, and True if more exist than the inbox holds."""
-        self._new = False
+        self._has_new = False
         with self._lock:
             events, self._events = self._events, []
             overflowed, self._overflowed = self._overflowed, False
@@ -152,16 +155,16 @@ class Inbox:
 
     async def wait(self, seconds: float | None) -> bool:
         """Wait for new events. Return False if none came within `seconds`."""
-        if self._new:
+        if self._has_new:
             return True
-        self._waiting = waiting = self._loop.create_future()
+        self._waiter = waiting = self._loop.create_future()
         timer = None if seconds is None else self._loop.call_later(seconds, _resolve, waiting, False)
         try:
             return await waiting
         finally:
             if timer is not None:
                 timer.cancel()
-            self._waiting = None
+            self._waiter = None
 
 
 def _resolve(waiting: "asyncio.Future[bool] | None", answer: bool) -> None:
@@ -196,8 +199,8 @@ async def watch_batches(
     *,
     inbox: Inbox | None = None,
     done: Callable[[], bool] = lambda: False,
-    look: bool = True,
-    pulse: float | None = None,
+    read_first: bool = True,
+    heartbeat: float | None = None,
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
     """Yield events in batches as `watch` does, until `done` returns True.
 
@@ -206,32 +209,36 @@ async def watch_batches(
     """
     box = inbox or Inbox()
     if inbox is None:
-        event_hub(store).join(conversation, box)
+        event_hub(store).add_watcher(conversation, box)
     seen: int = after
     is_woken = False
     try:
         while True:
             ended = done()
-            events, overflowed = box.take()
+            events, overflowed = box.take_events()
             fresh: Sequence[AnyEvent] = [event for event in events if event.number > seen]
-            if look or overflowed or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]:
+            if (
+                read_first
+                or overflowed
+                or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]
+            ):
                 page: list[AnyEvent] = await run_blocking(_load_page, store, conversation, seen)
-                look, fresh = len(page) == PAGE_EVENTS, page
+                read_first, fresh = len(page) == PAGE_EVENTS, page
             if fresh:
                 seen, is_woken = fresh[-1].number, False
                 yield fresh
-            if look or fresh:
+            if read_first or fresh:
                 continue
             if ended:
                 return
-            if is_woken and pulse is not None:
+            if is_woken and heartbeat is not None:
                 yield ()
-            while not await box.wait(pulse):
+            while not await box.wait(heartbeat):
                 yield ()
             is_woken = True
     finally:
         if inbox is None:
-            event_hub(store).leave(conversation, box)
+            event_hub(store).remove_watcher(conversation, box)
 
 
 def _load_page(store: Store, conversation: str, after: int) -> list[AnyEvent]:

@@ -45,9 +45,9 @@ MAX_RETRIES = 2
 BACKOFF_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0
 
 
-def retry_delay(error: ProviderFailed, tries: int) -> float:
+def retry_delay(error: ProviderFailed, attempt: int) -> float:
     """Return the seconds before the next attempt: exponential backoff, at least the provider's `retry_after`."""
-    return max(error.retry_after or 0.0, BACKOFF_SECONDS * 2**tries * (0.5 + random.random()))
+    return max(error.retry_after or 0.0, BACKOFF_SECONDS * 2**attempt * (0.5 + random.random()))
 
 
 def _with_tool_name(part: AnyPart) -> AnyPart:
@@ -59,9 +59,9 @@ class ReplyStream:
     """A reply that is being received: the parts so far, which of them are journaled, and the rest for the commit."""
 
     def __init__(self, record: TurnStore, compiled: Compiled, step: int, *, directory: str = "") -> None:
-        self.record, self.compiled, self.directory = record, compiled, directory
+        self.turn_store, self.compiled, self.directory = record, compiled, directory
         self.reader = compiled.formatter.reader()
-        self.beginning = Message(
+        self.first_message = Message(
             role="assistant",
             author=record.agent,
             run=record.run,
@@ -72,22 +72,22 @@ class ReplyStream:
             time=message_chain.now_ms(),
             finish="tool_calls" if compiled.provider.runs_tools else None,  # read when an interrupted reply is found
         )
-        self._uids = {0: self.beginning.uid}
-        self._at, self._answered, self.hosted = 0, False, False
-        self._waiting: list[Piece] = []
-        self._batches, self._took = 0, 0.0
+        self._uids = {0: self.first_message.uid}
+        self._message_index, self._after_result, self.has_run_tools = 0, False, False
+        self._unflushed: list[Piece] = []
+        self._batches, self._write_seconds = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """True if a part of the reply has arrived, or the provider has run one of our tools."""
-        return bool(self._waiting or self._batches or self.hosted)
+        return bool(self._unflushed or self._batches or self.has_run_tools)
 
     @property
-    def stream(self) -> str:
+    def journal_uid(self) -> str:
         """The uid of the journal, empty if nothing is journaled."""
-        return self.beginning.uid if self._batches else ""
+        return self.first_message.uid if self._batches else ""
 
     async def receive(self, endpoint: Endpoint, host: Host | None = None) -> list[Message]:
         """Send the request and return the whole reply. Raises `ProviderFailed`."""
@@ -99,139 +99,144 @@ class ReplyStream:
             conversation=compiled.channel.conversation,
             session=compiled.session_id or "",
             cursor=compiled.cursor,
-            revert=compiled.revert is not None,
-            opening=lambda: {} if compiled.replaced else compiled.opening,
+            revert=compiled.revert_to is not None,
+            session_opening=lambda: {} if compiled.replaced else compiled.session_head,
             directory=compiled.channel.directory or self.directory,
             host=OrderedHost(self, host) if host is not None else None,
         )
         try:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
-                    self._take(self._read(event))
-                    if self._waiting:
-                        self._arrange()
+                    self._queue_parts(self._read_event(event))
+                    if self._unflushed:
+                        self._schedule_flush()
                     if not len(self.reader.events) % YIELD_EVERY_EVENTS:  # events may arrive without a pause
                         await asyncio.sleep(0)
         except ProviderFailed as error:
             if error.kind != "transient" or self.reader.error or not self.reader.finished:
                 raise  # otherwise the connection was lost after the end of the reply
         finally:
-            await self._settle()
+            await self._finish_flush()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
         is_long = len(self.reader.events) > YIELD_EVERY_EVENTS
-        messages = await run_blocking(self.messages) if is_long else self.messages()
+        messages = await run_blocking(self.received_messages) if is_long else self.received_messages()
         return complete_reply(messages) if compiled.provider.runs_tools else messages
 
-    async def told(self) -> None:
+    async def flush(self) -> None:
         """Wait until the parts received so far are stored and published."""
         for _ in range(2):  # the batch being written, then what has arrived since
             if self._flushing is not None:
                 await asyncio.wait({self._flushing})
-            self._arrange()
+            self._schedule_flush()
             if self._timer is not None:
                 self._timer.cancel()
-                self._start()
+                self._start_flush()
 
-    def messages(self) -> list[Message]:
+    def received_messages(self) -> list[Message]:
         """Return the messages received so far, as they are stored. The last one is the final answer, if complete."""
         try:
             said = self.reader.messages()
         except PARSE_ERRORS as error:
-            raise self._unreadable(error) from error
+            raise self._parse_error(error) from error
         found: list[Message] = []
         replies = 0
         for message in said:
-            message = self._stamped(message)
+            message = self._with_turn_fields(message)
             if message.role == "assistant":
-                place = self.reader.begun[replies] if self.reader.begun else replies
+                place = self.reader.message_starts[replies] if self.reader.message_starts else replies
                 if self._batches and place in self._uids:
-                    message = replace(message, uid=self._uids[place], time=self.beginning.time)
+                    message = replace(message, uid=self._uids[place], time=self.first_message.time)
                 replies += 1
             found.append(message)
         return found
 
-    def _stamped(self, said: Message) -> Message:
-        message = self.compiled.formatter.spelling.named(
+    def _with_turn_fields(self, said: Message) -> Message:
+        message = self.compiled.formatter.spelling.restore_names(
             replace(said, usage=valid_usage(said.usage)), self.compiled.tools
         )
-        begun = self.beginning
+        begun = self.first_message
         parts = tuple([_with_tool_name(part) for part in message.parts])
         return replace(message, parts=parts, author=begun.author, run=begun.run, turn=begun.turn, step=begun.step)
 
-    def rest(self) -> list[Piece]:
+    def unjournaled_parts(self) -> list[Piece]:
         """Return the parts that are not journaled."""
-        return _join_pieces(self._waiting)
+        return _join_pieces(self._unflushed)
 
     @property
-    def session(self) -> str | None:
+    def session_id(self) -> str | None:
         """The session that the reply belongs to."""
         return (self.reader.session or None) if self.compiled.provider.session_resumption else None
 
-    def _take(self, parts: Sequence[AnyPart]) -> None:
+    def _queue_parts(self, parts: Sequence[AnyPart]) -> None:
         """Queue received parts, each with the uid of its message.
 
         The reader gives the message's index. Otherwise a new message starts after tool results.
         """
         for part in parts:
             is_result = isinstance(part, ToolResult)
-            if self.reader.at is not None:
-                self._at = self.reader.at
-            elif self._answered and not is_result:
-                self._at += 1
-            self._answered = is_result
-            if self._at not in self._uids:
-                self._uids[self._at] = message_chain.new_uid()
-            self._waiting.append((self._uids[self._at], part))
+            if self.reader.message_index is not None:
+                self._message_index = self.reader.message_index
+            elif self._after_result and not is_result:
+                self._message_index += 1
+            self._after_result = is_result
+            if self._message_index not in self._uids:
+                self._uids[self._message_index] = message_chain.new_uid()
+            self._unflushed.append((self._uids[self._message_index], part))
 
-    def _read(self, event: JSONObject) -> Sequence[AnyPart]:
+    def _read_event(self, event: JSONObject) -> Sequence[AnyPart]:
         try:
             return self.reader.read(event)
         except PARSE_ERRORS as error:
             if self.reader.events and self.reader.events[-1] is event:
                 self.reader.events.pop()  # earlier events are kept
-            raise self._unreadable(error) from error
+            raise self._parse_error(error) from error
 
-    def _unreadable(self, error: Exception) -> ProviderFailed:
+    def _parse_error(self, error: Exception) -> ProviderFailed:
         what = f"the response cannot be parsed ({type(error).__name__}: {str(error)[:100]})"
         return ProviderFailed(self.compiled.provider.name, "transient", what)
 
-    def _arrange(self) -> None:
+    def _schedule_flush(self) -> None:
         """Schedule journaling of the queued parts."""
         if self._flushing is not None and self._flushing.done():
             task, self._flushing = self._flushing, None
             task.result()
         if self._timer is None and self._flushing is None:
             loop = asyncio.get_running_loop()
-            rest = max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * self._took))
-            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH_SECONDS, self._start)
+            rest = max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * self._write_seconds))
+            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH_SECONDS, self._start_flush)
 
-    def _start(self) -> None:
+    def _start_flush(self) -> None:
         self._timer = None
-        if self._flushing is None and self._waiting:
+        if self._flushing is None and self._unflushed:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
-            self._flushing.add_done_callback(self._flushed)
+            self._flushing.add_done_callback(self._on_flushed)
 
-    def _flushed(self, task: asyncio.Task[None]) -> None:
+    def _on_flushed(self, task: asyncio.Task[None]) -> None:
         """Schedule journaling of parts that arrived during the write. The next part may take long to arrive."""
         is_well = not task.cancelled() and task.exception() is None
-        if task is self._flushing and is_well and self._waiting and _split_surrogate(_join_pieces(self._waiting))[0]:
-            self._arrange()
+        if (
+            task is self._flushing
+            and is_well
+            and self._unflushed
+            and _split_surrogate(_join_pieces(self._unflushed))[0]
+        ):
+            self._schedule_flush()
 
     async def _flush(self) -> None:
-        pieces, self._waiting = _split_surrogate(_join_pieces(self._waiting))
+        pieces, self._unflushed = _split_surrogate(_join_pieces(self._unflushed))
         if not pieces:
             return
         number, self._batches = self._batches, self._batches + 1
         began = monotonic()
         try:
-            await run_blocking(self.record.journal, self.beginning, number, pieces)
+            await run_blocking(self.turn_store.append_journal, self.first_message, number, pieces)
         except Exception:
-            self._waiting[:0] = pieces  # published with the end of the reply, if that can be stored
+            self._unflushed[:0] = pieces  # published with the end of the reply, if that can be stored
             raise
-        self._took = monotonic() - began
+        self._write_seconds = monotonic() - began
 
-    async def _settle(self) -> None:
+    async def _finish_flush(self) -> None:
         """Wait for a write in progress, and start no other."""
         if self._timer is not None:
             self._timer.cancel()
@@ -246,15 +251,15 @@ class OrderedHost:
     """A tool host that stores and publishes the reply so far before it serves a call from the middle of it."""
 
     def __init__(self, incoming: ReplyStream, host: Host) -> None:
-        self._incoming, self._host = incoming, host
+        self._stream, self._host = incoming, host
 
     async def approve(self, call: ToolCall) -> str:
-        await self._incoming.told()
+        await self._stream.flush()
         return await self._host.approve(call)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        await self._incoming.told()
-        self._incoming.hosted = True
+        await self._stream.flush()
+        self._stream.has_run_tools = True
         return await self._host.run(call)
 
 

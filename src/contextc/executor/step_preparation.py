@@ -47,14 +47,14 @@ class PreparedStep(NamedTuple):
     compiled: Compiled
     states: dict[str, JSONObject]
     stop: str | None = None
-    sums_up: bool = False
+    needs_summary: bool = False
     """True if messages would be left out and must be summarized first."""
 
 
 class UsageMessages(NamedTuple):
     """The messages and new states of the triggers about context usage, for one request."""
 
-    says: list[tuple[Trigger, TriggerMessage]]
+    messages: list[tuple[Trigger, TriggerMessage]]
     states: dict[str, JSONObject]
     verdicts: list[Evaluation]
 
@@ -65,73 +65,77 @@ class StepPreparer:
     def __init__(
         self,
         compiler: MessageCompiler,
-        record: TurnStore,
-        progress: TurnState,
+        turn_store: TurnStore,
+        turn_state: TurnState,
         limits: Limits,
         triggers: list[Trigger],
-        asked: dict[str, Any],  # keyword arguments of `compile`
+        compile_arguments: dict[str, Any],  # keyword arguments of `compile`
         *,
-        gap: float,
-        summarizes: bool,
+        session_gap: float,
+        has_summaries: bool,
     ) -> None:
-        self.compiler, self.record, self.progress = compiler, record, progress
-        self.limits, self.triggers, self._asked = limits, triggers, asked
-        self._gap, self._summarizes = gap, summarizes
-        self._of_agent = [each for each in triggers if each.scope == "agent"]
-        self._of_channel = [each for each in triggers if each.scope == "channel"]
-        self._due: list[TriggerTime] = []
+        self.compiler, self.turn_store, self.turn_state = compiler, turn_store, turn_state
+        self.limits, self.triggers, self._compile_arguments = limits, triggers, compile_arguments
+        self._session_gap, self._has_summaries = session_gap, has_summaries
+        self._agent_triggers = [each for each in triggers if each.scope == "agent"]
+        self._channel_triggers = [each for each in triggers if each.scope == "channel"]
+        self._due_times: list[TriggerTime] = []
         """The `at` values of this step for which triggers about context usage are evaluated."""
         self._todos: list[Todo] | None = None
         """The todos as of the first trigger evaluation in this step."""
-        self._shortened = False
+        self._provider_compacted = False
         """True if the provider compacted its own session with the request before this step."""
 
-    def step(self, index: int) -> PreparedStep:
+    def prepare(self, index: int) -> PreparedStep:
         """Prepare the request of step `index`, counted from 1."""
         if index > 1:
-            self.record.steer()
-        self._due, self._todos, self._shortened = [], None, False
+            self.turn_store.take_steering_input()
+        self._due_times, self._todos, self._provider_compacted = [], None, False
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
-        return self._asking([*whens, "before_step"], index)
+        return self._evaluate_step([*whens, "before_step"], index)
 
-    def after_compaction(self, index: int, done: CompactionFinished, states: dict[str, JSONObject]) -> PreparedStep:
+    def prepare_after_compaction(
+        self, index: int, done: CompactionFinished, states: dict[str, JSONObject]
+    ) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
-        self.record.tell(done)
-        return self._asking(["after_compaction"], index, states)
+        self.turn_store.append_events(done)
+        return self._evaluate_step(["after_compaction"], index, states)
 
-    def again(self, index: int, budget: int | None = None) -> PreparedStep:
+    def prepare_again(self, index: int, budget: int | None = None) -> PreparedStep:
         """Prepare the request again, optionally with a smaller budget that then applies to the rest of the turn.
 
         If the messages that must stay need more than that budget, this one request uses what they need.
         """
-        before = self.progress.budget
-        self.progress.budget = budget or before
+        before = self.turn_state.budget
+        self.turn_state.budget = budget or before
         try:
             compiled = self.compile()
         except ContextOverflow as over:
             if budget is None:
                 raise
-            self.progress.budget = over.needed + over.system + over.tools + over.reserve + over.margin
+            self.turn_state.budget = over.needed + over.system + over.tools + over.reserve + over.margin
             prepared = PreparedStep(self.compile(), {})
-            self.progress.budget = before
+            self.turn_state.budget = before
             return prepared
-        return self.settled(PreparedStep(compiled, {}), index)
+        return self.add_usage_messages(PreparedStep(compiled, {}), index)
 
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
         """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
-        again = self.progress.finish == "pause"
-        asked: dict[str, Any] = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
-        return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
+        again = self.turn_state.finish == "pause"
+        asked: dict[str, Any] = (
+            {**self._compile_arguments, "upcoming": upcoming, "dry_run": True} if upcoming else self._compile_arguments
+        )
+        return self.compiler.compile(self.turn_store.conversation, budget=self.turn_state.budget, again=again, **asked)
 
-    def summed_up(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
+    def summarize(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
         """Summarize old messages. Return None if there is nothing to summarize."""
-        asked = {"budget": self.progress.budget, **self._asked}
-        done = yield from self.compiler.compaction(self.record.conversation, **asked)
+        asked = {"budget": self.turn_state.budget, **self._compile_arguments}
+        done = yield from self.compiler.compaction(self.turn_store.conversation, **asked)
         if done is None or done.already:
             return None
         return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
-    def settled(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
+    def add_usage_messages(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
         """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
 
         These messages need tokens. If they start an epoch or trim more, the request is evaluated again. With `sums_up`
@@ -142,29 +146,29 @@ class StepPreparer:
             return prepared
         for _ in range(MAX_ROUNDS):
             starts = bool(compiled.draft.epoch)
-            said = self._said(compiled, index, states)
+            said = self._exact_usage_messages(compiled, index, states)
             states |= said.states
-            self._shortened = False
+            self._provider_compacted = False
             for verdict in said.verdicts:
-                self.record.report(verdict, step=index)
+                self.turn_store.report_failures(verdict, step=index)
             stop = next((verdict.stop for verdict in said.verdicts if verdict.stop is not None), None)
-            if said.says:
-                self.record.speak(said.says, states, step=index if index > 1 else None)
+            if said.messages:
+                self.turn_store.store_trigger_messages(said.messages, states, step=index if index > 1 else None)
                 compiled, states = self.compile(), {}
             if stop is not None:
                 return PreparedStep(compiled, states, stop)
-            if not said.says or not compiled.draft.epoch:
+            if not said.messages or not compiled.draft.epoch:
                 break
             if sums_up and not starts and leaves_messages_out(compiled):
-                return PreparedStep(compiled, states, sums_up=True)
+                return PreparedStep(compiled, states, needs_summary=True)
         return PreparedStep(compiled, states)
 
-    def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
+    def _exact_usage_messages(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
         """Return the messages about a request, with the figures that it has once they are included."""
-        said = self._usage(compiled, index, before)
-        for _ in range(MAX_ROUNDS if said.says else 0):
-            exact = self._usage(self.compile(self.record.messages(said.says)), index, before)
-            names, texts = ([(trigger.name, say.text) for trigger, say in each.says] for each in (said, exact))
+        said = self._evaluate_usage(compiled, index, before)
+        for _ in range(MAX_ROUNDS if said.messages else 0):
+            exact = self._evaluate_usage(self.compile(self.turn_store.trigger_messages(said.messages)), index, before)
+            names, texts = ([(trigger.name, say.text) for trigger, say in each.messages] for each in (said, exact))
             if [name for name, _ in names] != [name for name, _ in texts]:
                 break
             said = exact
@@ -172,68 +176,74 @@ class StepPreparer:
                 break
         return said
 
-    def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
+    def _evaluate_usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
         """Evaluate channel triggers for a request and, if it starts an epoch, repeat warnings that still hold."""
         said = UsageMessages([], {}, [])
-        shown = self._shown(compiled) if compiled.draft.epoch else None
-        for when in self._due:
-            moment = self._moment(when, compiled, index, after_cut=True)
-            verdict = evaluate_triggers(self._of_channel, moment, self.record.states | before | said.states, shown)
-            said.says.extend(verdict.says)
+        shown = self._trigger_messages_in(compiled) if compiled.draft.epoch else None
+        for when in self._due_times:
+            moment = self._trigger_context(when, compiled, index, after_cut=True)
+            verdict = evaluate_triggers(
+                self._channel_triggers, moment, self.turn_store.trigger_states | before | said.states, shown
+            )
+            said.messages.extend(verdict.messages)
             said.states.update(verdict.states)
             said.verdicts.append(verdict)
-        if shown is None and not self._shortened:
+        if shown is None and not self._provider_compacted:
             return said
-        moment = self._moment("before_step", compiled, index, after_cut=True)
-        known = [*(shown or ()), *[(trigger.name, say.closes) for trigger, say in said.says]]
-        verdict = restate_warnings(self.triggers, moment, self.record.states | before | said.states, known)
-        said.says.extend(verdict.says)
+        moment = self._trigger_context("before_step", compiled, index, after_cut=True)
+        known = [*(shown or ()), *[(trigger.name, say.closes) for trigger, say in said.messages]]
+        verdict = restate_warnings(self.triggers, moment, self.turn_store.trigger_states | before | said.states, known)
+        said.messages.extend(verdict.messages)
         said.verdicts.append(verdict)
         return said
 
-    def _shown(self, compiled: Compiled) -> TriggerMessagesInRequest:
+    def _trigger_messages_in(self, compiled: Compiled) -> TriggerMessagesInRequest:
         """Return the trigger messages in a request that starts an epoch."""
         places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
-        found = self.record.store.read(lambda tx: load_messages_at(tx, places)) if places else {}
+        found = self.turn_store.store.read(lambda tx: load_messages_at(tx, places)) if places else {}
         metas = [found[where].meta or {} for where in places if where in found]
         return [(str(meta["trigger"]), meta.get("closes") is True) for meta in metas if "trigger" in meta]
 
-    def _asking(
+    def _evaluate_step(
         self, whens: list[TriggerTime], index: int, before: dict[str, JSONObject] | None = None
     ) -> PreparedStep:
         compiled = self.compile()
         states = dict(before or {})
-        for name, mark in self._compacted(compiled):
-            if self.record.states.get(name) != mark:
+        for name, mark in self._new_compactions(compiled):
+            if self.turn_store.trigger_states.get(name) != mark:
                 states[name] = mark  # reported once, even if the request fails
                 whens = ["after_compaction", *[when for when in whens if when != "after_compaction"]]
-                self._shortened = self._shortened or name == PROVIDER_COMPACTION_STATE
-        if not self.record.stands(compiled.sight.at.branch):
+                self._provider_compacted = self._provider_compacted or name == PROVIDER_COMPACTION_STATE
+        if not self.turn_store.is_on_branch(compiled.snapshot.tip.branch):
             return PreparedStep(compiled, states, SUPERSEDED)
         for when in whens:
-            if not self._of_agent:
+            if not self._agent_triggers:
                 break
             verdict = evaluate_triggers(
-                self._of_agent, self._moment(when, compiled, index), self.record.states | states
+                self._agent_triggers,
+                self._trigger_context(when, compiled, index),
+                self.turn_store.trigger_states | states,
             )
-            self.record.report(verdict, step=index)
+            self.turn_store.report_failures(verdict, step=index)
             states |= verdict.states
-            if verdict.says:
-                self.record.speak(verdict.says, states, step=index if index > 1 else None)
+            if verdict.messages:
+                self.turn_store.store_trigger_messages(verdict.messages, states, step=index if index > 1 else None)
                 states = {}
                 compiled = self.compile()
             if verdict.stop is not None:
                 return PreparedStep(compiled, states, verdict.stop)
-        self._due = [*whens, *[when for when in self._due if when not in whens]]
+        self._due_times = [*whens, *[when for when in self._due_times if when not in whens]]
         if not compiled.is_new:
-            return PreparedStep(compiled, states, self.progress.finish or "stop")
-        if self._summarizes and before is None and leaves_messages_out(compiled):
-            return PreparedStep(compiled, states, sums_up=True)
-        return self.settled(PreparedStep(compiled, states), index, sums_up=self._summarizes and before is None)
+            return PreparedStep(compiled, states, self.turn_state.finish or "stop")
+        if self._has_summaries and before is None and leaves_messages_out(compiled):
+            return PreparedStep(compiled, states, needs_summary=True)
+        return self.add_usage_messages(
+            PreparedStep(compiled, states), index, sums_up=self._has_summaries and before is None
+        )
 
-    def _compacted(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
+    def _new_compactions(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
         """Return the compactions that precede this request: the provider's own, and a new summary."""
-        standing, summary = compiled.sight.standing, compiled.draft.summary
+        standing, summary = compiled.snapshot.state, compiled.draft.summary
         found: list[tuple[str, JSONObject]] = []
         if standing.shortened:
             found.append((PROVIDER_COMPACTION_STATE, {"request": standing.requests}))
@@ -241,17 +251,19 @@ class StepPreparer:
             found.append((SUMMARY_STATE, {"anchor": summary.anchor}))
         return found
 
-    def _moment(self, when: TriggerTime, compiled: Compiled, index: int, *, after_cut: bool = False) -> TriggerContext:
-        turn = self.record.turn
+    def _trigger_context(
+        self, when: TriggerTime, compiled: Compiled, index: int, *, after_cut: bool = False
+    ) -> TriggerContext:
+        turn = self.turn_store.turn
         if self._todos is None:
-            self._todos = self.record.store.todos(self.record.conversation, turn.agent)
-        return self.progress.moment(
+            self._todos = self.turn_store.store.todos(self.turn_store.conversation, turn.agent)
+        return self.turn_state.trigger_context(
             when, compiled, turn, self.limits, step=index, todos=self._todos, after_cut=after_cut
         )
 
     def _starts_session(self) -> bool:
-        before: TurnRecord | None = self.record.previous
-        return before is None or self.record.turn.started - before.ended > self._gap * 1000
+        before: TurnRecord | None = self.turn_store.previous_turn
+        return before is None or self.turn_store.turn.started - before.ended > self._session_gap * 1000
 
 
 def leaves_messages_out(compiled: Compiled) -> bool:

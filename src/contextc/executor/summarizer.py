@@ -74,10 +74,10 @@ async def run_compaction(
 
 
 def _advance(
-    _: Generator[SummarizerInput, str, T], go_on: Callable[[], SummarizerInput]
+    _: Generator[SummarizerInput, str, T], resume: Callable[[], SummarizerInput]
 ) -> SummarizerInput | _Finished[T]:
     try:
-        return go_on()
+        return resume()
     except StopIteration as ended:
         return _Finished(ended.value)
 
@@ -154,7 +154,7 @@ def _shorten(text: str) -> str:
 def _fit_to_window(text: str, others: Sequence[str], provider: Provider, room: int) -> str:
     """Return the text, or its end if it does not fit with the other texts. The newest part matters most."""
     tokens = get_counter(provider.model.tokenizer, provider=provider.formatter.provider, model=provider.model.name)
-    used, left = tokens.text(text), room * 0.9 - sum([tokens.system(each) for each in others])
+    used, left = tokens.text(text), room * 0.9 - sum([tokens.count_system(each) for each in others])
     if used <= left:
         return text
     share = max(0.05, left * 0.95 / used)

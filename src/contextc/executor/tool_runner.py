@@ -46,11 +46,11 @@ class PendingApprovals(ABC):
     """An `approve` callback that is answered by approval id. An approval is pending before its event is stored."""
 
     @abstractmethod
-    def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[ApprovalAnswer]]:
+    def pending(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[ApprovalAnswer]]:
         """Keep an approval pending for the duration of the block. The awaitable resolves to the answer."""
 
     async def __call__(self, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
-        with self.asked(secrets.token_urlsafe(16), call) as answered:
+        with self.pending(secrets.token_urlsafe(16), call) as answered:
             return await answered
 
 
@@ -61,53 +61,60 @@ class ToolRunner:
         self,
         tools: Mapping[str, FunctionTool],
         compiler: MessageCompiler,
-        record: TurnStore,
+        turn_store: TurnStore,
         limits: Limits,
         *,
         step: int,
         approve: Approve | None,
-        hints: Sequence[Trigger],
-        moment: Callable[[int, int, Sequence[Message]], TriggerContext],
-        before: int | None = None,
+        mid_step_triggers: Sequence[Trigger],
+        trigger_context: Callable[[int, int, Sequence[Message]], TriggerContext],
+        calls_before: int | None = None,
     ) -> None:
-        self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
-        self.step, self.approve, self.hints, self._moment = step, approve, hints, moment
-        self._before = record.turn.tool_calls if before is None else before
-        self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
-        self._stored, self._more = 0, 0
+        self.tools, self.compiler, self.turn_store, self.limits = tools, compiler, turn_store, limits
+        self.step, self.approve, self.mid_step_triggers, self._trigger_context = (
+            step,
+            approve,
+            mid_step_triggers,
+            trigger_context,
+        )
+        self._calls_before = turn_store.turn.tool_calls if calls_before is None else calls_before
+        self._calls_left = None if limits.tool_calls is None else max(0, limits.tool_calls - self._calls_before)
+        self._stored_results, self._result_tokens = 0, 0
         """Number of stored results, and their tokens if `mid_step` triggers need them."""
         self._results: list[Message] = []
-        self._storing = asyncio.Lock()
+        self._store_lock = asyncio.Lock()
         at_once = limits.parallel_tools
-        self._place: AbstractAsyncContextManager[None] = asyncio.Semaphore(at_once) if at_once else nullcontext()
+        self._parallel_slots: AbstractAsyncContextManager[None] = (
+            asyncio.Semaphore(at_once) if at_once else nullcontext()
+        )
         self._progress: dict[str, str] = {}
         self._running: set[str] = set()
-        self.asking: set[str] = set()
+        self.pending_approvals: set[str] = set()
         """Ids of calls with a pending approval."""
-        self._hosted, self._alone = 0, asyncio.Lock()
+        self._hosted_calls, self._exclusive_lock = 0, asyncio.Lock()
 
-    def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+    def allowed_calls(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Return the calls that the tool call limits allow."""
-        bounds = [bound for bound in (self._room, self.limits.calls_per_reply) if bound is not None]
+        bounds = [bound for bound in (self._calls_left, self.limits.calls_per_reply) if bound is not None]
         return calls[: min(bounds)] if bounds else calls
 
-    def starting(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    def calls_without_approval(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that start as soon as the reply is stored."""
-        return [call for call in self.allowed(calls) if not self._asks(call)]
+        return [call for call in self.allowed_calls(calls) if not self._needs_approval(call)]
 
-    async def run(self, calls: Sequence[ToolCall], only: Collection[int] | None = None) -> list[Message]:
+    async def run(self, calls: Sequence[ToolCall], indexes: Collection[int] | None = None) -> list[Message]:
         """Run the calls, or those with the indexes `only`. Return the stored results in the order of the calls."""
         found: dict[int, Message] = {}
-        allowed = len(self.allowed(calls))
-        wanted = range(len(calls)) if only is None else only
+        allowed = len(self.allowed_calls(calls))
+        wanted = range(len(calls)) if indexes is None else indexes
         for group in self._groups(calls[:allowed]):
             group = [index for index in group if index in wanted]
             if not group:
                 continue
             if len(group) == 1:
-                found[group[0]] = await self._one(calls[group[0]])
+                found[group[0]] = await self._run_and_store(calls[group[0]])
                 continue
-            tasks = [asyncio.ensure_future(self._one(calls[index])) for index in group]
+            tasks = [asyncio.ensure_future(self._run_and_store(calls[index])) for index in group]
             try:
                 stored = await asyncio.gather(*tasks)
             except BaseException:
@@ -121,7 +128,7 @@ class ToolRunner:
             refused = [
                 _error_result(calls[index], NOT_RUN_RESULT.format(why="its limit of tool calls")) for index in rest
             ]
-            found |= dict(zip(rest, await run_blocking(self.record.refused, refused), strict=True))
+            found |= dict(zip(rest, await run_blocking(self.turn_store.store_refused_results, refused), strict=True))
         return [found[index] for index in sorted(found)]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -144,118 +151,128 @@ class ToolRunner:
             together = parallel
         return groups
 
-    async def _one(self, call: ToolCall) -> Message:
-        async with self._place:
+    async def _run_and_store(self, call: ToolCall) -> Message:
+        async with self._parallel_slots:
             began = monotonic()
-            result = await self.answered(call)
-            storing = asyncio.ensure_future(self._in_order(result, int((monotonic() - began) * 1000)))
+            result = await self.run_call(call)
+            storing = asyncio.ensure_future(self._store_in_order(result, int((monotonic() - began) * 1000)))
             await wait_until_done(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
 
-    async def _in_order(self, result: ToolResult, took: int) -> Message:
+    async def _store_in_order(self, result: ToolResult, took: int) -> Message:
         """Store results one after the other, on one thread, however many arrive at once."""
-        async with self._storing:
-            return await run_blocking(self._store, result, took, slots=CALLBACK_SLOTS if self.hints else STORE_SLOTS)
+        async with self._store_lock:
+            return await run_blocking(
+                self._store_result, result, took, slots=CALLBACK_SLOTS if self.mid_step_triggers else STORE_SLOTS
+            )
 
-    def _store(self, result: ToolResult, took: int) -> Message:
+    def _store_result(self, result: ToolResult, took: int) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
-        if self.hints:
-            self._results.append(Message(role="tool", parts=(result,), author=self.record.agent, step=self.step))
-        verdict = self._hints(self._before + self._stored + 1)
-        stored = self.record.result(result, took, verdict.says, verdict.states)
-        self._stored += 1
-        if self.hints:
-            self._more += self.compiler.counter.message(stored)
+        if self.mid_step_triggers:
+            self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.agent, step=self.step))
+        verdict = self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
+        stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states)
+        self._stored_results += 1
+        if self.mid_step_triggers:
+            self._result_tokens += self.compiler.counter.count_message(stored)
         return stored
 
-    async def answered(self, call: ToolCall) -> ToolResult:
+    async def run_call(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
         if tool is None and call.name == FETCH_TOOL.name:
             text = await run_blocking(
-                lambda: self.compiler.fetch(self.record.conversation, call, agent=self.record.agent)
+                lambda: self.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.agent)
             )
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
             return unknown_tool_result(call, self.tools)
-        if self._asks(call):
-            refusal = await self.refusal(call, tool)
+        if self._needs_approval(call):
+            refusal = await self.ask_approval(call, tool)
             if refusal:
                 return _error_result(call, refusal)
-            await run_blocking(self.record.tell, ToolStart(id=call.id, name=call.name))
+            await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         context = ToolContext(
-            conversation=self.record.conversation,
-            agent=self.record.agent,
-            store=self.record.store,
+            conversation=self.turn_store.conversation,
+            agent=self.turn_store.agent,
+            store=self.turn_store.store,
             call=call,
-            turn=self.record.turn.number,
+            turn=self.turn_store.turn.number,
             step=self.step,
-            progress=self._teller(call),
+            progress=self._progress_callback(call),
         )
         self._running.add(call.id)
-        self.record.running.add(call.id)
+        self.turn_store.running_calls.add(call.id)
         try:
             return await tool.run(call, context, timeout=self.limits.tool_seconds)
         finally:
             self._running.discard(call.id)
 
-    def _asks(self, call: ToolCall) -> bool:
+    def _needs_approval(self, call: ToolCall) -> bool:
         tool = self.tools.get(call.name)
         return tool is not None and tool.approval and not call.malformed
 
-    async def hosted(self, call: ToolCall) -> ToolResult:
+    async def run_hosted_call(self, call: ToolCall) -> ToolResult:
         """Run a call that a provider makes in the middle of its reply, under the same rules as other calls.
 
         The call is stored before it runs, if the provider has reported it. The result is stored with the reply.
         """
-        self._hosted += 1
-        if self._room is not None and self._hosted > self._room:
+        self._hosted_calls += 1
+        if self._calls_left is not None and self._hosted_calls > self._calls_left:
             return _error_result(call, NOT_RUN_RESULT.format(why="its limit of tool calls"))
-        verdict = await run_blocking(self._hints, self._before + self._hosted, slots=CALLBACK_SLOTS)
-        if verdict.says or verdict.states:
-            await run_blocking(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
-        if not self._asks(call):
-            await run_blocking(self.record.tell, ToolStart(id=call.id, name=call.name))  # raises if the lease is lost
+        verdict = await run_blocking(
+            self._evaluate_mid_step, self._calls_before + self._hosted_calls, slots=CALLBACK_SLOTS
+        )
+        if verdict.messages or verdict.states:
+            await run_blocking(
+                lambda: self.turn_store.store_trigger_messages(verdict.messages, verdict.states, step=self.step)
+            )
+        if not self._needs_approval(call):
+            await run_blocking(
+                self.turn_store.append_events, ToolStart(id=call.id, name=call.name)
+            )  # raises if the lease is lost
         tool = self.tools.get(call.name)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
-        async with self._place if is_parallel else self._alone:
-            return await self.answered(call)
+        async with self._parallel_slots if is_parallel else self._exclusive_lock:
+            return await self.run_call(call)
 
-    async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
+    async def ask_approval(self, call: ToolCall, tool: FunctionTool) -> str:
         """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
         if self.approve is None:
             return NO_APPROVER_RESULT
-        self.asking.add(call.id)
+        self.pending_approvals.add(call.id)
         shown, approval = _canonical_call(call), secrets.token_urlsafe(16)
         event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
         if isinstance(self.approve, PendingApprovals):
-            with self.approve.asked(approval, call) as answered:
-                await run_blocking(self.record.tell, event)
+            with self.approve.pending(approval, call) as answered:
+                await run_blocking(self.turn_store.append_events, event)
                 answer = await answered
         else:
-            await run_blocking(self.record.tell, event)
-            answer = await self._decided(self.approve, call, tool)
-        self.asking.discard(call.id)
+            await run_blocking(self.turn_store.append_events, event)
+            answer = await self._call_approve(self.approve, call, tool)
+        self.pending_approvals.discard(call.id)
         if answer is True:
             return "" if _canonical_call(call) == shown else ALTERED_RESULT
         return f"{DECLINED_RESULT[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED_RESULT
 
-    async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
+    async def _call_approve(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
         if inspect.iscoroutinefunction(approve):
             return await approve(call, tool)
         answer = await run_in_thread(approve, call, tool)  # it may block until a person answers
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _hints(self, number: int) -> Evaluation:
+    def _evaluate_mid_step(self, number: int) -> Evaluation:
         """Evaluate the `mid_step` triggers, which create user notices."""
-        if not self.hints:
+        if not self.mid_step_triggers:
             return Evaluation()
         verdict = evaluate_triggers(
-            self.hints, self._moment(self._more, number, tuple(self._results)), self.record.states
+            self.mid_step_triggers,
+            self._trigger_context(self._result_tokens, number, tuple(self._results)),
+            self.turn_store.trigger_states,
         )
-        self.record.report(verdict, step=self.step)
+        self.turn_store.report_failures(verdict, step=self.step)
         return verdict
 
-    def _teller(self, call: ToolCall) -> Callable[[str], None]:
+    def _progress_callback(self, call: ToolCall) -> Callable[[str], None]:
         """Return the progress callback of a call. Reports in quick succession become one event."""
         loop = asyncio.get_running_loop()
 
@@ -264,7 +281,7 @@ class ToolRunner:
             text = self._progress.pop(call.id, "")
             if text and call.id in self._running:  # progress after the result is dropped
                 with suppress(LeaseLost):  # the turn has ended
-                    await run_blocking(self.record.tell, ToolProgress(id=call.id, text=text))
+                    await run_blocking(self.turn_store.append_events, ToolProgress(id=call.id, text=text))
 
         def note(text: str) -> None:
             waits = call.id in self._progress
@@ -284,13 +301,13 @@ class ToolHost:
     """
 
     def __init__(self, tools: ToolRunner) -> None:
-        self._tools = tools
+        self._runner = tools
 
     async def approve(self, call: ToolCall) -> str:
-        return await self._tools.refusal(call, tool(Tool(name=call.name), _provider_tool, approval=True))
+        return await self._runner.ask_approval(call, tool(Tool(name=call.name), _provider_tool, approval=True))
 
     async def run(self, call: ToolCall) -> ToolResult:
-        return await self._tools.hosted(call)
+        return await self._runner.run_hosted_call(call)
 
 
 def _canonical_call(call: ToolCall) -> bytes:

@@ -33,25 +33,25 @@ class Turn:
         self, executor: "AgentExecutor", conversation: str, given: list[Message], *, resume: bool, wait: float
     ) -> None:
         self.executor, self.conversation = executor, conversation
-        self._given, self._resume, self._wait = given, resume, wait
+        self._input, self._resume, self._wait = given, resume, wait
         self.results: list[TurnResult] = []
-        self._asked_to_stop = False
+        self._is_cancelled = False
         self._lease: Lease | None = None
-        self._record: TurnStore | None = None
+        self._turn_store: TurnStore | None = None
         self._loop: TurnRunner | None = None
-        self._first = 0
+        self._first_event = 0
         self._opened = asyncio.Event()
-        self._followed = False
+        self._has_reader = False
         self._inbox = Inbox()
         self._inboxes = [self._inbox]
-        event_hub(executor.store).join(conversation, self._inbox)
+        event_hub(executor.store).add_watcher(conversation, self._inbox)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turn of {conversation}")
-        self._task.add_done_callback(self._over)
+        self._task.add_done_callback(self._on_done)
 
     def cancel(self) -> None:
         """Cancel the turn. The reply so far is stored with its status, and open calls are answered."""
-        if not self._asked_to_stop:  # a second call has no effect: the turn is ending
-            self._asked_to_stop = True
+        if not self._is_cancelled:  # a second call has no effect: the turn is ending
+            self._is_cancelled = True
             self._task.cancel()
 
     @property
@@ -64,11 +64,11 @@ class Turn:
         Raises the error that kept it from starting, such as `ConversationBusy`.
         """
         await self._opened.wait()
-        if not self._first and self.results and (error := self.results[0].error) is not None:
+        if not self._first_event and self.results and (error := self.results[0].error) is not None:
             raise error
-        if not self._first and self._task.done() and not self._task.cancelled():
+        if not self._first_event and self._task.done() and not self._task.cancelled():
             self._task.result()
-        return self._first
+        return self._first_event
 
     async def wait(self) -> TurnResult:
         """Wait for this turn and those that follow it, and return this turn's result. `results` has all of them."""
@@ -81,7 +81,7 @@ class Turn:
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """Yield the events from the start of the turn to its end. Raises the error that ended it, if any."""
-        async with aclosing(self.together()) as found:
+        async with aclosing(self.batches()) as found:
             async for events in found:
                 for event in events:
                     yield event
@@ -89,25 +89,25 @@ class Turn:
         if (error := self.results[-1].error) is not None:
             raise error
 
-    async def together(
+    async def batches(
         self, *, after: int | None = None, pulse: float | None = None
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
         """Yield batches of events, from the start of the turn or after an event number, as `watch_batches` does."""
-        inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)
+        inbox, look = self._inbox, self._has_reader or after not in (None, self._first_event - 1)
         if look:  # the inbox already has a reader, or it may have missed events
             inbox = Inbox()
             if not self._task.done():
                 self._inboxes.append(inbox)
-                event_hub(self.executor.store).join(self.conversation, inbox)
+                event_hub(self.executor.store).add_watcher(self.conversation, inbox)
         else:
-            self._followed = True
+            self._has_reader = True
         try:
             await self._opened.wait()
-            if self._first:
-                start = self._first - 1 if after is None else after
+            if self._first_event:
+                start = self._first_event - 1 if after is None else after
                 store = self.executor.store
                 found = watch_batches(
-                    store, self.conversation, start, inbox=inbox, done=self._ended, look=look, pulse=pulse
+                    store, self.conversation, start, inbox=inbox, done=self._is_done, read_first=look, heartbeat=pulse
                 )
                 async with aclosing(found):
                     async for events in found:
@@ -115,47 +115,47 @@ class Turn:
         finally:
             if look and inbox in self._inboxes:
                 self._inboxes.remove(inbox)
-                event_hub(self.executor.store).leave(self.conversation, inbox)
+                event_hub(self.executor.store).remove_watcher(self.conversation, inbox)
 
-    def _ended(self) -> bool:
+    def _is_done(self) -> bool:
         return self._task.done()
 
-    def _over(self, _: "asyncio.Task[None]") -> None:
+    def _on_done(self, _: "asyncio.Task[None]") -> None:
         self._opened.set()
         for inbox in self._inboxes:
-            event_hub(self.executor.store).leave(self.conversation, inbox)
+            event_hub(self.executor.store).remove_watcher(self.conversation, inbox)
             inbox.wake()
 
     async def _run(self) -> None:
         try:
-            await self._work()
+            await self._run_turns()
         finally:  # a lease that was not released expires: no turn runs under it any more
             if self._lease is not None:
                 self.executor.store.stop_renewing(self._lease)
 
-    async def _work(self) -> None:
+    async def _run_turns(self) -> None:
         stopped = False
         try:
-            record = await self._recorded()
+            record = await self._acquire_and_open()
         except (Exception, asyncio.CancelledError) as error:
-            if self._record is None or not self._record.turn.number:
-                self.results.append(await self._not_begun(error))
+            if self._turn_store is None or not self._turn_store.turn.number:
+                self.results.append(await self._unstarted_result(error))
                 return
-            record, stopped = self._record, True  # the turn was stored nevertheless
+            record, stopped = self._turn_store, True  # the turn was stored nevertheless
         if not record.turn.number:
-            await self._let_go(record.lease)
+            await self._release(record.lease)
             self.results.append(TurnResult(turn=0, finish="nothing to do"))
             return
-        self._first = record.first_event
+        self._first_event = record.first_event
         self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
         loop = self._loop = TurnRunner(self.executor, record, self.results)
-        await loop.run(stopped=stopped)
-        if loop.cancelled and not self._asked_to_stop:
+        await loop.run(cancelled=stopped)
+        if loop.cancelled and not self._is_cancelled:
             raise asyncio.CancelledError
 
-    async def _recorded(self) -> TurnStore:
+    async def _acquire_and_open(self) -> TurnStore:
         """Acquire the lease, waiting if necessary, then open the turn and return its record."""
         store, agent, ttl = self.executor.store, self.executor.agent, self.executor.lease_seconds
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -165,56 +165,56 @@ class Turn:
                 loop.call_soon_threadsafe(call)
 
         def begin(patient: bool) -> TurnStore:
-            lease = self._lease = store.acquire_now(self.conversation, agent, ttl=ttl, patient=patient)
-            store.on_loss(lease, lambda: on_loop(lambda: self._lose(lease)))
-            self._record = TurnStore(
+            lease = self._lease = store.try_acquire(self.conversation, agent, ttl=ttl, patient=patient)
+            store.on_lease_lost(lease, lambda: on_loop(lambda: self._on_lease_lost(lease)))
+            self._turn_store = TurnStore(
                 store,
                 self.conversation,
                 agent,
                 lease,
-                run=self.executor.asked["run"],
+                run=self.executor.compile_arguments["run"],
                 channel=str(self.executor.channel(self.conversation)),
-                of_channel=self.executor.of_channel,
+                channel_triggers=self.executor.channel_trigger_names,
             )
-            self._record.open(self._given, resume=self._resume)
-            return self._record
+            self._turn_store.open(self._input, resume=self._resume)
+            return self._turn_store
 
         def wake() -> None:
             on_loop(woken.set)
 
-        with store.waiting.join(self.conversation, agent, wake, wait=self._wait, ttl=ttl) as waiter:
+        with store.lease_queue.join(self.conversation, agent, wake, wait=self._wait, ttl=ttl) as waiter:
             while True:
                 woken.clear()
                 try:
                     if not waiter.is_first:
-                        raise await run_blocking(store.busy, self.conversation, agent)
+                        raise await run_blocking(store.load_busy_error, self.conversation, agent)
                     return await run_blocking(begin, waiter.is_patient)
                 except ConversationBusy as busy:
-                    held_here = store.holds(self.conversation, agent, busy.number)
-                    seconds = waiter.pause(busy, held_here=held_here)
+                    held_here = store.holds_lease(self.conversation, agent, busy.number)
+                    seconds = waiter.next_poll_delay(busy, held_here=held_here)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), seconds)
 
-    def _lose(self, lease: Lease) -> None:
+    def _on_lease_lost(self, lease: Lease) -> None:
         """Cancel the turn: another process holds the lease, so this one can store nothing more."""
         if self._loop is not None and not self._task.done():
-            self._loop.lost = LeaseLost(lease.conversation, lease.agent, number=lease.number)
+            self._loop.lease_lost = LeaseLost(lease.conversation, lease.agent, number=lease.number)
             self._task.cancel()
 
-    async def _not_begun(self, error: Exception | asyncio.CancelledError) -> TurnResult:
+    async def _unstarted_result(self, error: Exception | asyncio.CancelledError) -> TurnResult:
         """Return the result of a turn that failed or was cancelled before it was opened."""
         if self._lease is not None:
             with suppress(ContextcError):  # the first error matters more than this one
-                await self._let_go(self._lease)
+                await self._release(self._lease)
         if isinstance(error, Exception):
             return TurnResult(turn=0, finish="error", error=error)
-        if not self._asked_to_stop:
+        if not self._is_cancelled:
             raise error
         return TurnResult(turn=0, finish="cancelled")
 
-    async def _let_go(self, lease: Lease) -> None:
+    async def _release(self, lease: Lease) -> None:
         try:
             await run_blocking(self.executor.store.release, lease)
         except asyncio.CancelledError:  # the lease is released nevertheless
-            if not self._asked_to_stop:
+            if not self._is_cancelled:
                 raise

@@ -58,51 +58,55 @@ class TurnWriter:
         *,
         run: str | None = None,
         channel: str = "",
-        of_channel: Collection[str] = (),
+        channel_triggers: Collection[str] = (),
     ) -> None:
         self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
-        self.sender: str | None = None
+        self.opening_author: str | None = None
         """The author of the message that opened the turn."""
-        self.channel, self._of_channel = channel, frozenset(of_channel)
+        self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
         """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
         self._hub = event_hub(store)
         self.turn = TurnRecord(number=0, agent=agent)
         self.step: StepRecord | None = None
-        self.states: dict[str, JSONObject] = {}
+        self.trigger_states: dict[str, JSONObject] = {}
         self._branch = 0
         """The branch on which the turn's opening message was last found."""
-        self.previous: TurnRecord | None = None
+        self.previous_turn: TurnRecord | None = None
         """The turn of this agent before this one."""
-        self.running: set[str] = set()
+        self.running_calls: set[str] = set()
         """Ids of calls whose tool has started and whose result is not stored."""
 
-    def tell(self, *events: AnyEvent, step: int | None = None) -> None:
+    def append_events(self, *events: AnyEvent, step: int | None = None) -> None:
         """Store and publish events in a transaction of their own."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
             return execution_records.append_events(
-                tx, self._checked(tx), [self._stamped(event, step=step) for event in events]
+                tx, self._check_lease(tx), [self._with_turn_fields(event, step=step) for event in events]
             )
 
-        self._hand_on(self.store.write(work))
+        self._publish(self.store.write(work))
 
-    def audience(self, trigger: str) -> str:
+    def audience_of(self, trigger: str) -> str:
         """Return the agent or the channel that a trigger's messages are addressed to."""
-        return self.channel if trigger in self._of_channel else self.agent
+        return self.channel if trigger in self._channel_triggers else self.agent
 
     def _read_states(self, tx: Transaction, number: int) -> dict[str, JSONObject]:
         states = execution_records.load_trigger_states(tx, number, self.agent)
-        return states | execution_records.load_trigger_states(tx, number, self.channel) if self._of_channel else states
+        return (
+            states | execution_records.load_trigger_states(tx, number, self.channel)
+            if self._channel_triggers
+            else states
+        )
 
     def _save_states(self, tx: Transaction, number: int, states: Mapping[str, JSONObject]) -> None:
         for name, state in states.items():
-            execution_records.save_trigger_states(tx, number, self.audience(name), {name: state})
+            execution_records.save_trigger_states(tx, number, self.audience_of(name), {name: state})
 
     @property
-    def _index(self) -> int | None:
+    def _step_index(self) -> int | None:
         return self.step.index if self.step is not None else None
 
-    def _checked(self, tx: Transaction) -> int:
+    def _check_lease(self, tx: Transaction) -> int:
         """Lock the conversation and return its number. Raises `LeaseLost` if the lease has ended."""
         leases.check_lease(tx, self.lease, self.conversation)
         return self.lease.root
@@ -112,13 +116,15 @@ class TurnWriter:
             message = replace(message, run=message.run or self.run)
         return message_chain.prepare_entry(validate_message(message))
 
-    def _stamped(self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None) -> AnyEvent:
-        index = step if step is not None else (self._index or 0)
+    def _with_turn_fields(
+        self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None
+    ) -> AnyEvent:
+        index = step if step is not None else (self._step_index or 0)
         return replace(event, time=now_ms(), agent=self.agent, turn=(turn or self.turn).number, step=index)
 
-    def _hand_on(self, events: Sequence[AnyEvent]) -> None:
+    def _publish(self, events: Sequence[AnyEvent]) -> None:
         if events:
-            defer(lambda: self._hub.tell(self.conversation, events))
+            defer(lambda: self._hub.publish(self.conversation, events))
 
 
 def delta_events(pieces: Sequence[Piece]) -> list[AnyEvent]:
@@ -178,10 +184,10 @@ class UnstartedCalls(NamedTuple):
     """The calls of the last reply that were never started, by index, with their reply, results and step."""
 
     reply: Message
-    calls: list[int]
+    indexes: list[int]
     results: list[Message]
     step: StepRecord
-    before: int
+    calls_before: int
     """Number of calls that the turn had made before this reply."""
 
 
@@ -191,53 +197,55 @@ class TurnLifecycle(TurnWriter):
     first_event = 0
     """The number of the turn's TurnStart event."""
 
-    def open(self, given: Sequence[Message], *, resume: bool) -> None:
+    def open(self, input: Sequence[Message], *, resume: bool) -> None:
         """Open a turn with the given or queued input, or resume an interrupted one.
 
         If there is nothing to do, the turn number stays 0.
         """
-        entries = [self._entry(message) for message in given]
+        entries = [self._entry(message) for message in input]
 
         def work(
             tx: Transaction,
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             previous = execution_records.load_last_turn(tx, number, self.agent)
             states = self._read_states(tx, number)
             waiting = execution_records.load_queue(tx, number, self.agent)
-            if resume and previous is not None and self._is_open(tx, previous):
+            if resume and previous is not None and self._is_resumable(tx, previous):
                 turn = replace(previous, state="running", ended=0)
                 previous = execution_records.load_last_turn(tx, number, self.agent, before=turn.number)
                 execution_records.save_turn(tx, number, turn)
                 told = execution_records.append_events(
-                    tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)]
+                    tx, number, [self._with_turn_fields(TurnStart(seq=turn.opened, resumed=True), turn)]
                 )
                 return turn, previous, [], told, states
             before: list[AnyEvent] = []
             if previous is not None and previous.state == "interrupted":  # not resumed: its open calls are answered
                 before = [
-                    self._stamped(result_event(message, 0), previous, step=message.step or 0)
-                    for message in self._answers(tx, INTERRUPTED_REASON, previous)
+                    self._with_turn_fields(result_event(message, 0), previous, step=message.step or 0)
+                    for message in self._answer_open_calls(tx, INTERRUPTED_REASON, previous)
                 ]
                 before = execution_records.append_events(tx, number, before)
             if entries:  # input queued to steer an earlier turn comes before this input
-                _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
+                _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
                 opened = message_chain.append_messages(tx, self.conversation, entries)[-1].seq
             elif waiting:
-                opened, taken = self._taken(tx, waiting[:1])
-            elif unanswered := self._unanswered(tx):
+                opened, taken = self._take_queued(tx, waiting[:1])
+            elif unanswered := self._find_unanswered(tx):
                 opened, taken = unanswered, list[AnyEvent]()
             else:
                 return None, previous, before, [], states
-            turn = self._opened(tx, opened)
+            turn = self._open_turn(tx, opened)
             events = [TurnStart(seq=turn.opened), *taken]
-            told = execution_records.append_events(tx, number, [self._stamped(event, turn) for event in events])
+            told = execution_records.append_events(
+                tx, number, [self._with_turn_fields(event, turn) for event in events]
+            )
             return turn, previous, before, told, states
 
-        turn, self.previous, before, told, self.states = self.store.write(work)
+        turn, self.previous_turn, before, told, self.trigger_states = self.store.write(work)
         if turn is not None:
             self.turn, self.first_event = turn, told[0].number
-        self._hand_on([*before, *told])
+        self._publish([*before, *told])
 
     def close(self, finish: str, *, error: str = "", kind: ErrorKind = "internal", why: str = CANCELLED_REASON) -> bool:
         """End the turn: answer open calls, with `why` as the reason, and release the lease.
@@ -249,18 +257,18 @@ class TurnLifecycle(TurnWriter):
             number = self.lease.root
             done = (
                 execution_records.load_turns_by_number(tx, number, [self.turn.number]).get(self.turn.number)
-                if tx.again
+                if tx.is_retry
                 else None
             )
             if done is not None and done.state == "finished":  # the previous attempt was committed
                 last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                 kept = last == self.lease.number and holder
                 return done, execution_records.load_last_turn(tx, number, self.agent) if kept else None, []
-            self._checked(tx)
+            self._check_lease(tx)
             events: list[AnyEvent] = []
             for uid in streams.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
-            for message in self._answers(tx, why, self.turn):
+            for message in self._answer_open_calls(tx, why, self.turn):
                 events.append(result_event(message, 0))
             ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
             execution_records.save_turn(tx, number, ended)
@@ -276,29 +284,31 @@ class TurnLifecycle(TurnWriter):
                     error=error,
                 )
             )
-            told = execution_records.append_events(tx, number, [self._stamped(event, ended) for event in events])
+            told = execution_records.append_events(
+                tx, number, [self._with_turn_fields(event, ended) for event in events]
+            )
             waiting = (
                 execution_records.load_queue(tx, number, self.agent) if finish not in ("cancelled", "error") else []
             )
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
-                self.store.releases(tx, self.lease)
+                self.store.release_in_transaction(tx, self.lease)
                 return ended, None, told
-            opened, taken = self._taken(tx, waiting[:1])
-            following = self._opened(tx, opened)
-            begins = [self._stamped(event, following) for event in (TurnStart(seq=opened), *taken)]
+            opened, taken = self._take_queued(tx, waiting[:1])
+            following = self._open_turn(tx, opened)
+            begins = [self._with_turn_fields(event, following) for event in (TurnStart(seq=opened), *taken)]
             return ended, following, [*told, *execution_records.append_events(tx, number, begins)]
 
         ended, following, told = self.store.write(work, repeatable=True)
         if following is None:
-            self.store.released(self.lease)
-        self.previous, self.step, self.running = ended, None, set()
+            self.store.finish_release(self.lease)
+        self.previous_turn, self.step, self.running_calls = ended, None, set()
         self.turn = following or ended
-        self._hand_on(told)
+        self._publish(told)
         if not told:
-            defer(lambda: self._hub.look(self.conversation))
+            defer(lambda: self._hub.refresh(self.conversation))
         return following is not None
 
-    def unstarted(self) -> UnstartedCalls | None:
+    def load_unstarted_calls(self) -> UnstartedCalls | None:
         """Return the calls of the turn's last reply that were never started, or None."""
 
         def work(tx: Transaction) -> UnstartedCalls | None:
@@ -324,83 +334,83 @@ class TurnLifecycle(TurnWriter):
 
         return self.store.read(work)
 
-    def stands(self, branch: int) -> bool:
+    def is_on_branch(self, branch: int) -> bool:
         """Return True if the message that opened this turn is on the conversation's current branch."""
-        if branch != self._branch and self.store.read(lambda tx: self._is_on(tx, self.turn, branch)):
+        if branch != self._branch and self.store.read(lambda tx: self._is_turn_on_branch(tx, self.turn, branch)):
             self._branch = branch
         return branch == self._branch
 
-    def steer(self) -> list[Message]:
+    def take_steering_input(self) -> list[Message]:
         """Append the queued steering input to the conversation and return its messages."""
-        if not self._is_steered():
+        if not self._has_steering_input():
             return []
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             waiting = [each for each in execution_records.load_queue(tx, number, self.agent) if each.kind == "steer"]
             before = load_tip(tx, self.conversation).seq
-            _, taken = self._taken(tx, waiting)
-            told = execution_records.append_events(tx, number, [self._stamped(event) for event in taken])
+            _, taken = self._take_queued(tx, waiting)
+            told = execution_records.append_events(tx, number, [self._with_turn_fields(event) for event in taken])
             return message_chain.load_messages(tx, self.conversation, after=before), told
 
         messages, told = self.store.write(work)
-        self._hand_on(told)
+        self._publish(told)
         return messages
 
-    def _is_steered(self) -> bool:
+    def _has_steering_input(self) -> bool:
         """Return True if steering input is queued. Runs before every step, as a single statement if possible."""
         asked = execution_records.SELECT_STEERING, self.lease.root, self.agent
-        rows = self.store.read_one(*asked)
+        rows = self.store.try_read_statement(*asked)
         return bool(rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))
 
-    def _taken(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
+    def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
         """Move queued input into the conversation. Return the last seq, and the events."""
         events: list[AnyEvent] = []
         seq = 0
         for each in waiting:
             if execution_records.dequeue(tx, each.number):
-                stored = message_chain.append_messages(tx, self.conversation, [self._waited(tx, each.message)])[0]
+                stored = message_chain.append_messages(tx, self.conversation, [self._queued_entry(tx, each.message)])[0]
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
 
-    def _opened(self, tx: Transaction, seq: int) -> TurnRecord:
+    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
         """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
         here = load_tip(tx, self.conversation)
         seq = seq or here.seq
         opening = message_chain.load_between(tx, here.branch, seq - 1, seq)[0]
-        self.sender = None
-        self._sent_by(opening)
+        self.opening_author = None
+        self._set_sender(opening)
         turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
         return execution_records.insert_turn(tx, self.lease.root, turn)
 
-    def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
+    def _is_resumable(self, tx: Transaction, turn: TurnRecord) -> bool:
         """Return True if a turn was interrupted and its opening message is on the current branch."""
-        return turn.state == "interrupted" and self._is_on(tx, turn, load_tip(tx, self.conversation).branch)
+        return turn.state == "interrupted" and self._is_turn_on_branch(tx, turn, load_tip(tx, self.conversation).branch)
 
-    def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
+    def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
         """Return True if the message that opened a turn is on a branch."""
         if load_branch_end(tx, branch)[0] < turn.opened:
             return False
         found = message_chain.load_between(tx, branch, turn.opened - 1, turn.opened)
         if not found or found[0].uid != turn.opening:
             return False
-        self._sent_by(found[0])
+        self._set_sender(found[0])
         return True
 
-    def _sent_by(self, opening: Message) -> None:
+    def _set_sender(self, opening: Message) -> None:
         """Set the sender to the author of the opening message, if the turn answers that message."""
         if opening.role == "user" or opening.is_addressed_to(self.agent):
-            self.sender = opening.author
+            self.opening_author = opening.author
 
-    def _waited(self, tx: Transaction, message: Message) -> message_chain.PendingMessage:
+    def _queued_entry(self, tx: Transaction, message: Message) -> message_chain.PendingMessage:
         """Return queued input as an entry, renamed or with removed media replaced if necessary."""
         parts = tuple([_removed_media_text(tx, part) or part for part in message.parts])
         return branches.with_free_uid(
             tx, load_tip(tx, self.conversation).tree, self._entry(replace(message, parts=parts))
         )
 
-    def _unanswered(self, tx: Transaction) -> int:
+    def _find_unanswered(self, tx: Transaction) -> int:
         """Return the seq of the message that this agent has not answered, 0 if there is none.
 
         That is the last message, unless it is a reply of this agent or of another one. Otherwise it is a message that
@@ -422,7 +432,7 @@ class TurnLifecycle(TurnWriter):
             upto = after
         return 0
 
-    def _answers(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
+    def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
         """Append error results for the open calls of a turn that is over, started or not, and return them."""
         if not turn.number:
             return []
@@ -435,7 +445,7 @@ class TurnLifecycle(TurnWriter):
             tool_result(
                 call.id,
                 call.name,
-                (INTERRUPTED_RESULT if call.id in self.running else NOT_RUN_RESULT).format(why=why),
+                (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why),
                 is_error=True,
                 author=self.agent,
                 turn=message.turn,

@@ -21,29 +21,29 @@ class TurnState:
 
     def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], ResourceUsage]) -> None:
         self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
-        self.last: list[Message] = []
+        self.last_messages: list[Message] = []
         self.reply: Message | None = None
         self.usage = turn.usage or Usage()
         self.cost: float | None = turn.cost if turn.cost is not None else 0.0
         self.budget = budget
         self._resources = resources
-        self.continued = 0
+        self.truncated_replies = 0
         """Number of replies in a row that reached the output limit."""
 
-    def read_back(self, store: Store, conversation: str, turn: TurnRecord) -> None:
+    def restore(self, store: Store, conversation: str, turn: TurnRecord) -> None:
         """Load the last steps of a turn that is resumed after an interruption."""
         written = store.load(conversation, after=max(0, turn.opened))
         own = [message for message in written if message.turn == turn.number and message.role in ("assistant", "tool")]
-        self.take(own)
+        self.add_messages(own)
         self.reply = next((message for message in reversed(own) if message.role == "assistant"), None)
 
-    def spent(self, usage: Usage, model: Model) -> None:
+    def add_usage(self, usage: Usage, model: Model) -> None:
         """Add the usage of a call that is not a step, such as a summary."""
         more = cost(model, usage)
         self.usage = add_usage(self.usage, usage)
         self.cost = None if self.cost is None or more is None else self.cost + more
 
-    def with_replies(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
+    def totals_with(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
         """Return the turn's usage and cost with one more reply, which may be several messages."""
         usage, spent = self.usage, self.cost
         for message in messages:
@@ -51,23 +51,23 @@ class TurnState:
             usage, spent = add_usage(usage, message.usage), None if spent is None or more is None else spent + more
         return usage, spent
 
-    def took(self, messages: Sequence[Message], model: Model) -> None:
+    def add_reply(self, messages: Sequence[Message], model: Model) -> None:
         """Add the usage and the messages of one reply."""
-        self.usage, self.cost = self.with_replies(messages, model)
+        self.usage, self.cost = self.totals_with(messages, model)
         self.reply = next((message for message in reversed(messages) if message.role == "assistant"), self.reply)
-        self.take(messages)
+        self.add_messages(messages)
 
-    def take(self, messages: Sequence[Message]) -> None:
-        self.last += messages
-        replies = [index for index, message in enumerate(self.last) if message.role == "assistant"]
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        self.last_messages += messages
+        replies = [index for index, message in enumerate(self.last_messages) if message.role == "assistant"]
         if len(replies) > KEPT_STEPS:
-            del self.last[: replies[-KEPT_STEPS]]
+            del self.last_messages[: replies[-KEPT_STEPS]]
 
     @property
     def finish(self) -> str | None:
         return self.reply.finish if self.reply is not None else None
 
-    def moment(
+    def trigger_context(
         self,
         when: TriggerTime,
         compiled: Compiled,
@@ -100,7 +100,7 @@ class TurnState:
             tool_calls=turn.tool_calls,
             cost=self.cost,
             seconds=monotonic() - self._began,
-            last=(*self.last, *results),
+            last=(*self.last_messages, *results),
             finish=self.finish,
             now=time(),
             step_limit=limits.steps,

@@ -44,7 +44,7 @@ log = logging.getLogger("contextc.executor")
 class TurnStore(TurnLifecycle):
     """The stored record of one turn: its start and end, its steps, and its tool results."""
 
-    def speak(
+    def store_trigger_messages(
         self, says: Sequence[tuple[Trigger, TriggerMessage]], states: Mapping[str, JSONObject], *, step: int | None
     ) -> None:
         """Store trigger messages and states. `step` is the step that the messages precede, if any.
@@ -52,10 +52,10 @@ class TurnStore(TurnLifecycle):
         Text of kind `system` becomes a message for the model, a `hint` only an event for people.
         """
         spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
-        entries = [self._entry(message) for message in self.messages(says, step=step)]
+        entries = [self._entry(message) for message in self.trigger_messages(says, step=step)]
 
         def work(tx: Transaction) -> list[AnyEvent]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
             self._save_states(tx, number, states)
             events: list[AnyEvent] = [
@@ -66,19 +66,21 @@ class TurnStore(TurnLifecycle):
                 UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in says if say.kind == "hint"
             ]
             return execution_records.append_events(
-                tx, number, [self._stamped(event, step=step or 0) for event in events]
+                tx, number, [self._with_turn_fields(event, step=step or 0) for event in events]
             )
 
         told = self.store.write(work)
-        self.states |= states
-        self._hand_on(told)
+        self.trigger_states |= states
+        self._publish(told)
 
-    def messages(self, says: Sequence[tuple[Trigger, TriggerMessage]], *, step: int | None = None) -> list[Message]:
+    def trigger_messages(
+        self, says: Sequence[tuple[Trigger, TriggerMessage]], *, step: int | None = None
+    ) -> list[Message]:
         """Return the `system` texts of triggers as messages, without storing them."""
         return [
             system(
                 say.text,
-                audience=self.audience(trigger.name),
+                audience=self.audience_of(trigger.name),
                 turn=self.turn.number,
                 step=step,
                 meta={"trigger": trigger.name, **({"closes": True} if say.closes else {})},
@@ -87,14 +89,16 @@ class TurnStore(TurnLifecycle):
             if say.kind == "system"
         ]
 
-    def report(self, verdict: Evaluation, *, step: int) -> None:
+    def report_failures(self, verdict: Evaluation, *, step: int) -> None:
         """Log failed triggers and store an event for each."""
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
-            self.tell(*[TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures], step=step)
+            self.append_events(
+                *[TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures], step=step
+            )
 
-    def step_begins(
+    def start_step(
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
     ) -> tuple[Callable[[Transaction], None], Callable[[], None]]:
         """Return the write to run with the attempt, before the request is sent, and a callback for after the commit."""
@@ -102,7 +106,7 @@ class TurnStore(TurnLifecycle):
 
         def also(tx: Transaction) -> None:
             number = self.lease.root
-            if tx.again and tries and tries[-1][0] in execution_records.load_steps(tx, number, self.turn.number):
+            if tx.is_retry and tries and tries[-1][0] in execution_records.load_steps(tx, number, self.turn.number):
                 return  # the previous attempt was committed
             self._save_states(tx, number, states)
             step = StepRecord(
@@ -126,16 +130,18 @@ class TurnStore(TurnLifecycle):
                 available=budget.room,
                 cut=bool(budget.wanted),
             )
-            tries.append((step, execution_records.append_events(tx, number, [self._stamped(event, step=index)])))
+            tries.append(
+                (step, execution_records.append_events(tx, number, [self._with_turn_fields(event, step=index)]))
+            )
 
         def begun() -> None:
             self.step, told = tries[-1]
-            self.states |= states
-            self._hand_on(told)
+            self.trigger_states |= states
+            self._publish(told)
 
         return also, begun
 
-    def step_ends(
+    def finish_step(
         self,
         *,
         rest: Sequence[Piece],
@@ -187,30 +193,30 @@ class TurnStore(TurnLifecycle):
             )
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
             told = execution_records.append_events(
-                tx, number, [self._stamped(event, step=begun.index) for event in events]
+                tx, number, [self._with_turn_fields(event, step=begun.index) for event in events]
             )
             tries.append((step, turn, told))
 
         def ended() -> None:
             self.step, self.turn, told = tries[-1]
-            self._hand_on(told)
+            self._publish(told)
 
         return also, ended
 
-    def journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
+    def append_journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
         """Store and publish a batch of parts of a reply that is still being received."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
-            conversation = self._checked(tx)
+            conversation = self._check_lease(tx)
             if number == 0:
                 streams.open_stream(tx, self.lease, beginning)
             streams.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
-            events = [self._stamped(event) for event in delta_events(pieces)]
+            events = [self._with_turn_fields(event) for event in delta_events(pieces)]
             return execution_records.append_events(tx, conversation, events)
 
-        self._hand_on(self.store.write(work))
+        self._publish(self.store.write(work))
 
-    def step_fails(
+    def fail_step(
         self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = (), *, kept: int = 0
     ) -> None:
         """Store the received part of an interrupted reply with its status, and publish `rest`, its unpublished parts.
@@ -220,7 +226,7 @@ class TurnStore(TurnLifecycle):
         entries = [self._entry(message) for message in partial if message.parts]
 
         def work(tx: Transaction) -> list[AnyEvent]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             if stream:
                 streams.delete_stream(tx, stream)
             stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
@@ -243,11 +249,11 @@ class TurnStore(TurnLifecycle):
                 StepFinish(finish=message.status, uid=message.uid, seq=message.seq, usage=message.usage)
                 for message in stored[-1:]
             ]
-            return execution_records.append_events(tx, number, [self._stamped(event) for event in events])
+            return execution_records.append_events(tx, number, [self._with_turn_fields(event) for event in events])
 
-        self._hand_on(self.store.write(work))
+        self._publish(self.store.write(work))
 
-    def result(
+    def store_result(
         self,
         result: ResultPart,
         milliseconds: int,
@@ -256,39 +262,41 @@ class TurnStore(TurnLifecycle):
     ) -> Message:
         """Store a tool result, with user notices of `mid_step` triggers and their states."""
         parts = (result, *(UserNotice(say.text) for _, say in hints))
-        message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._index)
+        message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._step_index)
         entry = self._entry(message)
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             stored = message_chain.append_messages(tx, self.conversation, [entry])[0]
             self._save_states(tx, number, states or {})
             events: list[AnyEvent] = [result_event(stored, milliseconds)]
             events += [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]
-            return stored, execution_records.append_events(tx, number, [self._stamped(event) for event in events])
+            return stored, execution_records.append_events(
+                tx, number, [self._with_turn_fields(event) for event in events]
+            )
 
         stored, told = self.store.write(work)
-        self.running.discard(result.call_id)
-        self.states |= states or {}
-        self._hand_on(told)
+        self.running_calls.discard(result.call_id)
+        self.trigger_states |= states or {}
+        self._publish(told)
         return stored
 
-    def refused(self, results: Sequence[ResultPart]) -> list[Message]:
+    def store_refused_results(self, results: Sequence[ResultPart]) -> list[Message]:
         """Store the results of calls that were not run, in one transaction."""
-        turn, step = self.turn.number, self._index
+        turn, step = self.turn.number, self._step_index
         entries = [
             self._entry(Message(role="tool", parts=(result,), author=self.agent, turn=turn, step=step))
             for result in results
         ]
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            number = self._checked(tx)
+            number = self._check_lease(tx)
             stored = message_chain.append_messages(tx, self.conversation, entries)
-            events = [self._stamped(result_event(message, 0)) for message in stored]
+            events = [self._with_turn_fields(result_event(message, 0)) for message in stored]
             return stored, execution_records.append_events(tx, number, events)
 
         stored, told = self.store.write(work)
-        self._hand_on(told)
+        self._publish(told)
         return stored
 
 

@@ -26,44 +26,44 @@ INPUT_ROLES = ("user", "system")
 # ── arguments of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def input_messages(given: TurnInput, agent: str) -> list[Message]:
+def input_messages(input: TurnInput, agent: str) -> list[Message]:
     """Return the input of a turn as messages."""
-    if given is None:
+    if input is None:
         return []
-    if isinstance(given, str | Message):
-        return [input_message(given, agent)]
-    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+    if isinstance(input, str | Message):
+        return [input_message(input, agent)]
+    if not isinstance(input, Sequence) or isinstance(input, bytes | bytearray):
         raise InvalidInput(
-            f"input must be a string, a Message or a list of them, got {_type_name(given)}",
+            f"input must be a string, a Message or a list of them, got {_type_name(input)}",
             fix="Pass a string, cc.user(…), or a list of these.",
         )
-    if not given:
+    if not input:
         raise InvalidInput(
             "input must not be an empty list", fix="Omit the input to answer what is queued or unanswered."
         )
-    return [input_message(each, agent) for each in given]
+    return [input_message(each, agent) for each in input]
 
 
-def input_message(given: object, agent: str) -> Message:
+def input_message(input: object, agent: str) -> Message:
     """Return one input of an agent as a message."""
-    if isinstance(given, str):
-        given = user(given)
-    if not isinstance(given, Message):
+    if isinstance(input, str):
+        input = user(input)
+    if not isinstance(input, Message):
         raise InvalidInput(
-            f"input must be a string or a Message, got {_type_name(given)}", fix="Pass a string, or cc.user(…)."
+            f"input must be a string or a Message, got {_type_name(input)}", fix="Pass a string, or cc.user(…)."
         )
-    if given.role not in INPUT_ROLES and not given.is_addressed_to(agent):
+    if input.role not in INPUT_ROLES and not input.is_addressed_to(agent):
         raise InvalidInput(
             'input: role must be "user" or "system"',
-            got=given.role,
+            got=input.role,
             fix="Pass a string, cc.user(…) or cc.system(…), or another agent's message with "
             f"recipients=({agent!r},). To add a message to the history without a turn, use store.append.",
         )
-    if given.role == "user" and not any(getattr(part, "text", "x").strip() for part in given.parts):
+    if input.role == "user" and not any(getattr(part, "text", "x").strip() for part in input.parts):
         raise InvalidInput(
             "input: the message is empty", fix="Pass a text, or omit the input to answer what is queued or unanswered."
         )
-    return given
+    return input
 
 
 def check_turn_arguments(conversation: object, wait: object = 0) -> None:
@@ -88,11 +88,11 @@ def check_after(after: object) -> None:
 # ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_options(made: Callable[..., object], options: Mapping[str, object]) -> None:
+def check_options(constructor: Callable[..., object], options: Mapping[str, object]) -> None:
     """Check that every option belongs to the executor or to its compiler."""
     unknown = [name for name in options if name not in CompilerOptions.__struct_fields__]
     if unknown:
-        parameters = inspect.signature(made).parameters.values()
+        parameters = inspect.signature(constructor).parameters.values()
         own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         raise InvalidSetting(
             f"AgentExecutor has no option {unknown[0]!r}",
@@ -100,33 +100,33 @@ def check_options(made: Callable[..., object], options: Mapping[str, object]) ->
         )
 
 
-def split_tools(given: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
+def split_tools(tools: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
     """Split tools into those that run in this process, by name, and native tools that the provider runs."""
-    if isinstance(given, NativeTool):
-        return {}, [given]
-    is_pair = isinstance(given, tuple) and isinstance(next(iter(cast(tuple[object, ...], given)), None), Tool)
-    if given is None or is_pair or isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
-        return tools_by_name(cast(ToolLike, given)), []
-    listed = list(cast(Iterable[object], given))
+    if isinstance(tools, NativeTool):
+        return {}, [tools]
+    is_pair = isinstance(tools, tuple) and isinstance(next(iter(cast(tuple[object, ...], tools)), None), Tool)
+    if tools is None or is_pair or isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
+        return tools_by_name(cast(ToolLike, tools)), []
+    listed = list(cast(Iterable[object], tools))
     native = [each for each in listed if isinstance(each, NativeTool)]
     return tools_by_name(cast(list[ToolLike], [each for each in listed if not isinstance(each, NativeTool)])), native
 
 
-def validated_limits(given: object) -> Limits:
-    if given is None:
+def validated_limits(limits: object) -> Limits:
+    if limits is None:
         return Limits()
-    if not isinstance(given, Limits):
+    if not isinstance(limits, Limits):
         raise InvalidSetting(
-            f"limits must be a cc.Limits, got {_type_name(given)}",
+            f"limits must be a cc.Limits, got {_type_name(limits)}",
             fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
         )
-    return given
+    return limits
 
 
-def check_client(given: object) -> None:
-    if given is not None and not callable(getattr(given, "stream", None)):
+def check_client(client: object) -> None:
+    if client is not None and not callable(getattr(client, "stream", None)):
         raise InvalidSetting(
-            f"endpoint must be a client with a `stream` method, got {_type_name(given)}",
+            f"endpoint must be a client with a `stream` method, got {_type_name(client)}",
             fix="Pass cc.endpoint(provider), or omit it.",
         )
 
@@ -142,32 +142,34 @@ def check_prompt_context(surroundings: object, run: object) -> None:
         raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
 
 
-def check_callback(name: str, given: object, *, takes: Sequence[str], sync: bool = False) -> None:
+def check_callback(name: str, callback: object, *, parameters: Sequence[str], sync: bool = False) -> None:
     """Check that a callback is None or a function that takes these arguments."""
-    if given is None:
+    if callback is None:
         return
-    call = f"{name}({', '.join(takes)})"
-    if not callable(given):
-        raise InvalidSetting(f"{name} must be callable, got {_type_name(given)}", fix=f"Pass a function {call}.")
+    call = f"{name}({', '.join(parameters)})"
+    if not callable(callback):
+        raise InvalidSetting(f"{name} must be callable, got {_type_name(callback)}", fix=f"Pass a function {call}.")
     try:
-        inspect.signature(given).bind(*takes)
+        inspect.signature(callback).bind(*parameters)
     except TypeError:
         raise InvalidSetting(
             f"{name}: the function does not accept the arguments of {call}", fix="Change its parameters."
         ) from None
     except ValueError:  # a function written in C without a signature
         return
-    if sync and (inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None))):  # noqa: B004
+    if sync and (
+        inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))
+    ):  # noqa: B004
         raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
 
 
-def check_seconds(name: str, given: object) -> None:
-    if not is_number(given) or not 0 < cast(float, given) < math.inf:
-        raise InvalidSetting(f"{name} must be a number of seconds above 0", got=given)
+def check_seconds(name: str, seconds: object) -> None:
+    if not is_number(seconds) or not 0 < cast(float, seconds) < math.inf:
+        raise InvalidSetting(f"{name} must be a number of seconds above 0", got=seconds)
 
 
-def is_number(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _type_name(value: object) -> str:

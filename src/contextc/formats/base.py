@@ -31,8 +31,8 @@ DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeE
 """Exceptions that a decoder raises where a request does not have the shape of its format."""
 NO_RULES = RuleSet(
     "",
-    lambda body: ParsedRequest(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
-    reshape=lambda value, path: value,
+    lambda body: ParsedRequest(messages=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
+    coerce=lambda value, path: value,
     message=lambda text: {"role": "user", "content": text},
     block=lambda text: {"type": "text", "text": text},
 )
@@ -145,9 +145,9 @@ class Formatter(ABC):
 
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> EncodedSegment:
         """Encode one segment, whose calls and results are paired. The result does not depend on other segments."""
-        return self._encode(self.spelling.write(apply_policy(segment, self.reasoning, self._unproved)), blobs)
+        return self._encode(self.spelling.encode(apply_policy(segment, self.reasoning, self._replacement_for)), blobs)
 
-    def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
+    def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         """Return the parts that replace reasoning which its provider would otherwise expect."""
         return ()
 
@@ -198,7 +198,7 @@ class Formatter(ABC):
         return [
             tool.data
             if isinstance(tool, NativeTool)
-            else self._restored_tool(self.encode_tool(self.spelling.write_tool(tool)), tool.extra)
+            else self._restored_tool(self.encode_tool(self.spelling.encode_tool(tool)), tool.extra)
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
@@ -234,8 +234,8 @@ class Formatter(ABC):
             messages = messages[1:]  # the opening that `join` inserted
         return replace(
             request,
-            messages=tuple(merge_unordered_results([self.spelling.read(message) for message in messages])),
-            tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
+            messages=tuple(merge_unordered_results([self.spelling.decode(message) for message in messages])),
+            tools=tuple([self.spelling.decode_tool(tool) for tool in request.tools]),
             source=(self.place, self.name),
         )
 
@@ -253,7 +253,7 @@ class Formatter(ABC):
         plain = as_json(reply)
         if not self._is_reply(plain):
             raise InvalidReply(self.name, plain)
-        return self.spelling.read(self._decode_reply(plain))
+        return self.spelling.decode(self._decode_reply(plain))
 
     @abstractmethod
     def _is_reply(self, reply: JSONObject) -> bool:
@@ -268,13 +268,13 @@ class Formatter(ABC):
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""
-        return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
+        return self.spelling.decode(self._decode_reply(self._collect(as_json(event) for event in events)))
 
     def reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""
         raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         """Return a reply as the provider would have sent it unstreamed, from the events of its stream."""
         raise InvalidInput(
             f"format {self.name}: streams are not supported", fix="Define `_gather`, or decode a whole reply."
@@ -304,12 +304,14 @@ class Formatter(ABC):
             [self.encode(segment, blobs=blobs) for segment in split_segments(self.paired(history).messages)]
         )
 
-    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
+    def paired(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
         `taken` are the encoded ids of calls in earlier messages.
         """
-        return pair_tool_calls(history, unique_ids=self.unique_ids, spelled=self.spelling.id, taken=taken)
+        return pair_tool_calls(
+            history, unique_ids=self.unique_ids, encode_id=self.spelling.encode_id, used_ids=used_ids
+        )
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """Return the whole body of a request, ready to be sent."""
@@ -353,9 +355,9 @@ class Formatter(ABC):
         names = self.spelling.names
         if names is None:
             return request.settings
-        told = {tool.name: names.spell(tool.name) for tool in request.tools if isinstance(tool, Tool)}
+        told = {tool.name: names.encode(tool.name) for tool in request.tools if isinstance(tool, Tool)}
         changed = {name: spelled for name, spelled in told.items() if name != spelled}
-        places = self.settings.put(tool_choice_settings("named", "-")).keys() if changed else ()
+        places = self.settings.write_structured(tool_choice_settings("named", "-")).keys() if changed else ()
         return {
             name: rename_tools(value, changed) if name in places else value for name, value in request.settings.items()
         }

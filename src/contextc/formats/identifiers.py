@@ -28,47 +28,49 @@ class IdentifierCodec:
     The two differ if a provider accepts more than it documents: an id of its own is sent back unchanged.
     """
 
-    def __init__(self, letters: str, longest: int, *, first: str | None = None, taken: str | None = None) -> None:
-        self._letter, self._longest = re.compile(f"[{letters}]"), longest
-        self._sound = re.compile(f"[{first or letters}][{letters}]{{0,{longest - 1}}}")
-        self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
-        self._respell = lru_cache(4096)(self._spelled_anew)
-        self.plain: set[str] = set()
+    def __init__(
+        self, characters: str, max_length: int, *, first_characters: str | None = None, accepted: str | None = None
+    ) -> None:
+        self._letter, self._longest = re.compile(f"[{characters}]"), max_length
+        self._sound = re.compile(f"[{first_characters or characters}][{characters}]{{0,{max_length - 1}}}")
+        self._taken = re.compile(accepted, re.DOTALL) if accepted else self._sound
+        self._respell = lru_cache(4096)(self._reencode)
+        self.known_unchanged: set[str] = set()
         """Texts known to need no encoding. Every request checks the same ids and names again."""
 
-    def writes(self, text: str) -> bool:
+    def is_unchanged(self, text: str) -> bool:
         """Return True if encoding would not change this text."""
-        return self._sound.fullmatch(text) is not None and ("_x" not in text or self.read(text) == text)
+        return self._sound.fullmatch(text) is not None and ("_x" not in text or self.decode(text) == text)
 
-    def leaves(self, text: str) -> bool:
+    def remember_unchanged(self, text: str) -> bool:
         """Return the result of `writes`, and cache it if it is True."""
-        if not self.writes(text):
+        if not self.is_unchanged(text):
             return False
-        if len(self.plain) >= CACHE_SIZE:
-            self.plain.clear()
-        self.plain.add(text)
+        if len(self.known_unchanged) >= CACHE_SIZE:
+            self.known_unchanged.clear()
+        self.known_unchanged.add(text)
         return True
 
-    def read(self, text: str) -> str:
+    def decode(self, text: str) -> str:
         """Return the text before encoding. A text that encoding cannot produce is returned unchanged."""
         if "_x" not in text:
             return text
         original = ESCAPE.sub(_unescape, text)
         return original if original != text and self._respell(original) == text else text
 
-    def takes(self, text: str) -> bool:
+    def accepts(self, text: str) -> bool:
         """Return True if the provider accepts this text."""
         return self._taken.fullmatch(text) is not None
 
-    def spell(self, text: str) -> str:
-        return text if self.writes(text) else self._respell(text)
+    def encode(self, text: str) -> str:
+        return text if self.is_unchanged(text) else self._respell(text)
 
-    def _doubly(self, found: re.Match[str]) -> str:
+    def _escape_lookalike(self, found: re.Match[str]) -> str:
         """Escape a text that looks like an escaped character but is none."""
         return found[0] if self._letter.fullmatch(_unescape(found)) else "_x5F_" + found[0][1:]
 
-    def _spelled_anew(self, text: str) -> str:
-        escaped = ESCAPE.sub(self._doubly, text)
+    def _reencode(self, text: str) -> str:
+        escaped = ESCAPE.sub(self._escape_lookalike, text)
         written = "".join(letter if self._letter.fullmatch(letter) else f"_x{ord(letter):02X}_" for letter in escaped)
         if self._sound.fullmatch(written):
             return written
@@ -92,28 +94,28 @@ class NameCodec(NamedTuple):
     ids: IdentifierCodec | None = None
     names: IdentifierCodec | None = None
 
-    def id(self, text: str) -> str:
+    def encode_id(self, text: str) -> str:
         """Return the encoded id of a call."""
-        return text if self.ids is None or text in self.ids.plain else self.ids.spell(text)
+        return text if self.ids is None or text in self.ids.known_unchanged else self.ids.encode(text)
 
-    def write(self, segment: Sequence[Message]) -> Sequence[Message]:
+    def encode(self, segment: Sequence[Message]) -> Sequence[Message]:
         """Return the segment with ids and names encoded for this provider. Ids of its own are not changed."""
         ids, names = self.ids, self.names
-        if (ids is None and names is None) or self._is_sound(segment):
+        if (ids is None and names is None) or self._is_encoded(segment):
             return segment
-        own = {call.id for message in segment for call in message.tool_calls if self.own in (call.extra or ())}
+        own = {call.id for message in segment for call in message.tool_calls if self.own_id_key in (call.extra or ())}
 
         def spelled(part: CallOrResult) -> CallOrResult:
             call_id = part.id if isinstance(part, ToolCall) else part.call_id
-            part = part if names is None else _with_name(part, names.spell(part.name))
-            return part if ids is None or call_id in own else _with_id(part, ids.spell(call_id))
+            part = part if names is None else _with_name(part, names.encode(part.name))
+            return part if ids is None or call_id in own else _with_id(part, ids.encode(call_id))
 
         return [_with_changed_parts(message, spelled) for message in segment]
 
-    def _is_sound(self, segment: Sequence[Message]) -> bool:
+    def _is_encoded(self, segment: Sequence[Message]) -> bool:
         """Return True if nothing in the segment needs encoding, which is the usual case."""
         ids, names = self.ids or ANY_TEXT, self.names or ANY_TEXT
-        known_ids, known_names = ids.plain, names.plain
+        known_ids, known_names = ids.known_unchanged, names.known_unchanged
         for message in segment:
             for part in message.parts:
                 if type(part) is ToolCall:
@@ -122,49 +124,49 @@ class NameCodec(NamedTuple):
                     call_id = part.call_id
                 else:
                     continue
-                if call_id not in known_ids and not ids.leaves(call_id):
+                if call_id not in known_ids and not ids.remember_unchanged(call_id):
                     return False
-                if part.name not in known_names and not names.leaves(part.name):
+                if part.name not in known_names and not names.remember_unchanged(part.name):
                     return False
         return True
 
-    def write_tool(self, tool: Tool) -> Tool:
+    def encode_tool(self, tool: Tool) -> Tool:
         return (
             tool
-            if self.names is None or self.names.writes(tool.name)
-            else replace(tool, name=self.names.spell(tool.name))
+            if self.names is None or self.names.is_unchanged(tool.name)
+            else replace(tool, name=self.names.encode(tool.name))
         )
 
-    def read(self, message: Message) -> Message:
+    def decode(self, message: Message) -> Message:
         """Return the message with ids and names decoded."""
-        return _with_changed_parts(message, self._read_half)
+        return _with_changed_parts(message, self._decode_part)
 
-    def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
-        if isinstance(tool, NativeTool) or self.names is None or (name := self.names.read(tool.name)) == tool.name:
+    def decode_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
+        if isinstance(tool, NativeTool) or self.names is None or (name := self.names.decode(tool.name)) == tool.name:
             return tool
         return replace(tool, name=name)
 
-    def named(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
+    def restore_names(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
         """Return a reply whose calls have the original names of these tools, where names were too long to decode."""
         if self.names is None:
             return reply
-        names = {self.names.spell(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
+        names = {self.names.encode(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
         return _with_changed_parts(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
 
     @property
-    def own(self) -> str:
+    def own_id_key(self) -> str:
         """The key in a call's `extra` that marks its id as the provider's own, not one of our encoding."""
         return f"{self.format} id"
 
-    def _read_half(self, part: CallOrResult) -> CallOrResult:
+    def _decode_part(self, part: CallOrResult) -> CallOrResult:
         if self.names is not None:
-            part = _with_name(part, self.names.read(part.name))
+            part = _with_name(part, self.names.decode(part.name))
         call_id = part.id if isinstance(part, ToolCall) else part.call_id
-        if self.ids is None or self.ids.writes(call_id):
+        if self.ids is None or self.ids.is_unchanged(call_id):
             return part
-        if (read := self.ids.read(call_id)) != call_id:
+        if (read := self.ids.decode(call_id)) != call_id:
             return _with_id(part, read)
-        return replace(part, extra={**(part.extra or {}), self.own: {}}) if self.ids.takes(call_id) else part
+        return replace(part, extra={**(part.extra or {}), self.own_id_key: {}}) if self.ids.accepts(call_id) else part
 
 
 def _with_changed_parts(message: Message, change: Callable[[CallOrResult], CallOrResult]) -> Message:

@@ -69,10 +69,10 @@ class RequestMessage(Struct, frozen=True, kw_only=True):
     role: str
     path: JSONPath
     wire: JSONObject
-    pieces: tuple[RequestPart, ...] = ()
+    parts: tuple[RequestPart, ...] = ()
 
-    def of(self, kind: PartKind) -> list[RequestPart]:
-        return [piece for piece in self.pieces if piece.kind == kind]
+    def parts_of(self, kind: PartKind) -> list[RequestPart]:
+        return [piece for piece in self.parts if piece.kind == kind]
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
@@ -103,11 +103,11 @@ def is_reasoning(facts: ModelFacts, effort: JSON) -> bool:
 class ParsedRequest(Struct, frozen=True, kw_only=True):
     """A parsed request. `body` has the settings; it is empty if only messages were given."""
 
-    turns: tuple[RequestMessage, ...]
+    messages: tuple[RequestMessage, ...]
     body: JSONObject
-    prompt: tuple[RequestPart, ...] = ()
+    system: tuple[RequestPart, ...] = ()
     tools: tuple[RequestPart, ...] = ()
-    misshapen: tuple[RuleFinding, ...] = ()
+    malformed: tuple[RuleFinding, ...] = ()
     facts: ModelFacts = UNKNOWN_MODEL
 
 
@@ -124,15 +124,15 @@ class Rule(NamedTuple):
 
     code: str
     check: RuleCheck
-    says: str
-    mend: Fix | None = None
+    provider_message: str
+    fix: Fix | None = None
 
     @property
     def title(self) -> str:
         return self._sections()[0]
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         return self._sections()[1]
 
     @property
@@ -163,54 +163,64 @@ class RuleSet:
     def __init__(
         self,
         prefix: str,
-        read: Callable[[JSON], ParsedRequest],
+        parse: Callable[[JSON], ParsedRequest],
         *,
-        reshape: Callable[[JSON, JSONPath], JSON],
+        coerce: Callable[[JSON, JSONPath], JSON],
         message: Callable[[str], JSON],
         block: Callable[[str], JSON],
-        key: str = "messages",
-        house: str = "",
-        unknown: RuleCheck = lambda sketch: (),
+        messages_key: str = "messages",
+        vendor: str = "",
+        unknown_fields: RuleCheck = lambda sketch: (),
     ) -> None:
-        self.prefix, self.read, self.reshape, self.key, self.house = prefix, read, reshape, key, house
-        self.message, self.block, self.unknown = message, block, unknown
+        self.prefix, self.parse, self.coerce, self.messages_key, self.vendor = (
+            prefix,
+            parse,
+            coerce,
+            messages_key,
+            vendor,
+        )
+        self.message, self.block, self.unknown_fields = message, block, unknown_fields
         self.rules: list[Rule] = []
 
-    def rule(self, number: int, says: str = "", *, mend: Fix | None = None) -> Callable[[RuleCheck], RuleCheck]:
+    def register(
+        self, number: int, provider_message: str = "", *, fix: Fix | None = None
+    ) -> Callable[[RuleCheck], RuleCheck]:
         """Register a function as the rule with this number."""
 
         def enter(check: RuleCheck) -> RuleCheck:
-            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, says, mend))
+            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, provider_message, fix))
             return check
 
         return enter
 
     def as_text(self, value: JSON, path: JSONPath) -> JSON:
         """Return a misshapen value as text, or None if it should be left out."""
-        if path in ((), (self.key,)):
-            return [] if path else {self.key: []}
-        if path[0] != self.key and path[0] != "system":
+        if path in ((), (self.messages_key,)):
+            return [] if path else {self.messages_key: []}
+        if path[0] != self.messages_key and path[0] != "system":
             return None
         words = value if isinstance(value, str) else encode(value).decode()
         if path == ("system",):
             return words
-        return self.message(words) if len(path) == 2 and path[0] == self.key else self.block(words)
+        return self.message(words) if len(path) == 2 and path[0] == self.messages_key else self.block(words)
 
-    def named(self, code: str) -> Rule:
+    def get(self, code: str) -> Rule:
         return next(rule for rule in self.rules if rule.code == code)
 
     def lint(self, body: JSON, facts: ModelFacts = UNKNOWN_MODEL) -> list[Violation]:
         """Return the violations in a request, or in its list of messages, ordered by position."""
-        sketch = self.read(body) if facts is UNKNOWN_MODEL else replace(self.read(body), facts=facts)
+        sketch = self.parse(body) if facts is UNKNOWN_MODEL else replace(self.parse(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
-            Violation(rule.code, format_path(finding.path), finding.message, self._said(rule, finding))
+            Violation(rule.code, format_path(finding.path), finding.message, self._provider_text(rule, finding))
             for finding, rule in sorted(found, key=lambda each: (_sort_key(each[0].path), each[1].code))
         ]
 
-    def _said(self, rule: Rule, finding: RuleFinding) -> str:
-        path = finding.path if not finding.path or isinstance(finding.path[0], str) else (self.key, *finding.path)
-        return rule.says.format(**{"where": format_dotted_path(path), **finding.facts})
+    def _provider_text(self, rule: Rule, finding: RuleFinding) -> str:
+        path = (
+            finding.path if not finding.path or isinstance(finding.path[0], str) else (self.messages_key, *finding.path)
+        )
+        return rule.provider_message.format(**{"where": format_dotted_path(path), **finding.facts})
 
 
 def make_finding(path: JSONPath, message: str, **facts: object) -> RuleFinding:
@@ -276,9 +286,9 @@ def remove_fields(body: JSONObject, findings: Iterable[RuleFinding]) -> JSONObje
 class PairingErrors(NamedTuple):
     """Calls and results that do not match, each with its turn."""
 
-    unanswered: list[tuple[RequestMessage, RequestPart]]
-    orphans: list[tuple[RequestMessage, RequestPart]]
-    doubled: list[tuple[RequestMessage, RequestPart]]
+    unanswered_calls: list[tuple[RequestMessage, RequestPart]]
+    orphan_results: list[tuple[RequestMessage, RequestPart]]
+    duplicate_results: list[tuple[RequestMessage, RequestPart]]
 
 
 ResultRange: TypeAlias = Callable[[Sequence[RequestMessage]], Sequence[int]]
@@ -292,11 +302,11 @@ def match_results(turns: Sequence[RequestMessage], ends: ResultRange) -> Pairing
     doubled: list[tuple[RequestMessage, RequestPart]] = []
     results: dict[str, deque[tuple[int, RequestPart]]] = {}
     for index, turn in enumerate(turns):
-        for result in turn.of("result"):
+        for result in turn.parts_of("result"):
             results.setdefault(result.id, deque()).append((index, result))
     last = ends(turns)
     for index, turn in enumerate(turns):
-        for call in {call.id: call for call in turn.of("call")}.values():
+        for call in {call.id: call for call in turn.parts_of("call")}.values():
             waiting = results.get(call.id, deque())
             while waiting and waiting[0][0] <= index:
                 orphans.append(_message_and_result(turns, waiting.popleft()))
@@ -320,9 +330,9 @@ def side_of(turn: RequestMessage) -> str:
     """Return the side of a turn: "model", "system" or "user". A turn with calls is the model's, one with results is
     not.
     """
-    if turn.of("call"):
+    if turn.parts_of("call"):
         return "model"
-    if turn.of("result"):
+    if turn.parts_of("result"):
         return "user"
     return {"assistant": "model", "model": "model", "system": "system"}.get(turn.role, "user")
 
@@ -335,13 +345,13 @@ def merge_sides(turns: Iterable[RequestMessage]) -> list[RequestMessage]:
     found: list[list[RequestMessage]] = []
     speaks, answers = "", False
     for turn in turns:
-        result = bool(turn.of("result"))
+        result = bool(turn.parts_of("result"))
         if found and side_of(turn) == speaks and (answers or not result):
             found[-1].append(turn)
         else:
             found.append([turn])
         speaks, answers = side_of(turn), result or (answers and side_of(turn) == speaks)
-    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces)) for group in found]
+    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.parts)) for group in found]
 
 
 def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:
@@ -349,13 +359,13 @@ def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:
     return range(2, len(turns) + 2)
 
 
-def results_while(among: Callable[[RequestMessage], bool]) -> ResultRange:
+def results_while(accepts: Callable[[RequestMessage], bool]) -> ResultRange:
     """Require results in the messages directly after their calls for which `among` is true."""
 
     def ends(turns: Sequence[RequestMessage]) -> Sequence[int]:
         found = [len(turns)] * len(turns)
         for index in range(len(turns) - 2, -1, -1):
-            found[index] = found[index + 1] if among(turns[index + 1]) else index + 1
+            found[index] = found[index + 1] if accepts(turns[index + 1]) else index + 1
         return found
 
     return ends

@@ -31,7 +31,7 @@ class OpenCalls(Generic[T]):
         for key in keys:
             self._queues.setdefault(key, deque()).append(entry)
 
-    def take(self, *keys: Hashable) -> T | None:
+    def pop(self, *keys: Hashable) -> T | None:
         """Remove and return the first remaining value with one of these keys, or None."""
         first: _Entry[T] | None = None
         for key in keys:
@@ -46,6 +46,6 @@ class OpenCalls(Generic[T]):
         self._taken += 1
         return first.value
 
-    def left(self) -> Iterable[T]:
+    def remaining(self) -> Iterable[T]:
         """Return the values that were not taken, in order."""
         return [entry.value for entry in self._entries if entry.is_open]

@@ -16,10 +16,10 @@ REASONING_FIELDS = {"reasoning_content", "reasoning", "reasoning_details"}
 
 
 def apply_policy(
-    segment: Sequence[Message], policy: ReasoningPolicy, instead: Callable[[Reasoning], tuple[AnyPart, ...]]
+    segment: Sequence[Message], policy: ReasoningPolicy, replacement: Callable[[Reasoning], tuple[AnyPart, ...]]
 ) -> Sequence[Message]:
     """Return the segment with a policy applied. `instead` returns the parts that replace a reasoning part."""
-    return segment if policy == "native" else [_replayed(message, policy, instead) for message in segment]
+    return segment if policy == "native" else [_replayed(message, policy, replacement) for message in segment]
 
 
 def apply_policy_to_message(message: Message, policy: ReasoningPolicy) -> Message:

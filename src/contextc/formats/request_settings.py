@@ -115,18 +115,18 @@ class SettingsTable(NamedTuple):
     `also` maps other paths to settings, such as former names.
     """
 
-    places: Mapping[str, SettingPath]
-    take: Callable[[JSONObject], dict[str, object]] = lambda rest: {}
-    put: Callable[[RequestSettings], JSONObject] = lambda settings: {}
-    also: Mapping[SettingPath, str] = {}
-    shaped: tuple[str, ...] = ()
+    paths: Mapping[str, SettingPath]
+    read_structured: Callable[[JSONObject], dict[str, object]] = lambda rest: {}
+    write_structured: Callable[[RequestSettings], JSONObject] = lambda settings: {}
+    aliases: Mapping[SettingPath, str] = {}
+    structured: tuple[str, ...] = ()
     """The settings that `put` writes."""
 
     def read(self, settings: JSONObject) -> SettingsRead:
         """Return the common settings of a request, and the paths of those that only its provider has."""
         rest = deepcopy(settings)
-        found: dict[str, Any] = self.take(rest)  # types are checked below
-        for place, field in [*((place, field) for field, place in self.places.items()), *self.also.items()]:
+        found: dict[str, Any] = self.read_structured(rest)  # types are checked below
+        for place, field in [*((place, field) for field, place in self.paths.items()), *self.aliases.items()]:
             if (value := _pop_path(rest, place)) is not None:
                 found.setdefault(field, value)
         unread = list(_remaining_paths(rest))
@@ -144,12 +144,12 @@ class SettingsTable(NamedTuple):
 
     def write(self, settings: RequestSettings) -> SettingsWritten:
         """Return the settings in this format, and the names of those it cannot express."""
-        body = self.put(settings)
+        body = self.write_structured(settings)
         unwritten: list[str] = []
         for field, value in asdict(settings).items():
-            if value is None or field in self.shaped:
+            if value is None or field in self.structured:
                 continue
-            if (place := self.places.get(field)) is None:
+            if (place := self.paths.get(field)) is None:
                 unwritten.append(field)
             else:
                 _set_path(body, place, value)

@@ -43,9 +43,9 @@ def render_format(name: str) -> str:
 
 def render_rule(rule: Rule) -> str:
     """Return the section of one rule: title, reason, the provider's error, an example, the repair."""
-    lines = [f"### {rule.code}", "", rule.title, *(["", rule.why] if rule.why else []), ""]
-    if rule.says:
-        lines += [f"The provider: “{_with_placeholders(rule.says)}”", ""]
+    lines = [f"### {rule.code}", "", rule.title, *(["", rule.reason] if rule.reason else []), ""]
+    if rule.provider_message:
+        lines += [f"The provider: “{_with_placeholders(rule.provider_message)}”", ""]
     lines += ["```json", _shorten(rule.example), "```", "", f"Repair: {rule.repair}", ""]
     return "\n".join(lines)
 

@@ -49,15 +49,15 @@ class StreamReader(ABC):
         """The position of that session after this reply, in the provider's notation."""
         self.compacted = False
         """True if the provider shortened its own history during this reply."""
-        self.at: int | None = None
+        self.message_index: int | None = None
         """Index of the message that the last deltas belong to, in order of their start. None if results separate
         messages.
         """
-        self.begun: list[int] = []
+        self.message_starts: list[int] = []
         """For each assistant message that `messages` last returned, its index in order of start, where `at` is set."""
         self.notes: list[str] = []
         """Notes for the manifest of the request."""
-        self._whole: JSONObject | None = None
+        self._unstreamed: JSONObject | None = None
 
     def read(self, event: JSONObject) -> list[Delta]:
         """Return the deltas of this event."""
@@ -68,14 +68,14 @@ class StreamReader(ABC):
         if is_error(event):
             self.error = event
         elif self._is_whole(event):
-            self._whole, self.finished = event, True
+            self._unstreamed, self.finished = event, True
             return [part for part in self.message().parts if isinstance(part, Text | Reasoning | ToolCall)]
-        return [self._read_back(delta) for delta in self._deltas(event)]
+        return [self._decode_names(delta) for delta in self._deltas(event)]
 
     def message(self) -> Message:
         """Return the whole reply so far."""
-        if self._whole is not None:
-            return self.formatter.decode_reply(self._whole)
+        if self._unstreamed is not None:
+            return self.formatter.decode_reply(self._unstreamed)
         return self.formatter.decode_stream(self.events)
 
     def messages(self) -> list[Message]:
@@ -92,7 +92,7 @@ class StreamReader(ABC):
     @abstractmethod
     def _deltas(self, event: JSONObject) -> Iterable[Delta]: ...
 
-    def _read_back(self, delta: Delta) -> Delta:
+    def _decode_names(self, delta: Delta) -> Delta:
         if isinstance(delta, ToolResult):
             return replace(delta, call_id=self._id(delta.call_id), name=self._name(delta.name))
         if not isinstance(delta, ToolCall):
@@ -104,31 +104,31 @@ class StreamReader(ABC):
 
     def _name(self, name: str) -> str:
         names = self.formatter.spelling.names
-        return names.read(name) if names is not None else name
+        return names.decode(name) if names is not None else name
 
     def _id(self, call_id: str) -> str:
         ids = self.formatter.spelling.ids
-        return ids.read(call_id) if ids is not None else call_id
+        return ids.decode(call_id) if ids is not None else call_id
 
 
 class ToolCallAccumulator:
     """Accumulates the arguments of a streamed call. A piece is returned once the call's id and name are known."""
 
     def __init__(self) -> None:
-        self.written = self.given = 0
+        self.received = self.returned = 0
         self._waiting: list[str] = []
         self._named = False
 
     def add(self, piece: str) -> None:
-        self.written += len(piece)
+        self.received += len(piece)
         self._waiting.append(piece)
 
-    def take(self, call_id: str, name: str) -> Iterable[ToolCall]:
+    def take_new(self, call_id: str, name: str) -> Iterable[ToolCall]:
         """Yield the arguments not yet returned. The first piece may be empty, and announces the call."""
-        if not call_id or not name or (self._named and self.given == self.written):
+        if not call_id or not name or (self._named and self.returned == self.received):
             return
         piece = "".join(self._waiting)
-        self._waiting, self._named, self.given = [], True, self.written
+        self._waiting, self._named, self.returned = [], True, self.received
         yield tool_call(call_id, name, piece)
 
 

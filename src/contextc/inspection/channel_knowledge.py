@@ -47,7 +47,7 @@ class ChannelKnowledge(NamedTuple):
     acknowledged: bool
     known: tuple[Item, ...]
     news: tuple[Item, ...]
-    before: frozenset[int]
+    sent_on_other_branch: frozenset[int]
 
 
 def load_epochs(store: Store, channel: Channel) -> list[ChannelEpoch]:

@@ -69,7 +69,7 @@ def find_break(store: Store, channel: Channel, formatter: Formatter, request: in
             return PrefixBreak()
         if record.request == 1:
             return PrefixBreak(why=describe_reason(record.why))
-        before = record_from_json(repository.load_manifests(tx, number, record.request - 1, last=1)[0])
+        before = record_from_json(repository.load_manifests(tx, number, record.request - 1, limit=1)[0])
         if repository.load_replaced(tx, number, before.request) is not None:
             return PrefixBreak(why=describe_reason(record.why))
         rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
@@ -81,7 +81,7 @@ def find_break(store: Store, channel: Channel, formatter: Formatter, request: in
 
 def preview_break(store: Store, compiled: Compiled) -> PrefixBreak:
     """Return where a request that was only compiled would first differ from the previous one."""
-    record, assembled = compiled.record, compiled.assembled
+    record, assembled = compiled.record, compiled.rows
     if not record.why or record.request == 1:
         return PrefixBreak(why=describe_reason(record.why) if record.why else "")
     order = assembled.order or ()

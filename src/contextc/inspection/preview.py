@@ -45,11 +45,11 @@ CONSTRUCTORS = {"user": user, "assistant": assistant, "system": system}
 class SentPrompt(Prompt, frozen=True):
     """A system prompt decoded from a request. Only the text of its fragments and their common hash are known."""
 
-    shown: str = ""
+    sent_hash: str = ""
 
     @property
     def static_hash(self) -> str:
-        return self.shown
+        return self.sent_hash
 
 
 class RequestHead(Struct, frozen=True):
@@ -121,7 +121,7 @@ def load_last_budget(store: Store, channel: Channel) -> Budget | None:
 
     def work(tx: Transaction) -> bytes | None:
         found = repository.find_channel(tx, channel)
-        return next(iter(repository.load_manifests(tx, found.number, last=1)), None) if found else None
+        return next(iter(repository.load_manifests(tx, found.number, limit=1)), None) if found else None
 
     stored = store.read(work)
     return record_from_json(stored).budget if stored else None
@@ -132,7 +132,7 @@ def load_last_request(store: Store, conversation: str) -> tuple[Channel, Request
 
     def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
         found = [(number, channel) for number, channel, *_ in repository.load_channels(tx, conversation)]
-        return [(channel, body) for number, channel in found for body in repository.load_manifests(tx, number, last=1)]
+        return [(channel, body) for number, channel in found for body in repository.load_manifests(tx, number, limit=1)]
 
     newest = [(channel, record_from_json(body)) for channel, body in store.read(work)]
     return max(newest, key=lambda each: each[1].time, default=None)
@@ -143,7 +143,9 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
 
     def work(tx: Transaction) -> tuple[ChannelState, bytes, str] | None:
         found = repository.find_channel(tx, channel)
-        last = [record_from_json(body) for body in repository.load_manifests(tx, found.number, last=1)] if found else []
+        last = (
+            [record_from_json(body) for body in repository.load_manifests(tx, found.number, limit=1)] if found else []
+        )
         if found is None or not last:
             return None
         standing = state_from_json(found.state)
@@ -162,7 +164,7 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     said = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
     static = PromptBuilder([PromptFragment("as in the last request", said)]).render().static
     return RequestHead(
-        SentPrompt(static, shown=standing.head.static),
+        SentPrompt(static, sent_hash=standing.head.static),
         _as_passed(request.tools, standing.head.tools),
         {
             name: value
@@ -184,8 +186,8 @@ def _as_passed(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | 
 def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
     """Return the settings without the maximum output length, wherever the format keeps it."""
     table = provider.formatter.settings
-    places = [place for place, field in table.also.items() if field == LENGTH_SETTING] + [
-        table.places.get(LENGTH_SETTING, LENGTH_SETTING)
+    places = [place for place, field in table.aliases.items() if field == LENGTH_SETTING] + [
+        table.paths.get(LENGTH_SETTING, LENGTH_SETTING)
     ]
     kept = deepcopy(settings)
     for place in places:

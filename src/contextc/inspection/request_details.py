@@ -51,26 +51,28 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     shared: int
     size: int
     fragments: tuple[Fragment, ...]
-    left_out: Callable[[], Mapping[int, str]]
-    read: Callable[[Sequence[int]], Mapping[int, Message]]
+    load_left_out: Callable[[], Mapping[int, str]]
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
     was_sent: Callable[[int], bool]
     fetchable: bool
 
     @property
-    def hidden(self) -> list[int]:
+    def left_out_places(self) -> list[int]:
         """The places of the messages that are left out, in order."""
         places = find_included_places(self.items)
-        return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
+        return sorted(
+            [where for where in self.load_left_out() if where not in places], key=lambda where: where & SEQ_MASK
+        )
 
     @property
-    def reduced(self) -> list[int]:
+    def reduced_lines(self) -> list[int]:
         """The numbers of the lines whose result is a stub or shortened."""
         return [index for index, item in enumerate(self.items) if is_reduced(item)]
 
     @property
     def budget(self) -> Budget:
         """The budget, by the provider's own total if it reported one."""
-        return self.record.figures
+        return self.record.corrected_budget
 
     @property
     def tokens(self) -> list[int]:
@@ -145,8 +147,8 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             shared=_shared(tx, number, record, before, rows),
             size=sum([size for *_, size in rows]),
             fragments=start.fragments,
-            left_out=_left(store, channel, record, items),
-            read=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            load_left_out=_left(store, channel, record, items),
+            load_messages=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
             was_sent=_branch_test(tx, before),
             fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
         )
@@ -156,8 +158,8 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
 
 def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
     """Inspect a request that was compiled and not committed."""
-    record, draft, assembled = compiled.record, compiled.draft, compiled.assembled
-    sealed, order = compiled.sight.shown.sealed, assembled.order
+    record, draft, assembled = compiled.record, compiled.draft, compiled.rows
+    sealed, order = compiled.snapshot.cached.rows, assembled.order
     if order is None:
         items = [item for each in sealed for item in each.row.items] + [entry.item for entry in draft.tail]
         shared = sum([len(each.row.items) for each in sealed])
@@ -185,10 +187,10 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         record=record,
         items=tuple(items),
         shared=shared,
-        size=compiled.standing.size,
+        size=compiled.state.size,
         fragments=compiled.manifest.fragments,
-        left_out=_left(store, compiled.channel, record, items),
-        read=read,
+        load_left_out=_left(store, compiled.channel, record, items),
+        load_messages=read,
         was_sent=store.read(work),
         fetchable=draft.fetchable,
     )
@@ -209,7 +211,7 @@ def _left(
 
 
 def _record_before(tx: Transaction, number: int, request: int) -> RequestRecord | None:
-    bodies = repository.load_manifests(tx, number, request - 1, last=1) if request > 1 else []
+    bodies = repository.load_manifests(tx, number, request - 1, limit=1) if request > 1 else []
     return record_from_json(bodies[0]) if bodies else None
 
 
@@ -276,17 +278,17 @@ def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int
 # ── where its budget goes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compute_distribution(seen: RequestDetails) -> TokenDistribution:
+def compute_distribution(request: RequestDetails) -> TokenDistribution:
     """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
-    for index, (item, tokens) in enumerate(zip(seen.items, seen.tokens, strict=True)):
-        counted[_kind(seen, index, item)] += tokens
-    return distribute_window(seen.budget, **counted)
+    for index, (item, tokens) in enumerate(zip(request.items, request.tokens, strict=True)):
+        counted[_kind(request, index, item)] += tokens
+    return distribute_window(request.budget, **counted)
 
 
-def is_new_item(seen: RequestDetails, index: int, item: Item) -> bool:
+def is_new_item(request: RequestDetails, index: int, item: Item) -> bool:
     """Return True if an item was never sent on its channel before."""
-    return _kind(seen, index, item) == "new"
+    return _kind(request, index, item) == "new"
 
 
 def _kind(seen: RequestDetails, index: int, item: Item) -> str:
@@ -322,24 +324,26 @@ def distribute_window(budget: Budget, *, dynamic: int, history: int, new: int) -
 # ── its lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def page_lines(seen: RequestDetails, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> LinePage:
+def page_lines(
+    request: RequestDetails, *, after: int = 0, limit: int = 200, only: str = "", search: str = ""
+) -> LinePage:
     """Return a page of lines. `only` is "shown", "left" (left out or shortened), or empty for all.
 
     Lines are numbered: first what was sent, in order, then what was left out. `after` is the number of lines to skip.
     `search` selects the lines whose text contains it, regardless of case.
     """
-    end = len(seen.items)
-    hidden = [] if only == "shown" or (not only and not search and after + limit < end) else seen.hidden
+    end = len(request.items)
+    hidden = [] if only == "shown" or (not only and not search and after + limit < end) else request.left_out_places
     numbers: Sequence[int] = range(end + len(hidden))
     if only:
-        numbers = range(end) if only == "shown" else [*seen.reduced, *numbers[end:]]
+        numbers = range(end) if only == "shown" else [*request.reduced_lines, *numbers[end:]]
     if not search:
         last = min(len(numbers), after + limit)
-        return LinePage(_lines(seen, numbers[after:last], hidden), last < len(numbers), last)
+        return LinePage(_lines(request, numbers[after:last], hidden), last < len(numbers), last)
     found: list[NumberedLine] = []
     wanted = search.casefold()
     for first in range(after, len(numbers), LINES_PER_BATCH):
-        for place, each in enumerate(_lines(seen, numbers[first : first + LINES_PER_BATCH], hidden), first + 1):
+        for place, each in enumerate(_lines(request, numbers[first : first + LINES_PER_BATCH], hidden), first + 1):
             if wanted in _searched(each.line):
                 found.append(each)
                 if len(found) == limit:
@@ -357,7 +361,7 @@ def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) 
     shown = [number for number in numbers if number < end]
     left = [hidden[number - end] for number in numbers if number >= end]
     items = [seen.items[number] for number in shown]
-    messages = seen.read(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
+    messages = seen.load_messages(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
     tokens, costs = (seen.tokens, _costs(seen)) if shown else ((), ())
     found = [
         NumberedLine(
@@ -373,7 +377,7 @@ def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) 
             shown, render_sent_items(items, messages, fetchable=seen.fetchable), strict=True
         )
     ]
-    reasons: Mapping[int, str] = seen.left_out() if left else {}
+    reasons: Mapping[int, str] = seen.load_left_out() if left else {}
     rest = [number for number in numbers if number >= end]
     for number, where in zip(rest, left, strict=True):
         message = messages.get(where)

@@ -75,7 +75,7 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
         """Return the sum of a field over all conversations."""
         return sum(getattr(each, field) or 0 for each in self.conversations)
 
-    def in_all(self) -> ImportedConversation:
+    def totals(self) -> ImportedConversation:
         """Return the sums of all fields, in the form of one conversation."""
         known = any(each.input_tokens is not None for each in self.conversations)
         return ImportedConversation(
@@ -119,7 +119,7 @@ def is_plain_requests(file: InputFile, format: str) -> bool:
 def detect_source(file: InputFile) -> str | None:
     """Return the source of a file, recognised by its content; None if it is unknown."""
     sample = file.sample()
-    names = [name for name in source_names() if load_source(name).recognises(sample)]
+    names = [name for name in source_names() if load_source(name).matches(sample)]
     if len(names) > 1:
         raise InvalidSetting(
             f"{file.name} matches several sources: {', '.join(names)}",
@@ -153,21 +153,21 @@ def import_files(
     taking = _ImportRun(store, name, into, progress)
     stopped: ContextcError | None = None
     try:
-        for found in kind.conversations(ImportInput(files, format, progress)):
-            taking.take(found)
+        for found in kind.read_conversations(ImportInput(files, format, progress)):
+            taking.import_conversation(found)
     except (StoreError, InvalidInput) as error:
-        if not taking.is_begun:
+        if not taking.has_stored:
             raise
         stopped = error
     taking.left_out.update(note for file in files for note in file.notes)
-    if len(taking.taken) == len(taking.refusals) == 1 and stopped is None:
-        raise taking.refusals[0]
-    if not taking.taken:
+    if len(taking.outcomes) == len(taking.errors) == 1 and stopped is None:
+        raise taking.errors[0]
+    if not taking.outcomes:
         raise InvalidInput(_no_conversation_text(files, name, taking.left_out))
     notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in taking.left_out.items())
     return ImportSummary(
         source=name,
-        conversations=tuple(taking.taken),
+        conversations=tuple(taking.outcomes),
         left_out=notes,
         seconds=monotonic() - began,
         stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
@@ -180,47 +180,47 @@ class _ImportRun:
     def __init__(self, store: Store, name: str, into: str | None, progress: Progress | None) -> None:
         self.store, self.name, self.into, self.progress = store, name, into, progress
         self.similar = PrefixIndex(store, name)
-        self.taken: list[ImportedConversation] = []
-        self.refusals: list[ContextcError] = []
+        self.outcomes: list[ImportedConversation] = []
+        self.errors: list[ContextcError] = []
         self.left_out: Counter[str] = Counter()
 
     @property
-    def is_begun(self) -> bool:
-        return len(self.taken) > len(self.refusals)
+    def has_stored(self) -> bool:
+        return len(self.outcomes) > len(self.errors)
 
-    def take(self, found: FoundConversation) -> None:
+    def import_conversation(self, found: FoundConversation) -> None:
         self.left_out.update(found.left_out)
         lines, blank = _without_empty_messages(found)
         self.left_out.update({"a message without content": blank} if blank else {})
         if not lines and not found.error:
             self.left_out.update([NO_MESSAGES] if found.id else [])
             return
-        wish = self._wish(found)
+        wish = self._name_choice(found)
         try:
             if found.error:
                 raise InvalidInput(found.error)
             origin = make_origin(self.name, found)
             marked = _with_origin(lines, origin_meta(origin, found.title))
             placed = write_conversation(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
-            self.taken.append(_outcome(replace(found, lines=marked), placed))
+            self.outcomes.append(_outcome(replace(found, lines=marked), placed))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
-            self.refusals.append(error)
-            self.taken.append(ImportedConversation(name=wish.plain, title=_title(found), error=str(error)))
+            self.errors.append(error)
+            self.outcomes.append(ImportedConversation(name=wish.default, title=_title(found), error=str(error)))
 
-    def _wish(self, found: FoundConversation) -> NameChoice:
+    def _name_choice(self, found: FoundConversation) -> NameChoice:
         """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
-        is_first = self.into is not None and not self.taken
+        is_first = self.into is not None and not self.outcomes
         id = to_name(found.id) or DEFAULT_NAME
         plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
-        return NameChoice(plain, is_first, frozenset(each.name for each in self.taken if each.error is None))
+        return NameChoice(plain, is_first, frozenset(each.name for each in self.outcomes if each.error is None))
 
 
 def _check_database(file: InputFile, name: str) -> None:
     """Raise InvalidInput if the tables of a database show another source than the given one."""
     sample = file.sample()
-    if sample.shape != "database" or load_source(name).recognises(sample):
+    if sample.shape != "database" or load_source(name).matches(sample):
         return
     whose = detect_source(file)
     tables = ", ".join(sorted(sample.tables)[:5]) or "none"

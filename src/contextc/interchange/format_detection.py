@@ -60,7 +60,7 @@ def _candidates(address: str, body: JSONObject) -> list[tuple[str, int]]:
 def _count_unknown(form: Formatter, body: JSONObject, *, lost: bool = False) -> int:
     """Return the number of fields that a format does not know. With `lost`, empty messages count too."""
     try:
-        count = len(form.rules.read(body).misshapen)
+        count = len(form.rules.parse(body).malformed)
         request = form.decode_request(coerce_request(form, body).body)
         empty = sum(not message.parts for message in request.messages) if lost else 0
         return count + len(form.settings.read(request.settings).unread) + _count_native_parts(request.messages) + empty

@@ -34,7 +34,7 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
     title: str = ""
     lines: Sequence[Sequence[Message]]
     left_out: Sequence[str] = ()
-    is_made_up: bool = False
+    is_derived_id: bool = False
     error: str = ""
 
 
@@ -43,15 +43,15 @@ class Origin(Struct, frozen=True):
 
     source: str
     id: str
-    is_name: bool = True
+    is_unique: bool = True
 
     @property
-    def short(self) -> str:
+    def short_id(self) -> str:
         return to_name(self.id) or DEFAULT_NAME
 
 
 def make_origin(source: str, found: FoundConversation) -> Origin:
-    return Origin(source, found.id, not found.is_made_up and bool(found.id))
+    return Origin(source, found.id, not found.is_derived_id and bool(found.id))
 
 
 def read_origin(message: Message) -> Origin | None:
@@ -66,14 +66,14 @@ def read_origin(message: Message) -> Origin | None:
 
 def origin_meta(origin: Origin, title: str) -> JSONObject:
     """Return the origin in the form it has in `meta`."""
-    more: JSONObject = {**({"title": title} if title else {}), **({} if origin.is_name else {"made_up": True})}
+    more: JSONObject = {**({"title": title} if title else {}), **({} if origin.is_unique else {"made_up": True})}
     return {ORIGIN_KEY: {"from": origin.source, "id": origin.id, **more}}
 
 
-def read_or_error(id: str, make: Callable[[], FoundConversation]) -> FoundConversation:
+def read_or_error(id: str, read: Callable[[], FoundConversation]) -> FoundConversation:
     """Return the conversation that `make` reads; if it raises, one with that error."""
     try:
-        return make()
+        return read()
     except ContextcError as error:
         return FoundConversation(id=id, lines=(), error=str(error))
     except DATA_ERRORS as error:
@@ -96,9 +96,9 @@ def as_objects(value: JSON) -> list[JSONObject]:
     return [cast(JSONObject, each) for each in held if isinstance(each, dict)]
 
 
-def short_id(session: str) -> str:
+def short_id(id: str) -> str:
     """Return a prefix of an id that distinguishes it, for display."""
-    return session[:13] if session[14:15] == TIME_UUID_VERSION else session[:8]
+    return id[:13] if id[14:15] == TIME_UUID_VERSION else id[:8]
 
 
 def to_name(text: str) -> str:

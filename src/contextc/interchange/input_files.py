@@ -56,7 +56,7 @@ class FileSample(NamedTuple):
     def objects(self) -> list[JSONObject]:
         return [cast(JSONObject, value) for value in self.values if isinstance(value, dict)]
 
-    def has(self, table: str, *columns: str) -> bool:
+    def has_table(self, table: str, *columns: str) -> bool:
         """Return True if there is a table with at least these columns."""
         return table in self.tables and self.tables[table] >= set(columns)
 
@@ -64,7 +64,7 @@ class FileSample(NamedTuple):
 class LocatedValue(NamedTuple):
     """A value, and its position in the file."""
 
-    where: str
+    position: str
     line: int
     value: JSON
 
@@ -110,7 +110,7 @@ class InputFile:
             yield from self._line_values()
 
     @contextmanager
-    def database(self) -> Generator[sqlite3.Connection]:
+    def open_database(self) -> Generator[sqlite3.Connection]:
         """Open the database for reading."""
         if self.path is None:
             raise InvalidSetting("A database cannot be read from standard input", fix="Pass the path of its file.")
@@ -164,7 +164,7 @@ class InputFile:
                 named = way.format(name=self.name if self.path is not None else "FILE", short=short)
                 raise InvalidInput(f"{self.name} is {what}", fix=f"{named}.")
         if first == SQLITE_MAGIC:
-            with self.database() as connection:
+            with self.open_database() as connection:
                 return FileSample("database", tables=_tables(connection))
         begins, is_one = self._beginning()
         if begins not in (b"[", b"{"):
@@ -238,7 +238,7 @@ class ImportInput(NamedTuple):
     def stem(self) -> str:
         return self.files[0].stem
 
-    def counted(self, rows: Sequence[T]) -> Iterator[T]:
+    def with_progress(self, rows: Sequence[T]) -> Iterator[T]:
         """Return the rows, and report progress after each."""
         for number, row in enumerate(rows):
             yield row

@@ -35,7 +35,7 @@ class BranchRange(NamedTuple):
     number: int
     parent: int | None
     base: int
-    upto: int
+    until: int
     own: bool
 
 
@@ -50,8 +50,8 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
     blobs: set[str] = set()
     done = 0
     for reach in reaches:
-        for start in range(reach.base, reach.upto, CHUNK):
-            stop = min(start + CHUNK, reach.upto)
+        for start in range(reach.base, reach.until, CHUNK):
+            stop = min(start + CHUNK, reach.until)
             for line in store.read(lambda tx, r=reach, a=start, b=stop: _messages(tx, conversation, r, a, b)):
                 for name in blob_names(line.message):
                     if name not in blobs:
@@ -87,14 +87,14 @@ def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[Branch
         root=addressing.load_root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
-        messages=sum(reach.upto - reach.base for reach in reaches),
+        messages=sum(reach.until - reach.base for reach in reaches),
     )
     return header, reaches, lists
 
 
 def _marked_seqs(tx: Transaction, table: str, reach: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
-    low, high = addressing.make_place(reach.number, 0), addressing.make_place(reach.number, reach.upto)
+    low, high = addressing.make_place(reach.number, 0), addressing.make_place(reach.number, reach.until)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & addressing.SEQ_MASK for row in rows)
 
@@ -108,7 +108,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
     below = [(parent, base) for _, parent, base in own]
     while below:
         number, upto = below.pop()
-        if number is None or (number in found and (found[number].own or found[number].upto >= upto)):
+        if number is None or (number in found and (found[number].own or found[number].until >= upto)):
             continue
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):

@@ -49,7 +49,7 @@ def import_lines(
         raise InvalidImport("the file is empty", line=1)
     if _is_plain(numbered[0][1]):
         return _append_plain(store, numbered, name)
-    return _JSONLImport(numbered, name, progress).into(store)
+    return _JSONLImport(numbered, name, progress).write_to(store)
 
 
 MESSAGE_EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
@@ -103,7 +103,7 @@ class _JSONLImport:
         self.progress = progress
         self._check()
 
-    def into(self, store: Store) -> Conversation:
+    def write_to(self, store: Store) -> Conversation:
         return store.write(self._write)
 
     @staticmethod

@@ -57,7 +57,7 @@ def message_type(value: JSONObject) -> str:
     return str(value.get("type") or "").removesuffix("MessageChunk").removesuffix("Message").lower()
 
 
-def to_message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Message:
+def to_message(value: JSONObject, tool_names: dict[str, str], *, time: int = 0) -> Message:
     """Return one message. `names` collects the tool of each call, because a result may not name it."""
     role = ROLES[message_type(value)]
     if message_type(value) == "chat":
@@ -66,12 +66,12 @@ def to_message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Me
     provider = _provider(about)
     author = value.get("name") if role == "user" and isinstance(value.get("name"), str) else None
     if role == "tool":
-        return Message(role="tool", parts=(_result(value, names, provider),), time=time)
+        return Message(role="tool", parts=(_result(value, tool_names, provider),), time=time)
     parts = list(_parts(value.get("content"), provider, str(about.get("model_name") or "") or None))
     if role != "assistant":
         return Message(role=role, parts=tuple(parts), author=author or None, time=time)
     calls = list(_calls(value))
-    names.update({call.id: call.name for call in calls})
+    tool_names.update({call.id: call.name for call in calls})
     finish: JSON = about.get("stop_reason") or about.get("finish_reason")
     return Message(
         role="assistant",

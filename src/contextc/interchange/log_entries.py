@@ -45,7 +45,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     address: str = ""
     time: int = 0
     failed: bool = False
-    is_talk: bool = True
+    is_chat: bool = True
     note: str = ""
 
 
@@ -54,7 +54,7 @@ class _FoundReply(Struct, frozen=True):
 
     value: JSON = None
     status: int = 0
-    strange: bool = False
+    is_unknown: bool = False
 
 
 def parse_exchange(value: JSON) -> Exchange | None:
@@ -78,7 +78,7 @@ def parse_exchange(value: JSON) -> Exchange | None:
         body = {**body, "model": entry["model"]}
     answer: JSON = reply.value
     failed = reply.status >= FIRST_ERROR_STATUS or _is_error(as_object(answer))
-    is_strange = reply.strange and not as_object(answer)  # an object may be an empty reply
+    is_strange = reply.is_unknown and not as_object(answer)  # an object may be an empty reply
     return Exchange(
         body=body,
         reply=None if failed or is_strange else answer,
@@ -87,7 +87,7 @@ def parse_exchange(value: JSON) -> Exchange | None:
         address=address,
         time=next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer),
         failed=failed,
-        is_talk=not NON_CHAT_ADDRESS.search(address.partition("?")[0]) and not _is_embedding(answer),
+        is_chat=not NON_CHAT_ADDRESS.search(address.partition("?")[0]) and not _is_embedding(answer),
         note=UNKNOWN_REPLY if is_strange and not failed else "",
     )
 
@@ -123,9 +123,9 @@ def _reply(entry: JSONObject, inside: bool = False) -> _FoundReply:
     strange = _FoundReply()
     for name in REPLY_FIELDS:
         found = _reply_in_field(name, entry[name], inside) if name in entry else _FoundReply()
-        if found.strange and strange.value is None:
+        if found.is_unknown and strange.value is None:
             strange = found
-        elif not found.strange and (found.value is not None or found.status):
+        elif not found.is_unknown and (found.value is not None or found.status):
             return found
     if strange.value is not None:
         return strange
@@ -141,15 +141,17 @@ def _reply_in_field(name: str, given: JSON, inside: bool) -> _FoundReply:
         found = _reply_in_object(cast(JSONObject, inner))
     elif isinstance(inner, list):
         found = _FoundReply(
-            cast(JSON, inner), strange=name not in REPLY_ONLY_FIELDS and not as_objects(cast(JSON, inner))
+            cast(JSON, inner), is_unknown=name not in REPLY_ONLY_FIELDS and not as_objects(cast(JSON, inner))
         )
     else:
         is_stream = isinstance(inner, str) and parse_events(inner) != ([], 0)
-        found = _FoundReply(inner, strange=not is_stream and not (isinstance(inner, str) and name in REPLY_ONLY_FIELDS))
-    if found.strange and isinstance(given, str) and name in REPLY_ONLY_FIELDS:
+        found = _FoundReply(
+            inner, is_unknown=not is_stream and not (isinstance(inner, str) and name in REPLY_ONLY_FIELDS)
+        )
+    if found.is_unknown and isinstance(given, str) and name in REPLY_ONLY_FIELDS:
         return _FoundReply(given)  # a text that happens to be JSON
     told = name in (*REPLY_ONLY_FIELDS, "result") or (inside and name == "body")
-    return found if told or not found.strange else _FoundReply()
+    return found if told or not found.is_unknown else _FoundReply()
 
 
 def _reply_in_object(held: JSONObject) -> _FoundReply:
@@ -160,8 +162,8 @@ def _reply_in_object(held: JSONObject) -> _FoundReply:
         return _FoundReply(held, status)
     further = _reply(held, inside=True)
     if further.value is None and not further.status and not status:
-        return _FoundReply(held, strange=True)
-    return _FoundReply(further.value, status or further.status, further.strange)
+        return _FoundReply(held, is_unknown=True)
+    return _FoundReply(further.value, status or further.status, further.is_unknown)
 
 
 def _status(entry: JSONObject) -> int:

@@ -32,15 +32,15 @@ NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
 
 
 def read_conversations(
-    logged: LoggedExchanges, *, format: str | None = None, apart: bool = False
+    logged: LoggedExchanges, *, format: str | None = None, is_batch: bool = False
 ) -> Iterator[FoundConversation]:
     """Return the conversations in a log. With `apart`, each exchange with an id is a conversation, as in a batch."""
-    log = _LogReader(format, apart)
+    log = _LogReader(format, is_batch)
     for where, exchange in logged:
-        log.take(where, exchange)
+        log.add_exchange(where, exchange)
     log.close()
-    left_out = log.told()
-    for found in log.joined.conversations():
+    left_out = log.notes()
+    for found in log.tree.conversations():
         yield replace(found, left_out=[*left_out, *found.left_out])
         left_out = []
     if left_out:
@@ -50,63 +50,70 @@ def read_conversations(
 class _LogReader:
     def __init__(self, format: str | None, apart: bool) -> None:
         self.format, self.apart = format, apart
-        self.joined = RequestTree()
-        self.dialects = FormatDetector()
+        self.tree = RequestTree()
+        self.detector = FormatDetector()
         self.left_out: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.has_settings = False
         self.ends: dict[bytes, MergeNode] = {}
         self.requests: dict[str, tuple[RequestEnd, Formatter, JSONObject]] = {}
-        self.waiting: dict[str, tuple[str, Exchange]] = {}
-        self.said: dict[tuple[str, str], MergeNode] = {}
-        self.later: dict[str, list[tuple[str, Exchange]]] = {}
+        self.waiting_replies: dict[str, tuple[str, Exchange]] = {}
+        self.reply_nodes: dict[tuple[str, str], MergeNode] = {}
+        self.waiting_requests: dict[str, list[tuple[str, Exchange]]] = {}
         self.released: deque[tuple[str, Exchange]] = deque()
 
-    def told(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return the notes of what was left out, each as often as it occurred."""
         notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
         found = [notes[note] for note in self.left_out.elements()]
         return [*found, SETTINGS_NOTE] if self.has_settings else found
 
-    def leave(self, note: str, where: str = "", times: int = 1) -> None:
+    def add_note(self, note: str, where: str = "", times: int = 1) -> None:
         self.left_out[note] += times
         if where:
             self.first.setdefault(note, where)
 
-    def take(self, where: str, exchange: Exchange | None) -> None:
+    def add_exchange(self, where: str, exchange: Exchange | None) -> None:
         if exchange is None:
-            self.leave("a line without a request")
+            self.add_note("a line without a request")
             return
-        if not exchange.is_talk:
-            self.leave(NON_CHAT_NOTE)
+        if not exchange.is_chat:
+            self.add_note(NON_CHAT_NOTE)
             return
         if exchange.failed:
-            self.leave("a reply that is an error")
+            self.add_note("a reply that is an error")
         if exchange.note:
-            self.leave(exchange.note, where)
+            self.add_note(exchange.note, where)
         if exchange.body is None:
             self._answer(where, exchange)
-        elif (before := _id_in(exchange.body, PREVIOUS_RESPONSE)) and (PREVIOUS_RESPONSE, before) not in self.said:
-            self.later.setdefault(before, []).append((where, exchange))
+        elif (before := _id_in(exchange.body, PREVIOUS_RESPONSE)) and (
+            PREVIOUS_RESPONSE,
+            before,
+        ) not in self.reply_nodes:
+            self.waiting_requests.setdefault(before, []).append((where, exchange))
         else:
             self._request(where, exchange, exchange.body)
         self._release()
 
     def close(self) -> None:
-        here = {_id_in(as_object(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
-        for before in sorted(self.later, key=lambda each: each in here):  # first those whose response is not in the log
-            for where, exchange in self.later.pop(before, ()):
-                self.leave("the history of a request that only the provider stored", where)
+        here = {
+            _id_in(as_object(exchange.reply), "id") for each in self.waiting_requests.values() for _, exchange in each
+        }
+        for before in sorted(
+            self.waiting_requests, key=lambda each: each in here
+        ):  # first those whose response is not in the log
+            for where, exchange in self.waiting_requests.pop(before, ()):
+                self.add_note("the history of a request that only the provider stored", where)
                 self.released.append((where, exchange))
             self._release()
-        if self.waiting and not self.requests:
+        if self.waiting_replies and not self.requests:
             raise InvalidInput(
-                f"The input has {len(self.waiting)} results, and none of the requests they answer",
+                f"The input has {len(self.waiting_replies)} results, and none of the requests they answer",
                 fix="Import the file of requests together with the file of results.",
                 case="no-requests",
             )
-        if self.waiting:
-            self.leave("a result without its request", times=len(self.waiting))
+        if self.waiting_replies:
+            self.add_note("a result without its request", times=len(self.waiting_replies))
 
     def _release(self) -> None:
         """Insert the requests that no longer wait. Each may release others."""
@@ -115,37 +122,37 @@ class _LogReader:
             self._request(where, exchange, exchange.body or {})
 
     def _request(self, where: str, exchange: Exchange, body: JSONObject) -> None:
-        form = formatter(self.format or self.dialects.format_of(exchange))
+        form = formatter(self.format or self.detector.format_of(exchange))
         try:
             place = self._asked(form, exchange, body)
         except (ContextcError, *DECODE_ERRORS) as error:
-            self.leave(f"{where}: {error}")
+            self.add_note(f"{where}: {error}")
             return
         if place is None:
-            self.leave("a request without a message")
+            self.add_note("a request without a message")
             return
         if exchange.reply is not None:
             self._reply(place, form, exchange, body, where)
         elif exchange.id:
             self.requests[exchange.id] = place, form, body
-            if exchange.id in self.waiting:
-                self._answer(*self.waiting.pop(exchange.id))
+            if exchange.id in self.waiting_replies:
+                self._answer(*self.waiting_replies.pop(exchange.id))
 
     def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> RequestEnd | None:
         """Insert a request. If it continues another one, only the new messages are decoded."""
         name = exchange.conversation or exchange.id
-        root = self.joined.root(name if exchange.conversation or self.apart else "")
+        root = self.tree.root(name if exchange.conversation or self.apart else "")
         for field in (PREVIOUS_RESPONSE, CONVERSATION):
-            root = self.said.get((field, _id_in(body, field)), root)
+            root = self.reply_nodes.get((field, _id_in(body, field)), root)
         wire = _WireMessages(form, body, root.path)
         known = next(wire.ends(self.ends), None)
-        node, shown = (root, body) if known is None else (self.ends[wire.marks[known]], wire.tail(known))
+        node, shown = (root, body) if known is None else (self.ends[wire.hashes[known]], wire.tail(known))
         system, messages = self._history(form, shown, exchange.time)
         if not system and not messages:
             return None
-        place = self.joined.ask(node, system, messages, name=name, time=exchange.time)
-        if wire.marks:
-            self.ends[wire.marks[-1]] = place.node
+        place = self.tree.add_request(node, system, messages, name=name, time=exchange.time)
+        if wire.hashes:
+            self.ends[wire.hashes[-1]] = place.node
         return place
 
     def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
@@ -160,7 +167,7 @@ class _LogReader:
     def _answer(self, where: str, exchange: Exchange) -> None:
         """Process a reply that is logged apart from its request."""
         if exchange.id not in self.requests:
-            self.waiting[exchange.id] = where, exchange
+            self.waiting_replies[exchange.id] = where, exchange
             return
         place, form, body = self.requests[exchange.id]
         self._reply(place, form, exchange, body, where)
@@ -172,23 +179,23 @@ class _LogReader:
         try:
             replies = decode_logged_reply(form, exchange.reply)
         except (ContextcError, *DECODE_ERRORS):
-            self.leave(UNKNOWN_REPLY, where)
+            self.add_note(UNKNOWN_REPLY, where)
             return
         if replies.unread:
-            self.leave("an event of a stream that cannot be read", where, replies.unread)
+            self.add_note("an event of a stream that cannot be read", where, replies.unread)
         for message in reversed(replies.messages):
             timed = replace(message, time=exchange.time) if exchange.time and not message.time else message
-            node = self.joined.reply(place, timed, time=exchange.time)
-            self._keep(node, message, _id_in(body, CONVERSATION))
+            node = self.tree.add_reply(place, timed, time=exchange.time)
+            self._remember_reply(node, message, _id_in(body, CONVERSATION))
 
-    def _keep(self, node: MergeNode, message: Message, conversation: str) -> None:
+    def _remember_reply(self, node: MergeNode, message: Message, conversation: str) -> None:
         """Remember the node of a reply, by the ids that a later request may refer to."""
         if conversation:
-            self.said[CONVERSATION, conversation] = node
+            self.reply_nodes[CONVERSATION, conversation] = node
         for facts in (message.extra or {}).values():
             if reply := _id_in(facts, "id"):
-                self.said[PREVIOUS_RESPONSE, reply] = node
-                self.released += self.later.pop(reply, ())
+                self.reply_nodes[PREVIOUS_RESPONSE, reply] = node
+                self.released += self.waiting_requests.pop(reply, ())
 
 
 class _WireMessages:
@@ -203,16 +210,16 @@ class _WireMessages:
         others = (number for number, each in enumerate(given) if each.get("role") not in ("system", "developer"))
         self.first = next(others, len(given))
         self.messages = given
-        self.marks: list[bytes] = []
+        self.hashes: list[bytes] = []
         mark = path + form.name.encode()
         for message in given[self.first :]:
             mark = blake2b(mark + encode(message), digest_size=16).digest()
-            self.marks.append(mark)
+            self.hashes.append(mark)
 
     def ends(self, known: Mapping[bytes, object]) -> Iterator[int]:
         """Return the last position at which another request ended, if a reply of the model follows it."""
-        for place in range(len(self.marks) - 2, -1, -1):
-            if self.marks[place] in known:
+        for place in range(len(self.hashes) - 2, -1, -1):
+            if self.hashes[place] in known:
                 before, after = self.messages[self.first + place], self.messages[self.first + place + 1]
                 if _is_model_output(after) and not _is_model_output(before):
                     yield place

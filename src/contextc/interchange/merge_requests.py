@@ -33,15 +33,17 @@ OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 class MergeNode:
     """A message at one position. `spoken` is True if the path up to here contains a reply of the model."""
 
-    __slots__ = ("after", "asked", "before", "message", "path", "said", "spoken", "touched")
+    __slots__ = ("after", "asked", "parent", "message", "path", "said", "has_reply", "last_used")
 
     def __init__(self, message: Message | None, before: "MergeNode | None", path: bytes) -> None:
-        self.message, self.before, self.path = message, before, path
-        self.spoken = before is not None and (before.spoken or (message is not None and message.role == "assistant"))
-        self.touched = 0
-        self.after: dict[bytes, MergeNode] = {}
-        self.asked: dict[bytes, RequestGroup] = {}
-        self.said: dict[bytes, Message] = {}
+        self.message, self.parent, self.path = message, before, path
+        self.has_reply = before is not None and (
+            before.has_reply or (message is not None and message.role == "assistant")
+        )
+        self.last_used = 0
+        self.children: dict[bytes, MergeNode] = {}
+        self.requests: dict[bytes, RequestGroup] = {}
+        self.replies: dict[bytes, Message] = {}
 
 
 class RequestGroup(Struct, kw_only=True, eq=False):
@@ -52,8 +54,8 @@ class RequestGroup(Struct, kw_only=True, eq=False):
     node: MergeNode
     prompt: bytes
     system: Sequence[Message]
-    first: int
-    when: tuple[int, int]
+    first_order: int
+    last_time: tuple[int, int]
     replies: dict[MergeNode, tuple[int, int]]
     names: list[str]
 
@@ -73,41 +75,41 @@ class RequestTree:
         self._all: list[RequestGroup] = []
         self._turn = 0
 
-    def root(self, apart: str = "") -> MergeNode:
+    def root(self, group: str = "") -> MergeNode:
         """Return the root for requests. Requests of different `apart` values are never merged."""
-        return self._roots.setdefault(apart, MergeNode(None, None, _digest((apart,))))
+        return self._roots.setdefault(group, MergeNode(None, None, _digest((group,))))
 
-    def ask(
+    def add_request(
         self, node: MergeNode, system: Sequence[Message], messages: Iterable[Message], *, name: str = "", time: int = 0
     ) -> RequestEnd:
         """Insert a request whose messages follow a node. `name` is its name in the log."""
         self._turn += 1
         ids: dict[str, str] = {}
         for message in messages:
-            node = self._step(node, message, ids)
+            node = self._child_for(node, message, ids)
         prompt = _digest([(message.role, message.text) for message in system]) if system else b""
-        asked = node.asked.get(prompt)
+        asked = node.requests.get(prompt)
         if asked is None:
             kept = () if _previous_request(node, prompt) else tuple(system)
             when = (time, self._turn)
             asked = RequestGroup(
-                node=node, prompt=prompt, system=kept, first=self._turn, when=when, replies={}, names=[]
+                node=node, prompt=prompt, system=kept, first_order=self._turn, last_time=when, replies={}, names=[]
             )
-            node.asked[prompt] = asked
+            node.requests[prompt] = asked
             self._all.append(asked)
-        asked.when = time, self._turn
+        asked.last_time = time, self._turn
         if name and name not in asked.names:
             asked.names.append(name)
         return RequestEnd(node, prompt)
 
-    def reply(self, place: RequestEnd, reply: Message, *, time: int = 0) -> MergeNode:
+    def add_reply(self, place: RequestEnd, reply: Message, *, time: int = 0) -> MergeNode:
         """Insert the reply to a request."""
-        after = self._step(place.node, reply, {})
+        after = self._child_for(place.node, reply, {})
         kept = after.message if after.message is not None else reply
-        after.said.setdefault(place.prompt, _with_ids_of(reply, kept))
-        asked = place.node.asked[place.prompt]
+        after.replies.setdefault(place.prompt, _with_ids_of(reply, kept))
+        asked = place.node.requests[place.prompt]
         asked.replies.pop(after, None)
-        asked.replies[after] = time or asked.when[0], self._turn
+        asked.replies[after] = time or asked.last_time[0], self._turn
         return after
 
     def conversations(self) -> Iterator[FoundConversation]:
@@ -128,52 +130,52 @@ class RequestTree:
             group = group_of[id(each)]
             if id(group) not in given:
                 given.add(id(group))
-                yield _to_conversation(sorted(group, key=lambda asked: asked.first), names)
+                yield _to_conversation(sorted(group, key=lambda asked: asked.first_order), names)
 
-    def _step(self, node: MergeNode, message: Message, ids: dict[str, str]) -> MergeNode:
+    def _child_for(self, node: MergeNode, message: Message, ids: dict[str, str]) -> MergeNode:
         """Return the node of a message after another. `ids` maps ids of the request to ids of the tree."""
         message = _with_ids(message, ids)
         key = _key(message)
         if message.role == "tool":
             key = _matching_result_key(node, key, message)
-        after = node.after.get(key)
+        after = node.children.get(key)
         if after is None:
             message = _with_unique_ids(message, node, ids)
-            node.after[key] = after = MergeNode(message, node, _digest((node.path, key)))
+            node.children[key] = after = MergeNode(message, node, _digest((node.path, key)))
         elif after.message is not None:
             ids |= {ours.id: theirs.id for ours, theirs in _generated_call_pairs(message, after.message)}
             if message.role == "tool":
                 after.message = longer_results(after.message, message) or after.message
-        after.touched = self._turn
+        after.last_used = self._turn
         return after
 
 
 def _previous_request(node: MergeNode, prompt: bytes) -> RequestGroup | None:
     """Return the nearest earlier request of the same conversation: with the same prompt, or with a common reply."""
     other: RequestGroup | None = None
-    below, above = node, node.before
-    while above is not None and above.before is not None:
-        if prompt in above.asked:
-            return above.asked[prompt]
-        if other is None and above.asked and below.message is not None and below.message.role == "assistant":
-            said = [asked for each, asked in above.asked.items() if above.spoken or each in below.said]
-            other = next((each for each in reversed(said) if each.prompt in below.said), said[-1] if said else None)
-        below, above = above, above.before
+    below, above = node, node.parent
+    while above is not None and above.parent is not None:
+        if prompt in above.requests:
+            return above.requests[prompt]
+        if other is None and above.requests and below.message is not None and below.message.role == "assistant":
+            said = [asked for each, asked in above.requests.items() if above.has_reply or each in below.replies]
+            other = next((each for each in reversed(said) if each.prompt in below.replies), said[-1] if said else None)
+        below, above = above, above.parent
     return other
 
 
 def _to_conversation(group: Sequence[RequestGroup], names: dict[int, str]) -> FoundConversation:
     """Return a conversation with one line per leaf."""
-    replies = {id(node): node.said[asked.prompt] for asked in reversed(group) for node in asked.replies}
-    ends = {asked.node: asked.when for asked in group}
+    replies = {id(node): node.replies[asked.prompt] for asked in reversed(group) for node in asked.replies}
+    ends = {asked.node: asked.last_time for asked in group}
     for asked in group:
         ends |= {node: max(when, ends.get(node, when)) for node, when in asked.replies.items()}
     inner: set[int] = set()
     for end in ends:
-        above = end.before
+        above = end.parent
         while above is not None and id(above) not in inner:
             inner.add(id(above))
-            above = above.before
+            above = above.parent
     by_clock = all(when[0] for when in ends.values())
     leaves = [(when if by_clock else when[1:], node) for node, when in ends.items() if id(node) not in inner]
     lines = [[*group[0].system, *_line(node, replies)] for _, node in sorted(leaves, key=lambda each: each[0])]
@@ -182,7 +184,7 @@ def _to_conversation(group: Sequence[RequestGroup], names: dict[int, str]) -> Fo
     others = len({asked.prompt for asked in group if asked.prompt}) - 1
     return FoundConversation(
         id=known or blake2b(group[0].prompt + top.path, digest_size=6).hexdigest(),
-        is_made_up=not known,
+        is_derived_id=not known,
         lines=lines,
         left_out=[OTHER_PROMPT] * others,
     )
@@ -193,20 +195,20 @@ def _line(node: MergeNode | None, replies: dict[int, Message]) -> list[Message]:
     while node is not None:
         if node.message is not None:
             found.append(replies.get(id(node), node.message))
-        node = node.before
+        node = node.parent
     return found[::-1]
 
 
 def _depth(node: MergeNode) -> int:
     depth = 0
-    while node.before is not None:
-        node, depth = node.before, depth + 1
+    while node.parent is not None:
+        node, depth = node.parent, depth + 1
     return depth
 
 
 def _root(node: MergeNode) -> MergeNode:
-    while node.before is not None:
-        node = node.before
+    while node.parent is not None:
+        node = node.parent
     return node
 
 
@@ -242,11 +244,11 @@ def _matching_result_key(node: MergeNode, key: bytes, results: Message) -> bytes
     found: list[tuple[int, bytes]] = []
     for number in count():
         each = key + number.to_bytes(4, "big")
-        there = node.after.get(each)
+        there = node.children.get(each)
         if there is None:
             return max(found)[1] if found else each
         if there.message is not None and longer_results(there.message, results) is not None:
-            found.append((there.touched, each))
+            found.append((there.last_used, each))
     raise AssertionError
 
 
@@ -269,7 +271,7 @@ def _with_unique_ids(message: Message, node: MergeNode, ids: dict[str, str]) -> 
     above: MergeNode | None = node
     while above is not None:
         taken |= {call.id for call in above.message.tool_calls} if above.message is not None else set()
-        above = above.before
+        above = above.parent
     free = (name for number in count() if (name := f"call_{number}") not in taken)
     new = {each: next(free) for each in made}
     ids |= new

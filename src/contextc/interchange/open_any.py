@@ -119,7 +119,7 @@ def recorded_requests(data: bytes, format: str | None = None) -> list[tuple[str,
     if kind is None or not isinstance(found := load_source(kind), ExchangeSource):
         return None
     dialects = FormatDetector()
-    asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.exchanges(placed.value)])
+    asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
     return [
         (f"request {number} of {len(asked)}", cast(JSONObject, each.body), format or dialects.format_of(each))
         for number, each in enumerate(asked, 1)
@@ -187,13 +187,13 @@ def _model_in(line: JSONObject) -> str:
 def _of_source(kind: str, file: InputFile, format: str | None, request: int | None) -> OpenedInput:
     """Open a file of another program: one of its requests, or else its last conversation."""
     read = load_source(kind)
-    held = read.exchanges if isinstance(read, ExchangeSource) else _exchanges
+    held = read.read_exchanges if isinstance(read, ExchangeSource) else _exchanges
     if asked := _chat_exchanges([exchange for placed in file.values() for exchange in held(placed.value)]):
         return _open_one(asked, format, request)
     value = as_object(file.sample().values[0])
     if kind in format_names() and as_objects(value.get("messages")):
         return _messages(as_objects(value["messages"]), format or kind)
-    found = [each for each in read.conversations(ImportInput([file], format)) if each.lines]
+    found = [each for each in read.read_conversations(ImportInput([file], format)) if each.lines]
     if not found:
         raise InvalidRequest(NOT_RECOGNISED)
     notes = (f"the last of {len(found):,} conversations",) if len(found) > 1 else ()
@@ -207,7 +207,7 @@ def _exchanges(value: JSON) -> list[Exchange]:
 
 def _chat_exchanges(exchanges: list[Exchange]) -> list[Exchange]:
     """Return the exchanges that are chat requests."""
-    return [each for each in exchanges if each.body is not None and each.is_talk]
+    return [each for each in exchanges if each.body is not None and each.is_chat]
 
 
 def _open_one(asked: list[Exchange], format: str | None, request: int | None) -> OpenedInput:

@@ -21,20 +21,20 @@ class PrefixIndex:
 
     def __init__(self, store: Store, source: str) -> None:
         self.store, self.source = store, source
-        self._begin: dict[bytes, list[str]] | None = None
+        self._by_beginning: dict[bytes, list[str]] | None = None
         self._read: set[str] = set()
-        self._ways: dict[bytes, dict[str, bool]] = {}
+        self._by_path: dict[bytes, dict[str, bool]] = {}
 
-    def names(self, lines: Sequence[Sequence[PendingMessage]]) -> list[str]:
+    def find_names(self, lines: Sequence[Sequence[PendingMessage]]) -> list[str]:
         """Return the conversations that contain a line or are contained in one, the longest match first."""
-        if self._begin is None:
-            self._begin = self.store.read(self._beginnings)
+        if self._by_beginning is None:
+            self._by_beginning = self.store.read(self._beginnings)
         found: dict[str, int] = {}
-        for line in lines if self._begin else ():
+        for line in lines if self._by_beginning else ():
             ways = _path_hashes([entry.admitted.message for entry in line])
-            self._load({name for way in ways[:2] for name in self._begin.get(way, ())})
+            self._load({name for way in ways[:2] for name in self._by_beginning.get(way, ())})
             for length, way in enumerate(ways, 1):
-                for name, is_end in self._ways.get(way, {}).items():
+                for name, is_end in self._by_path.get(way, {}).items():
                     if is_end or length == len(line):
                         found[name] = max(found.get(name, 0), length)
         return sorted(found, key=lambda name: -found[name])
@@ -43,8 +43,10 @@ class PrefixIndex:
         """Read the conversations that were not read yet."""
         for name in sorted(names - self._read):
             self._read.add(name)
-            for way, is_end in self.store.read(lambda tx, name=name: list(StoredTree(tx, name, lock=False).paths())):
-                known = self._ways.setdefault(way, {})
+            for way, is_end in self.store.read(
+                lambda tx, name=name: list(StoredTree(tx, name, lock=False).path_hashes())
+            ):
+                known = self._by_path.setdefault(way, {})
                 known[name] = known.get(name, False) or is_end
 
     def _beginnings(self, tx: Transaction) -> dict[bytes, list[str]]:
@@ -71,7 +73,7 @@ class PrefixIndex:
 
     def _is_nameless(self, message: Message) -> bool:
         origin = read_origin(message)
-        return origin is not None and origin.source == self.source and not origin.is_name
+        return origin is not None and origin.source == self.source and not origin.is_unique
 
 
 def _path_hashes(messages: Sequence[Message]) -> list[bytes]:

@@ -65,9 +65,11 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_cha
         notes.append(ConversionNote("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
     if len(kept) < len(said):
         notes.append(ConversionNote("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
-    if shaped.reshaped:
+    if shaped.malformed_count:
         notes.append(
-            ConversionNote("described", f"content with an invalid structure, in {_count(shaped.reshaped, 'place')}")
+            ConversionNote(
+                "described", f"content with an invalid structure, in {_count(shaped.malformed_count, 'place')}"
+            )
         )
     return (
         name,

@@ -43,53 +43,53 @@ class ImportedSession(NamedTuple):
 
 
 def list_sessions(
-    name: str, *, directory: str | None = ".", limit: int | None = DEFAULT_LIMIT
+    source_name: str, *, directory: str | None = ".", limit: int | None = DEFAULT_LIMIT
 ) -> tuple[list[ListedSession], int]:
     """Return the sessions of a program in a directory (None: in all), newest first, and the number of further ones.
 
     Sessions without messages are left out.
     """
     listed: list[ListedSession] = []
-    ordered = _list_newest(name, directory)
+    ordered = _list_newest(source_name, directory)
     for index, each in enumerate(ordered):
         if limit is not None and len(listed) == limit:
             return listed, len(ordered) - index
         try:
-            read = _read_file(name, each)
+            read = _read_file(source_name, each)
         except ContextcError as error:
-            listed.append(_listed(name, each, 0, f"cannot be read: {error}"))
+            listed.append(_listed(source_name, each, 0, f"cannot be read: {error}"))
             continue
         if said := [message for message in read.lines[0] if has_content(message)] if read is not None else []:
             first = next((message.text for message in said if message.role == "user"), "")
             title = (read.title if read else "") or " ".join(first.split())[:TITLE_LENGTH]
-            listed.append(_listed(name, each, len(said), title))
+            listed.append(_listed(source_name, each, len(said), title))
     return listed, 0
 
 
-def find_session_file(name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
+def find_session_file(source_name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
     """Return the file of a session, by its id or a prefix; without one, the last of a directory (None: of all)."""
-    return (_find_last(name, directory) if session is None else _find_by_id(name, session)).path
+    return (_find_last(source_name, directory) if session is None else _find_by_id(source_name, session)).path
 
 
 def import_session(
-    store: Store, name: str, session: str | None = None, *, directory: str | None = ".", into: str | None = None
+    store: Store, source_name: str, session: str | None = None, *, directory: str | None = ".", into: str | None = None
 ) -> ImportedSession:
     """Import a session of a program by its id or a prefix; without one, the last of a directory (None: of all).
 
     `into` is the name of the conversation. By default, it is derived from the session.
     """
-    return _import(store, InputFile(find_session_file(name, session, directory=directory)), name, into)
+    return _import(store, InputFile(find_session_file(source_name, session, directory=directory)), source_name, into)
 
 
 def import_transcript(
-    store: Store, data: bytes, *, path: Path | None = None, name: str | None = None, into: str | None = None
+    store: Store, data: bytes, *, path: Path | None = None, source_name: str | None = None, into: str | None = None
 ) -> ImportedSession:
     """Import the bytes of a transcript completely or not at all. Without `name`, the program is recognised."""
     file = InputFile(path, data)
-    name = name or detect_source(file)
-    if name not in session_source_names():
+    source_name = source_name or detect_source(file)
+    if source_name not in session_source_names():
         raise InvalidInput(f"The data is not a transcript of {' or '.join(session_source_names())}.")
-    return _import(store, file, name, into)
+    return _import(store, file, source_name, into)
 
 
 def _import(store: Store, file: InputFile, name: str, into: str | None) -> ImportedSession:
@@ -118,14 +118,14 @@ def _read_file(name: str, found: TranscriptFile) -> FoundConversation | None:
         return None
     file = InputFile(found.path)
     kind = load_source(name)
-    read = next(iter(kind.conversations(ImportInput([file]))), None) if kind.recognises(file.sample()) else None
+    read = next(iter(kind.read_conversations(ImportInput([file]))), None) if kind.matches(file.sample()) else None
     if read is not None and read.error:
         raise InvalidInput(read.error)
     return read
 
 
 def _list_newest(name: str, directory: str | None) -> list[TranscriptFile]:
-    found: Iterator[TranscriptFile] = load_session_source(name).found(directory)
+    found: Iterator[TranscriptFile] = load_session_source(name).find_transcripts(directory)
     return sorted(found, key=lambda each: (each.time, each.id), reverse=True)
 
 

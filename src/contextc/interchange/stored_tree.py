@@ -38,9 +38,9 @@ class StoredNode:
     def __init__(self, branch: int, seq: int, id: bytes, message: Message | None, parent: "StoredNode | None") -> None:
         self.branch, self.seq, self.id, self.message, self.parent = branch, seq, id, message, parent
         self.children: list[StoredNode] = []
-        self.named: dict[MessageKey, list[StoredNode]] = {}
-        self.odd: list[StoredNode] = []
-        self.ends: list[int] = []
+        self.by_key: dict[MessageKey, list[StoredNode]] = {}
+        self.unreadable: list[StoredNode] = []
+        self.ending_branches: list[int] = []
 
 
 class StoredTree:
@@ -49,7 +49,7 @@ class StoredTree:
     def __init__(self, tx: Transaction, name: str, *, lock: bool = True) -> None:
         self.name = name
         self.root = StoredNode(0, 0, b"", None, None)
-        self.healed: set[int] = set()
+        self.repaired: set[int] = set()
         self.copies: set[int] = set()
         self.current: list[StoredNode] = []
         self._places: dict[int, int] = {}
@@ -62,11 +62,11 @@ class StoredTree:
             self.root.id = addressing.load_root(tx, head.tree)
             self._load(tx, head.tree)
 
-    def steps(self, node: StoredNode, message: Message) -> list[StoredNode]:
+    def find_next(self, node: StoredNode, message: Message) -> list[StoredNode]:
         """Return the nodes that may be this message, after a node; others may be in between."""
         wanted = message.uid or content_key(message)
-        found = [each for each in node.named.get(wanted, ()) if _is_same_message(each, message)]
-        found += [each for each in node.odd if each not in found and _matches_id(each, node, message)]
+        found = [each for each in node.by_key.get(wanted, ()) if _is_same_message(each, message)]
+        found += [each for each in node.unreadable if each not in found and _matches_id(each, node, message)]
         if not found:
             after = (each for each in self._named.get(wanted, ()) if each.seq > node.seq + 1)
             found = [
@@ -78,18 +78,18 @@ class StoredTree:
         kept = [each for each in found if id(each) not in self._instead or each.children]
         return list({id(each): each for each in [*instead, *kept]}.values())
 
-    def ends(self, node: StoredNode, first: Message | None) -> list[tuple[int, StoredNode]]:
+    def find_ends(self, node: StoredNode, first: Message | None) -> list[tuple[int, StoredNode]]:
         """Return the branches that end with a node, or continue only with messages that a new one would not replace."""
         found: list[tuple[int, StoredNode]] = []
         waiting = [node]
         while waiting:
             each = waiting.pop()
-            found += [(branch, each) for branch in each.ends if branch not in self.healed]
+            found += [(branch, each) for branch in each.ending_branches if branch not in self.repaired]
             if first is not None:
                 waiting += [after for after in each.children if not _is_replaced(after.message, first)]
         return found
 
-    def left_at(self, node: StoredNode) -> tuple[StoredNode, StoredNode | None]:
+    def divergence(self, node: StoredNode) -> tuple[StoredNode, StoredNode | None]:
         """Return the last common node of the current branch and a node's chain, and the branch's next node."""
         while id(node) not in self._places and node.parent is not None:
             node = node.parent
@@ -99,20 +99,20 @@ class StoredTree:
     def is_current(self, node: StoredNode) -> bool:
         return id(node) in self._places
 
-    def grow(self, node: StoredNode, branch: int, message: Message) -> StoredNode:
-        if branch in node.ends:
-            node.ends.remove(branch)
+    def add_message(self, node: StoredNode, branch: int, message: Message) -> StoredNode:
+        if branch in node.ending_branches:
+            node.ending_branches.remove(branch)
         made = self._put(node, StoredNode(branch, message.seq, bytes.fromhex(message.id), message, node))
-        made.ends.append(branch)
+        made.ending_branches.append(branch)
         return made
 
     def any_branch(self, node: StoredNode) -> int:
         """Return a branch of this conversation that contains a node."""
-        while not node.ends:
+        while not node.ending_branches:
             node = node.children[-1]
-        return node.ends[-1]
+        return node.ending_branches[-1]
 
-    def paths(self) -> Iterator[tuple[bytes, bool]]:
+    def path_hashes(self) -> Iterator[tuple[bytes, bool]]:
         """Return a hash of the path to each message, and whether a branch ends there."""
         waiting = [(self.root, b"")]
         while waiting:
@@ -120,7 +120,7 @@ class StoredTree:
             for each in node.children:
                 if each.message is not None and not each.message.redacted:
                     way = extend_path(path, each.message)
-                    yield way, bool(each.ends)
+                    yield way, bool(each.ending_branches)
                     waiting.append((each, way))
 
     def _load(self, tx: Transaction, tree: int) -> None:
@@ -138,8 +138,8 @@ class StoredTree:
             node = self._read(tx, nodes, number, upto[number], node)
             last[number] = node
             if table[number][2] == self.name:
-                node.ends.append(number)
-        self._follow_healed(last)
+                node.ending_branches.append(number)
+        self._map_repaired(last)
         node = last[self.branch]
         while node.parent is not None:
             self.current.append(node)
@@ -177,17 +177,17 @@ class StoredTree:
             return node
         message = node.message
         if message is None or message.redacted:
-            parent.odd.append(node)
+            parent.unreadable.append(node)
         names: list[MessageKey] = []
         if message is not None:
             names += [original_uid(message.uid)] if message.uid else []
             names += [] if message.redacted else [content_key(message)]
         for name in names:
-            parent.named.setdefault(name, []).append(node)
+            parent.by_key.setdefault(name, []).append(node)
             self._named.setdefault(name, []).append(node)
         return node
 
-    def _follow_healed(self, last: dict[int, StoredNode]) -> None:
+    def _map_repaired(self, last: dict[int, StoredNode]) -> None:
         """Map the end of each repaired branch to the end of its replacement."""
         for number, end in list(last.items()):
             line: list[StoredNode] = []
@@ -207,7 +207,7 @@ class StoredTree:
             if before.parent is not None and count:
                 self._instead[id(before)] = copied[count - 1]
                 if not before.children:
-                    self.healed.add(old)
+                    self.repaired.add(old)
 
 
 def content_key(message: Message) -> bytes:
@@ -231,10 +231,10 @@ def has_other_version(node: StoredNode, message: Message) -> bool:
     result.
     """
     if message.role == "tool":
-        alike = (each.message for each in node.named.get(content_key(message), ()))
+        alike = (each.message for each in node.by_key.get(content_key(message), ()))
         if any(each is not None and get_repair_note(each) for each in alike):
             return True
-    return message.role != "user" and bool(message.uid) and message.uid in node.named
+    return message.role != "user" and bool(message.uid) and message.uid in node.by_key
 
 
 def _read(body: bytes) -> Message | None:

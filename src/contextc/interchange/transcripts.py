@@ -19,9 +19,9 @@ class TranscriptReader(NamedTuple):
     """The functions that read the transcripts of one program. `sources` documents them."""
 
     format: str
-    whole: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
-    session_of: Callable[[Sequence[JSONObject]], str]
-    title_of: Callable[[Sequence[JSONObject]], str]
+    all_lines: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
+    session_id: Callable[[Sequence[JSONObject]], str]
+    session_title: Callable[[Sequence[JSONObject]], str]
 
 
 def read_transcripts(given: ImportInput, reading: TranscriptReader) -> Iterator[FoundConversation]:
@@ -31,13 +31,13 @@ def read_transcripts(given: ImportInput, reading: TranscriptReader) -> Iterator[
 
 def read_transcript(file: InputFile, reading: TranscriptReader) -> FoundConversation:
     lines, broken = parse_lines(file.read())
-    lines = reading.whole(file.path, lines)
+    lines = reading.all_lines(file.path, lines)
     request = formatter(reading.format).decode_request(lines)
     said: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
-    id = reading.session_of(lines)
+    id = reading.session_id(lines)
     return FoundConversation(
-        id=id or file.stem, is_made_up=not id, title=reading.title_of(lines), lines=[said], left_out=left_out
+        id=id or file.stem, is_derived_id=not id, title=reading.session_title(lines), lines=[said], left_out=left_out
     )
 
 

@@ -37,15 +37,15 @@ class WriteResult(NamedTuple):
 class NameChoice(NamedTuple):
     """The names that a conversation may get. `asked`: the caller chose `plain`. Names in `taken` are excluded."""
 
-    plain: str
-    asked: bool = False
+    default: str
+    is_required: bool = False
     taken: frozenset[str] = frozenset()
 
-    def names(self, id: str) -> Iterator[str]:
+    def candidates(self, id: str) -> Iterator[str]:
         """Return the candidate names for an id, in a stable order."""
-        if self.plain not in self.taken:
-            yield self.plain
-        plain = f"{self.plain}-{blake2b(id.encode(errors='replace'), digest_size=4).hexdigest()}"
+        if self.default not in self.taken:
+            yield self.default
+        plain = f"{self.default}-{blake2b(id.encode(errors='replace'), digest_size=4).hexdigest()}"
         number = 1
         while True:
             name = plain if number == 1 else f"{plain}-{number}"
@@ -57,16 +57,16 @@ class NameChoice(NamedTuple):
 class _TreePosition:
     """A position in the stored tree that imported lines reach: the candidate nodes, and the positions after it."""
 
-    __slots__ = ("after", "at")
+    __slots__ = ("after", "nodes")
 
     def __init__(self, at: list[StoredNode]) -> None:
-        self.at = at
-        self.after: dict[int, _TreePosition] = {}
+        self.nodes = at
+        self.next: dict[int, _TreePosition] = {}
 
 
 def write_conversation(
     store: Store,
-    wish: NameChoice,
+    name_choice: NameChoice,
     origin: Origin,
     lines: Sequence[Sequence[Message]],
     *,
@@ -75,10 +75,14 @@ def write_conversation(
 ) -> WriteResult:
     """Store the new messages of these lines, in their conversation or in a new one: completely, or not at all."""
     entries = _entries(lines)
-    alike = similar.names(entries) if similar is not None and not wish.asked and not origin.is_name else []
+    alike = (
+        similar.find_names(entries)
+        if similar is not None and not name_choice.is_required and not origin.is_unique
+        else []
+    )
 
     def work(tx: Transaction) -> WriteResult:
-        placing = _find_target(tx, wish, origin, entries, alike)
+        placing = _find_target(tx, name_choice, origin, entries, alike)
         added = placing.write(tx, progress)
         name = placing.name
         return WriteResult(branches.load_conversation(tx, name), added, len(branches.list_branches(tx, name)))
@@ -104,35 +108,35 @@ def _entries(lines: Sequence[Sequence[Message]]) -> list[EntryLine]:
 
 
 def _find_target(
-    tx: Transaction, wish: NameChoice, origin: Origin, lines: Sequence[EntryLine], alike: Sequence[str]
+    tx: Transaction, name_choice: NameChoice, origin: Origin, lines: Sequence[EntryLine], similar: Sequence[str]
 ) -> "_ImportTarget":
-    if wish.asked:
-        return _find_named_target(tx, wish, origin, lines)
-    if not origin.is_name:
-        plain = next(wish.names(origin.id))
-        likely = [plain, *alike] if _may_have_origin(tx, plain, origin) else alike
-        for name in dict.fromkeys(each for each in likely if each not in wish.taken):
+    if name_choice.is_required:
+        return _find_named_target(tx, name_choice, origin, lines)
+    if not origin.is_unique:
+        plain = next(name_choice.candidates(origin.id))
+        likely = [plain, *similar] if _may_have_origin(tx, plain, origin) else similar
+        for name in dict.fromkeys(each for each in likely if each not in name_choice.taken):
             placing = _ImportTarget(tx, name, lines)
-            if placing.is_continued():
+            if placing.is_same_conversation():
                 return placing
-        return _ImportTarget(tx, next(name for name in wish.names(origin.id) if _is_free(tx, name)), lines)
-    for name in wish.names(origin.id):
+        return _ImportTarget(tx, next(name for name in name_choice.candidates(origin.id) if _is_free(tx, name)), lines)
+    for name in name_choice.candidates(origin.id):
         if _is_free(tx, name) or _may_have_origin(tx, name, origin):
             return _ImportTarget(tx, name, lines)
     raise AssertionError("there are always more names")
 
 
 def _find_named_target(
-    tx: Transaction, wish: NameChoice, origin: Origin, lines: Sequence[EntryLine]
+    tx: Transaction, name_choice: NameChoice, origin: Origin, lines: Sequence[EntryLine]
 ) -> "_ImportTarget":
     """Return the conversation of the chosen name; if that is another one, an earlier import beside it."""
-    whatever = origin if origin.is_name else replace(origin, id="")
-    if _is_free(tx, wish.plain) or _may_have_origin(tx, wish.plain, whatever):
-        return _ImportTarget(tx, wish.plain, lines)
-    beside = f"{wish.plain}-{origin.short}"
-    if origin.is_name and not _is_free(tx, beside) and _may_have_origin(tx, beside, origin):
+    whatever = origin if origin.is_unique else replace(origin, id="")
+    if _is_free(tx, name_choice.default) or _may_have_origin(tx, name_choice.default, whatever):
+        return _ImportTarget(tx, name_choice.default, lines)
+    beside = f"{name_choice.default}-{origin.short_id}"
+    if origin.is_unique and not _is_free(tx, beside) and _may_have_origin(tx, beside, origin):
         return _ImportTarget(tx, beside, lines)
-    raise ConversationExists(wish.plain)
+    raise ConversationExists(name_choice.default)
 
 
 def _is_free(tx: Transaction, name: str) -> bool:
@@ -160,13 +164,13 @@ class _ImportTarget:
     def __init__(self, tx: Transaction, name: str, lines: Sequence[EntryLine]) -> None:
         self.name, self.lines = name, lines
         self.stored = StoredTree(tx, name)
-        self.top = _TreePosition([self.stored.root])
+        self.start = _TreePosition([self.stored.root])
         self.covered: set[int] = {*self.stored.copies}
         self.added = 0
         for line in lines:
-            self._walk(line)
+            self._match(line)
 
-    def is_continued(self) -> bool:
+    def is_same_conversation(self) -> bool:
         """Return True if a line contains a whole stored chain, or a stored chain the whole line.
 
         A common prefix alone is not enough, unless one of its messages has a unique id.
@@ -174,7 +178,7 @@ class _ImportTarget:
         if self.stored.is_new:
             return False
         for line in self.lines:
-            way, matched = self._walk(line)
+            way, matched = self._match(line)
             if matched and (matched == len(line) or self._ends(way, line[matched].admitted.message)):
                 return True
             if any(len(entry.admitted.message.uid) >= MIN_UNIQUE_ID for entry in line[:matched]):
@@ -186,76 +190,76 @@ class _ImportTarget:
         current, fresh = self.stored.branch, self.stored.is_new
         total = sum(map(len, self.lines))
         for line in self.lines:
-            way, matched = self._walk(line)
+            way, matched = self._match(line)
             if matched == len(line):
                 continue
             if not fresh:
-                self._may_write(tx)
-            is_newer = self._turn(tx, way, line, matched, fresh=fresh)
+                self._check_no_turn(tx)
+            is_newer = self._switch_for(tx, way, line, matched, fresh=fresh)
             self._append(tx, way, line[matched:], progress if total > LONG_CONVERSATION else None, total)
             current = addressing.load_tip(tx, self.name).branch if is_newer else current
         if fresh:
-            way, _ = self._walk(self.lines[-1])
-            current = self.stored.any_branch(way.at[0])
+            way, _ = self._match(self.lines[-1])
+            current = self.stored.any_branch(way.nodes[0])
         if self.added:
             branches.switch(tx, self.name, current)
         return self.added
 
-    def _walk(self, line: EntryLine) -> tuple[_TreePosition, int]:
+    def _match(self, line: EntryLine) -> tuple[_TreePosition, int]:
         """Return the last stored position of a line, and the number of its messages up to there."""
-        way = self.top
+        way = self.start
         for place, entry in enumerate(line):
-            after = way.after.get(id(entry))
+            after = way.next.get(id(entry))
             if after is None:  # in a new conversation, only the same objects are stored
-                nodes = [] if self.stored.is_new else way.at
-                found = [each for node in nodes for each in self.stored.steps(node, entry.admitted.message)]
+                nodes = [] if self.stored.is_new else way.nodes
+                found = [each for node in nodes for each in self.stored.find_next(node, entry.admitted.message)]
                 if not found:
                     return way, place
-                after = way.after[id(entry)] = _TreePosition(list({id(each): each for each in found}.values()))
+                after = way.next[id(entry)] = _TreePosition(list({id(each): each for each in found}.values()))
                 self.covered.update(map(id, found))
             way = after
         return way, len(line)
 
     def _ends(self, way: _TreePosition, first: Message) -> list[tuple[int, StoredNode]]:
         """Return the branches that a message may continue; if the source diverges here, those that end here."""
-        found = [each for node in way.at for each in self.stored.ends(node, None if way.after else first)]
+        found = [each for node in way.nodes for each in self.stored.find_ends(node, None if way.next else first)]
         return sorted(found, key=lambda each: (each[0] == self.stored.branch, each[0]), reverse=True)
 
-    def _turn(self, tx: Transaction, way: _TreePosition, line: EntryLine, matched: int, *, fresh: bool) -> bool:
+    def _switch_for(self, tx: Transaction, way: _TreePosition, line: EntryLine, matched: int, *, fresh: bool) -> bool:
         """Switch to where the rest of a line belongs. Return True if it replaces the existing messages."""
         if fresh and not self.added:
             return False
         first = line[matched].admitted.message
-        if way is self.top and not self.top.after:
+        if way is self.start and not self.start.next:
             raise ConversationExists(self.name)
-        if way is not self.top and (ends := self._ends(way, first)):
+        if way is not self.start and (ends := self._ends(way, first)):
             branch, end = ends[0]
             if not fresh:
-                self._refuse_where_left(branch, end)
+                self._check_not_left(branch, end)
             branches.switch(tx, self.name, branch)
-            way.at = [end]
+            way.nodes = [end]
             return False
-        node = max(way.at, key=lambda each: (self.stored.is_current(each), each.branch))
+        node = max(way.nodes, key=lambda each: (self.stored.is_current(each), each.branch))
         is_changed = has_other_version(node, first)
-        if not fresh and not way.after and not is_changed:
+        if not fresh and not way.next and not is_changed:
             raise InvalidInput(
                 f"Conversation {self.name!r} and this session differ after message {node.seq}",
                 fix="Import the session under another name.",
                 case="diverged",
             )
-        is_newer = is_changed and not fresh and self._is_followed(node, line)
+        is_newer = is_changed and not fresh and self._replaces_current(node, line)
         branches.switch(tx, self.name, self.stored.any_branch(node))
         branches.rewind(tx, self.name, node.seq)
-        way.at = [node]
+        way.nodes = [node]
         return is_newer
 
-    def _refuse_where_left(self, branch: int, end: StoredNode) -> None:
+    def _check_not_left(self, branch: int, end: StoredNode) -> None:
         """Raise InvalidInput if a branch was left in the store: by an edit or a rewind."""
-        parted, after = self.stored.left_at(end)
+        parted, after = self.stored.divergence(end)
         if (after is None and parted is end) or branch == self.stored.branch:
             return
         uid = after.message.uid if after is not None and after.message is not None else ""
-        versions = parted.named.get(uid, ()) if uid else ()
+        versions = parted.by_key.get(uid, ()) if uid else ()
         if after is None or not (id(after) in self.covered or any(id(each) in self.covered for each in versions)):
             raise InvalidInput(
                 f"Conversation {self.name!r} was continued after message {parted.seq}, but the new messages of its "
@@ -265,7 +269,7 @@ class _ImportTarget:
                 detail=str(branch),
             )
 
-    def _is_followed(self, node: StoredNode, line: EntryLine) -> bool:
+    def _replaces_current(self, node: StoredNode, line: EntryLine) -> bool:
         """Return True if all messages after a node on the current branch are older versions of the source's."""
         if not self.stored.is_current(node):
             return False
@@ -276,14 +280,14 @@ class _ImportTarget:
     def _append(
         self, tx: Transaction, way: _TreePosition, rest: EntryLine, progress: Progress | None, total: int
     ) -> None:
-        node = way.at[0]
+        node = way.nodes[0]
         for start in range(0, len(rest), CHUNK):
             batch = rest[start : start + CHUNK]
             stored = message_chain.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
             branch = addressing.load_tip(tx, self.name).branch
             for entry, message in zip(batch, stored, strict=True):
-                node = self.stored.grow(node, branch, message)
-                way.after[id(entry)] = way = _TreePosition([node])
+                node = self.stored.add_message(node, branch, message)
+                way.next[id(entry)] = way = _TreePosition([node])
             self.added += len(batch)
             if progress:
                 progress(min(self.added, total), total)
@@ -293,13 +297,13 @@ class _ImportTarget:
             return entry
         return branches.with_free_uid(tx, addressing.load_tip(tx, self.name).tree, entry)
 
-    def _may_write(self, tx: Transaction) -> None:
+    def _check_no_turn(self, tx: Transaction) -> None:
         """Raise Conflict if a turn is running: it has exclusive access to the conversation."""
         left = f"expires - {tx.dialect.now}"
         for agent, number, holder, seconds in tx.rows(
             f"SELECT agent, number, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
         ):
-            if not may_take((self.name, agent, number), holder, seconds, holds_none, wanted=False):
+            if not may_take((self.name, agent, number), holder, seconds, holds_none, requested=False):
                 raise Conflict(
                     f"A turn of agent {agent!r} is running in conversation {self.name!r}. Nothing was imported",
                     fix="Import it again when the turn has ended.",

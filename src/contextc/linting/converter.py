@@ -47,7 +47,7 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     """
     before, after = formatter(source), formatter(target)
     body, bare, reshaped = coerce_request(before, body)
-    request, notes = decode_and_pair(before, body, for_itself=before is after)
+    request, notes = decode_and_pair(before, body, same_provider=before is after)
     if before is not after and not after.system_among_messages:
         request = _with_leading_system_prompt(request)
     if reshaped:
@@ -113,14 +113,14 @@ def _translate_settings(before: Formatter, after: Formatter, request: Request) -
 
 def _setting_label(form: Formatter, name: str, settings: JSONObject) -> str:
     """Return the common name of a setting, followed by the name in the request if that differs."""
-    places = [form.settings.places.get(name), *(each for each, field in form.settings.also.items() if field == name)]
+    places = [form.settings.paths.get(name), *(each for each, field in form.settings.aliases.items() if field == name)]
     used = next((place for place in places if place and is_set(settings, place)), name)
     return f"`{name}`" if used == name else f"`{name}` (`{used}`)"
 
 
 def _unsupported_reason(form: Formatter, name: str) -> str:
     """Return the reason why a format has no place for a setting. Some formats take the model as a call argument."""
-    called = next((place for place, field in form.settings.also.items() if field == name == "model"), None)
+    called = next((place for place, field in form.settings.aliases.items() if field == name == "model"), None)
     return f"goes into the call (`{called}`) and not into the body" if called else f"{form.name} does not take"
 
 
@@ -137,8 +137,8 @@ def _with_encoded_tool_choice(
     choice = settings.tool_choice
     if choice is None or not choice.name:
         return settings
-    name = before.read(choice.name) if before else choice.name
-    return replace(settings, tool_choice=ToolChoice(choice.mode, after.spell(name) if after else name))
+    name = before.decode(choice.name) if before else choice.name
+    return replace(settings, tool_choice=ToolChoice(choice.mode, after.encode(name) if after else name))
 
 
 def _lost_field_notes(form: Formatter, request: Request, carried: tuple[str, ...]) -> Iterator[ConversionNote]:

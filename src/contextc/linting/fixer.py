@@ -53,12 +53,12 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[AppliedFix]]:
 def repair_request(form: Formatter, body: JSONObject, facts: ModelFacts, *, bare: bool) -> JSONObject:
     """Return the request without rule violations. With `bare`, the body holds nothing but a list of messages."""
     for _ in range(MAX_PASSES):
-        request = decode_and_pair(form, coerce_validated(form, body).body, for_itself=True).request
+        request = decode_and_pair(form, coerce_validated(form, body).body, same_provider=True).request
         if bare and request.system is not None:  # a bare list can hold it only as a message
             request = replace(request, messages=(request.system, *request.messages), system=None)
         body = form.encode_request(request)
         for code in sorted({violation.code for violation in form.rules.lint(body, facts)}):
-            if (mend := form.rules.named(code).mend) is not None:
+            if (mend := form.rules.get(code).fix) is not None:
                 body = mend(body)
         if not form.rules.lint(body, facts):
             break
@@ -66,4 +66,4 @@ def repair_request(form: Formatter, body: JSONObject, facts: ModelFacts, *, bare
 
 
 def _applied_fix(form: Formatter, violation: Violation) -> AppliedFix:
-    return AppliedFix(violation.code, violation.path, violation.message, form.rules.named(violation.code).repair)
+    return AppliedFix(violation.code, violation.path, violation.message, form.rules.get(violation.code).repair)

@@ -20,7 +20,7 @@ class DecodableRequest(NamedTuple):
 
     body: JSONObject
     bare: bool
-    reshaped: int
+    malformed_count: int
 
 
 def validate_json(body: JSON) -> JSON:
@@ -54,11 +54,11 @@ def coerce_validated(form: Formatter, body: JSON) -> DecodableRequest:
     bare, book = isinstance(body, list), form.rules
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     _check_messages_key(form, root["whole"])
-    count = len(book.read(root["whole"]).misshapen)
+    count = len(book.parse(root["whole"]).malformed)
     if not count:
         return DecodableRequest(root["whole"], bare, 0)
     root = {"whole": _convert_foreign_messages(form, deepcopy(root["whole"]))}
-    for reshape in (book.reshape, book.as_text):
+    for reshape in (book.coerce, book.as_text):
         _replace_malformed(book, root, reshape)
     return DecodableRequest(root["whole"], bare, count)
 
@@ -67,7 +67,7 @@ def _replace_malformed(book: RuleSet, root: JSONObject, reshape: Callable[[JSON,
     """Replace every malformed value in `root["whole"]`, from the last to the first."""
     holder: list[JSON] = []  # the list from which the positions in `gone` are deleted at once
     gone: set[JSON] = set()
-    for finding in reversed(book.read(root["whole"]).misshapen):
+    for finding in reversed(book.parse(root["whole"]).malformed):
         *before, last = ("whole", *finding.path)
         parent: JSON = root
         for step in before:
@@ -117,7 +117,7 @@ def _convert_foreign_messages(form: Formatter, body: JSONObject) -> JSONObject:
     if not isinstance(body.get(key), list):
         return body
     broken = {
-        finding.path[1] for finding in form.rules.read(body).misshapen if finding.path[:1] == (key,) != finding.path
+        finding.path[1] for finding in form.rules.parse(body).malformed if finding.path[:1] == (key,) != finding.path
     }
     messages: list[JSON] = []
     for index, message in enumerate(cast(list[JSON], body[key])):
@@ -128,10 +128,10 @@ def _convert_foreign_messages(form: Formatter, body: JSONObject) -> JSONObject:
 def _has_recognized_calls(form: Formatter, message: JSON) -> bool:
     """Return True if the format itself finds the calls and results in a malformed message."""
     root: JSONObject = {"whole": {form.messages_key: [deepcopy(message)]}}
-    _replace_malformed(form.rules, root, form.rules.reshape)
-    sketch = form.rules.read(root["whole"])
-    kinds = {piece.kind for turn in sketch.turns for piece in turn.pieces}
-    return not sketch.misshapen and bool(kinds & {"call", "result"})
+    _replace_malformed(form.rules, root, form.rules.coerce)
+    sketch = form.rules.parse(root["whole"])
+    kinds = {piece.kind for turn in sketch.messages for piece in turn.parts}
+    return not sketch.malformed and bool(kinds & {"call", "result"})
 
 
 def _convert_message(form: Formatter, message: JSON) -> list[JSONObject] | None:
@@ -140,9 +140,9 @@ def _convert_message(form: Formatter, message: JSON) -> list[JSONObject] | None:
         return None
     for name in format_names():
         other = formatter(name)
-        sketch = other.rules.read([message])
-        kinds = {piece.kind for turn in sketch.turns for piece in turn.pieces}
-        if other is not form and not sketch.misshapen and kinds & {"call", "result", "media"}:
+        sketch = other.rules.parse([message])
+        kinds = {piece.kind for turn in sketch.messages for piece in turn.parts}
+        if other is not form and not sketch.malformed and kinds & {"call", "result", "media"}:
             request = other.decode_request({other.messages_key: [message]})
             return list(form.encode(request.messages).messages)
     return None
@@ -153,7 +153,7 @@ class DecodedRequest(NamedTuple):
     notes: list[ConversionNote]
 
 
-def decode_and_pair(form: Formatter, body: JSONObject, *, for_itself: bool) -> DecodedRequest:
+def decode_and_pair(form: Formatter, body: JSONObject, *, same_provider: bool) -> DecodedRequest:
     """Decode the request: pair results with calls, assign calls and reasoning to the assistant, turn strays into text.
 
     With `for_itself`, the request goes back to the same provider. A result whose call the provider stores is then not a
@@ -162,8 +162,8 @@ def decode_and_pair(form: Formatter, body: JSONObject, *, for_itself: bool) -> D
     request = form.decode_request(body)
     if request.system is not None and _is_assistant_only(request.system):
         request = replace(request, messages=(request.system, *request.messages), system=None)
-    messages = form.held(request) if for_itself else request.messages
-    paired = pair_tool_calls(list(_with_assistant_roles(messages)), strays_as_text=True)
+    messages = form.held(request) if same_provider else request.messages
+    paired = pair_tool_calls(list(_with_assistant_roles(messages)), orphans_as_text=True)
     notes = [note for repair in paired.repairs if (note := _pairing_note(repair)) is not None]
     return DecodedRequest(replace(request, messages=tuple(paired.messages)), notes)
 

@@ -27,18 +27,18 @@ DECODE_ERRORS = (
 
 def restore_formatting(
     form: Formatter,
-    before: JSONObject,
+    original: JSONObject,
     fixed: JSONObject,
-    found: Iterable[Violation],
+    violations: Iterable[Violation],
     lint: Callable[[JSON], list[Violation]],
 ) -> JSONObject:
     """Return a repaired request with the original form of everything that was not repaired. `found`: the violations."""
     if form.lines:
         return fixed
     left = _codes(lint(fixed))
-    accused = {_message_index(form, violation.path) for violation in found}
+    accused = {_message_index(form, violation.path) for violation in violations}
     for but in ((), accused):  # a finding may name a valid message when another one is at fault
-        restored = _restore(form, before, fixed, but)
+        restored = _restore(form, original, fixed, but)
         if _codes(lint(restored)) == left:
             return restored
     return fixed
@@ -96,7 +96,7 @@ def _reencode_message(form: Formatter, message: JSON) -> list[JSONObject]:
     """Decode and encode a message; return nothing if it is malformed."""
     body: JSONObject = {form.messages_key: [message]}
     try:
-        if form.rules.read(body).misshapen:
+        if form.rules.parse(body).malformed:
             return []
         return list(form.encode(form.decode_request(body).messages).messages)
     except (ContextcError, *DECODE_ERRORS):
@@ -106,7 +106,7 @@ def _reencode_message(form: Formatter, message: JSON) -> list[JSONObject]:
 def _reencode_field(form: Formatter, body: JSONObject, name: str) -> JSON:
     """Decode and encode a field; return None if it is missing or malformed."""
     try:
-        if form.rules.read(body).misshapen:
+        if form.rules.parse(body).malformed:
             return None
         return form.encode_request(form.decode_request(body)).get(name)
     except (ContextcError, *DECODE_ERRORS):

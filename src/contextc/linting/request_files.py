@@ -30,14 +30,14 @@ class RequestFile(NamedTuple):
     """
 
     bodies: list[JSONObject]  # or lists of messages
-    shape: FileLayout
-    unread: int = 0
+    layout: FileLayout
+    unreadable_lines: int = 0
 
-    def label(self, index: int) -> str:
+    def position_label(self, index: int) -> str:
         """Return the position of a request in its file; empty if it is the only one."""
-        return f"line {index + 1}" if self.shape == "lines" else ""
+        return f"line {index + 1}" if self.layout == "lines" else ""
 
-    def named(self, name: str) -> dict[str, JSONObject]:
+    def by_name(self, name: str) -> dict[str, JSONObject]:
         """Return the requests by names derived from `name`."""
         if len(self.bodies) == 1:
             return {name: self.bodies[0]}
@@ -78,7 +78,7 @@ def detect_session_format(data: bytes) -> str:
     """Return the format of a program's session file. Raise `InvalidSetting` if it cannot be detected."""
     values = [value for line in data.splitlines() if (value := _object_or_none(line)) is not None]
     forms = [form for form in map(formatter, format_names()) if any(_is_session_line(form, value) for value in values)]
-    strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
+    strange = {form.name: len(form.rules.parse(values).malformed) for form in forms}
     least = min(strange.values(), default=0)
     fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
     if len(fitting) != 1:
@@ -86,9 +86,9 @@ def detect_session_format(data: bytes) -> str:
     return fitting[0]
 
 
-def layout_for(shape: FileLayout, format: str) -> FileLayout:
+def layout_for(layout: FileLayout, format: str) -> FileLayout:
     """Return the layout for writing in another format: a session stays lines only if that format has sessions too."""
-    return "whole" if shape == "session" and not formatter(format).lines else shape
+    return "whole" if layout == "session" and not formatter(format).lines else layout
 
 
 def _as_session(lines: list[tuple[int, bytes]], form: Formatter) -> RequestFile | None:
@@ -103,12 +103,12 @@ def _is_session_line(form: Formatter, value: JSON) -> bool:
     return isinstance(value, dict) and form.messages_key not in value and any(mark in value for mark in form.lines)
 
 
-def write_requests(bodies: Sequence[JSON], shape: FileLayout) -> bytes:
+def write_requests(bodies: Sequence[JSON], layout: FileLayout) -> bytes:
     """Return the bytes of a file that holds these requests in this layout."""
-    if shape == "whole":
+    if layout == "whole":
         return msgspec.json.format(encode(bodies[0]), indent=2) + b"\n"
     given: JSON = bodies[0]
-    one = shape in ("messages", "session") and isinstance(given, list)
+    one = layout in ("messages", "session") and isinstance(given, list)
     lines = cast(Sequence[JSON], given if one else bodies)
     return b"".join(encode(line) + b"\n" for line in lines)
 

@@ -35,7 +35,7 @@ class PlainFormatter(Formatter):
     """Encodes messages as JSON, one for one."""
 
     name: ClassVar[str] = "contextc"
-    spelling: ClassVar[NameCodec] = NameCodec("contextc")
+    name_codec: ClassVar[NameCodec] = NameCodec("contextc")
     provider = "contextc"
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
@@ -64,7 +64,7 @@ class PlainFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode_message(reply)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         given = list(events)
         if len(given) != 1:
             raise InvalidReply(self.name, {"events": given})

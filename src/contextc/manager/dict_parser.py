@@ -57,48 +57,48 @@ class ParsedDict(NamedTuple):
     """The messages of a dict, and its format."""
 
     messages: list[Message]
-    form: Formatter
+    formatter: Formatter
 
     @property
-    def waits(self) -> bool:
+    def is_incomplete(self) -> bool:
         """True if nothing of it can be sent without the next dict: a reasoning item, which belongs to the next item."""
         parts = [part for message in self.messages for part in message.parts]
         return (
             bool(parts)
             and all(isinstance(part, Reasoning) for part in parts)
-            and not any(self.form.encode([message]).messages for message in self.messages)
+            and not any(self.formatter.encode([message]).messages for message in self.messages)
         )
 
 
 def parse_dict(
-    given: JSONObject, form: Formatter | None, calls: CallIndex, before: Sequence[JSONObject] = ()
+    message: JSONObject, formatter: Formatter | None, calls: CallIndex, held_back: Sequence[JSONObject] = ()
 ) -> ParsedDict:
     """Return the messages of one dict, with ids and names from `calls` if the dict omits them.
 
     `form` is the provider's format; None if only OpenAI's chat is supported. `before` are held-back dicts in that
     format, which are read together with this one.
     """
-    if problem := find_json_problem(given, ""):
+    if problem := find_json_problem(message, ""):
         raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))
-    wire = _without_camel(given)
+    wire = _without_camel(message)
     misfits: list[_Mismatch] = []
-    for each in _shapes(form):
+    for each in _shapes(formatter):
         shaped = _as_chat(wire) if each.name == CHAT else wire
-        sketch = each.rules.read([shaped])
-        if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch), *each.around(shaped)]), None):
-            misfits.append(_Mismatch(each, finding, not sketch.misshapen))
+        sketch = each.rules.parse([shaped])
+        if finding := next(iter([*sketch.malformed, *each.rules.unknown_fields(sketch), *each.around(shaped)]), None):
+            misfits.append(_Mismatch(each, finding, not sketch.malformed))
             continue
-        request = each.decode_request([*(before if each is form else ()), shaped])
+        request = each.decode_request([*(held_back if each is formatter else ()), shaped])
         messages = [*([request.system] if request.system is not None else []), *request.messages]
         if not messages:
-            raise InvalidMessage("the message is empty", field=find_content_field(given), fix="Add content.")
+            raise InvalidMessage("the message is empty", field=find_content_field(message), fix="Add content.")
         return ParsedDict(list(_fill_in(messages, shaped, each, calls)), each)
-    raise _mismatch_error(given, misfits)
+    raise _mismatch_error(message, misfits)
 
 
-def parse_call(given: JSONObject) -> ToolCall:
+def parse_call(wire_call: JSONObject) -> ToolCall:
     """Convert a call in the shape of OpenAI's chat, or with `name` and `arguments` beside its `id`."""
-    ((message,), _) = parse_dict({"role": "assistant", "tool_calls": [given]}, None, CallIndex())
+    ((message,), _) = parse_dict({"role": "assistant", "tool_calls": [wire_call]}, None, CallIndex())
     (call,) = message.tool_calls
     return call
 
@@ -194,7 +194,7 @@ def _fill_in(messages: Sequence[Message], wire: JSONObject, form: Formatter, cal
 
     def completed(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolCall):
-            if part.id not in written and form.spelling.id(part.id) not in written and part.id in names:
+            if part.id not in written and form.spelling.encode_id(part.id) not in written and part.id in names:
                 renamed[part.id] = _unused_id(part.id, names)
                 part = replace(part, id=renamed[part.id])
             names[part.id] = part.name
@@ -216,7 +216,7 @@ def _answer(
     """Return the result with the id of its call: its own, that of an open call with its name, or of the only one."""
     call_id = renamed.get(result.call_id, result.call_id)
     if call_id in written or call_id in renamed.values():
-        alike = [call.id for call in waiting if call.id == call_id or form.spelling.id(call.id) == call_id]
+        alike = [call.id for call in waiting if call.id == call_id or form.spelling.encode_id(call.id) == call_id]
         return replace(result, call_id=alike[0]) if alike else result
     fits = [call for call in waiting if result.name in (*MISSING_VALUES, call.name)]
     if not fits:

@@ -95,7 +95,7 @@ class MessageManager:
             )
         self._store_held()
         self._formatter = formatter
-        self._form = formatter if isinstance(formatter, Formatter) else PlainFormatter()
+        self._full_formatter = formatter if isinstance(formatter, Formatter) else PlainFormatter()
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
         """Add a `Message` or a dict, and return the last message that was stored.
@@ -111,16 +111,16 @@ class MessageManager:
         if isinstance(message, str):
             raise InvalidMessage("message must be a Message or a dict, got str", fix='Use add_user_message("…").')
         plain = as_json(message)
-        form = self._form if self._form is self._formatter else None
+        form = self._full_formatter if self._full_formatter is self._formatter else None
         found = parse_dict(plain, form, self._known_calls(), self._held)
-        if found.form is form and found.waits:
+        if found.formatter is form and found.is_incomplete:
             self._held.append(plain)
             return found.messages[-1]
-        messages = [found.form.spelling.named(each, self._tools) for each in found.messages]
+        messages = [found.formatter.spelling.restore_names(each, self._tools) for each in found.messages]
         held = self._held
-        self._held = [] if found.form is form else held
+        self._held = [] if found.formatter is form else held
         try:
-            return self._add_read(messages)
+            return self._add_parsed(messages)
         except InvalidMessage as error:
             self._held = held
             if error.field != "parts":
@@ -129,7 +129,7 @@ class MessageManager:
                 error.problem, field=find_content_field(plain), fix=error.fix
             ) from error  # `parts` is our name for it
 
-    def _add_read(self, messages: Sequence[Message]) -> Message:
+    def _add_parsed(self, messages: Sequence[Message]) -> Message:
         try:
             return self._add(messages)
         except InvalidMessage as error:
@@ -157,8 +157,8 @@ class MessageManager:
 
     def add_reply(self, reply: object) -> Message:
         """Add a model's reply: the object that the vendor's SDK returned, or its JSON."""
-        form = self._full("read replies")
-        return self._add([form.spelling.named(form.decode_reply(reply), self._tools)])
+        form = self._require_full_formatter("read replies")
+        return self._add([form.spelling.restore_names(form.decode_reply(reply), self._tools)])
 
     def set_system_prompt(self, prompt: str | None) -> None:
         self._system_prompt = prompt or None
@@ -181,9 +181,9 @@ class MessageManager:
             return self._formatter.format((), self._system_prompt)
         if left := Counter(each.why for each in self._sent.draft.left):
             log.info("left out messages: %s", ", ".join(f"{count} ({why})" for why, count in left.items()))
-        messages: list[Any] = self._sent.params.get(self._form.messages_key, [])
-        if self._form is not self._formatter:
-            request = self._form.decode_request(self._sent.params)
+        messages: list[Any] = self._sent.params.get(self._full_formatter.messages_key, [])
+        if self._full_formatter is not self._formatter:
+            request = self._full_formatter.decode_request(self._sent.params)
             messages = self._formatter.format(request.messages, request.system.text if request.system else None)
         log.info("formatted %d messages for %s", len(messages), self._name)
         return messages
@@ -200,34 +200,34 @@ class MessageManager:
             record = RequestRecord(
                 request=0, mode="full", epoch=0, rows=0, head="", chain="", budget=Budget(window=UNLIMITED_WINDOW)
             )
-            return Manifest(self._made_compiler().channel(self._conversation), record, tuple)
+            return Manifest(self._get_compiler().channel(self._conversation), record, tuple)
 
     def _compiled(self) -> Compiled:
         self._store_held()
-        return self._made_compiler().compile(
+        return self._get_compiler().compile(
             self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
         )
 
-    def _made_compiler(self) -> MessageCompiler:
-        if self._compiler is None or self._compiler.provider.formatter is not self._form:
-            self._compiler = MessageCompiler(self._store, _provider_for(self._form, self._model), fetch=False)
+    def _get_compiler(self) -> MessageCompiler:
+        if self._compiler is None or self._compiler.provider.formatter is not self._full_formatter:
+            self._compiler = MessageCompiler(self._store, _provider_for(self._full_formatter, self._model), fetch=False)
         return self._compiler
 
     @property
     def _name(self) -> str:
-        return self._form.name if self._form is self._formatter else type(self._formatter).__name__
+        return self._full_formatter.name if self._full_formatter is self._formatter else type(self._formatter).__name__
 
-    def _full(self, what: str) -> Formatter:
+    def _require_full_formatter(self, what: str) -> Formatter:
         """Return the formatter if it is a `Formatter`; else raise `InvalidSetting`."""
-        if self._form is self._formatter:
-            return self._form
+        if self._full_formatter is self._formatter:
+            return self._full_formatter
         raise InvalidSetting(
             f"formatter: {self._name} cannot {what}, because it is not a cc.Formatter", fix="Subclass cc.Formatter."
         )
 
     def _add(self, messages: Sequence[Message]) -> Message:
         self._store_held()
-        stored = self._stored(messages)
+        stored = self._store_messages(messages)
         alone = self._follows(stored[0])
         for message in stored:
             self._calls.add(message)
@@ -246,9 +246,9 @@ class MessageManager:
         """Store items that were held back for an item that did not come."""
         held, self._held = self._held, []
         if held:
-            self._add(self._form.decode_request(held).messages)
+            self._add(self._full_formatter.decode_request(held).messages)
 
-    def _stored(self, messages: Sequence[Message]) -> list[Message]:
+    def _store_messages(self, messages: Sequence[Message]) -> list[Message]:
         """Append messages, all or none. An answer to the last formatted request is committed together with that
         request.
         """
@@ -287,7 +287,7 @@ class MessageManager:
 
         A dict may be in OpenAI's chat format or in that of the formatter's own provider.
         """
-        form = self._full("write tools")
+        form = self._require_full_formatter("write tools")
         self._tools = tuple(
             tool
             if isinstance(tool, Tool | NativeTool)
@@ -307,7 +307,7 @@ class MessageManager:
     @property
     def messages(self) -> list[Message]:
         """The messages since the beginning, or since the last reset."""
-        held = self._form.decode_request(self._held).messages if self._held else ()
+        held = self._full_formatter.decode_request(self._held).messages if self._held else ()
         try:
             edge = self._store.conversation(self._conversation).edge
         except UnknownConversation:

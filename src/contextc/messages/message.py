@@ -98,14 +98,14 @@ def hash_content(message: Message) -> bytes:
     return blake2b(canonical_content(message), digest_size=HASH_BYTES, person=b"contextc content").digest()
 
 
-def make_chain_id(parent: bytes, content: bytes) -> bytes:
+def make_chain_id(parent_id: bytes, content: bytes) -> bytes:
     """Return the id of a message with this canonical content after `parent`, a message's id or the root.
 
     It begins with the depth in the chain (four bytes), so that a message is found by its id without an index. The rest
     is the hash. The ids of a chain sort in its order.
     """
-    depth = int.from_bytes(parent[:DEPTH_BYTES]) + 1
-    named = blake2b(parent + content, digest_size=HASH_BYTES, person=b"contextc message")
+    depth = int.from_bytes(parent_id[:DEPTH_BYTES]) + 1
+    named = blake2b(parent_id + content, digest_size=HASH_BYTES, person=b"contextc message")
     return depth.to_bytes(DEPTH_BYTES) + named.digest()
 
 

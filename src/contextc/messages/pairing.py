@@ -35,7 +35,7 @@ class PairingRepair(Struct, frozen=True):
 
     kind: PairingRepairKind
     call_id: str
-    message: int  # the index of the message it was found in
+    message_index: int  # the index of the message it was found in
 
 
 class PairedHistory(NamedTuple):
@@ -47,10 +47,10 @@ def pair_tool_calls(
     messages: Sequence[Message],
     *,
     unanswered: UnansweredReason = "interrupted",
-    strays_as_text: bool = False,
+    orphans_as_text: bool = False,
     unique_ids: bool = False,
-    spelled: Callable[[str], str] = str,
-    taken: Collection[str] = (),
+    encode_id: Callable[[str], str] = str,
+    used_ids: Collection[str] = (),
 ) -> PairedHistory:
     """Return the history with every call directly followed by a tool message that answers it.
 
@@ -60,17 +60,17 @@ def pair_tool_calls(
     `unique_ids` so does every call whose id was used before. `spelled` maps ids to their wire form, which must be
     unique. `taken` are the wire ids of calls before these messages.
     """
-    if (ordered := _pair_without_repair(messages, unique_ids, spelled, taken)) is not None:
+    if (ordered := _pair_without_repair(messages, unique_ids, encode_id, used_ids)) is not None:
         return PairedHistory(ordered, [])
     answers, places, strays, repairs = _match_results(messages)
     last = max((index for index, _ in answers), default=-1)
     known = {answer.call_id for answer in answers.values() if answer is not None}
-    used: set[str] = {*taken} if unique_ids else set()
+    used: set[str] = {*used_ids} if unique_ids else set()
     numbers: dict[str, int] = {}
     found: list[Message] = []
     for index, message in enumerate(messages):
         if message.role == "tool":
-            if strays_as_text:
+            if orphans_as_text:
                 found += [_orphan_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
             if rest := tuple([part for part in message.parts if not isinstance(part, ToolResult)]):
                 found.append(replace(message, parts=rest))
@@ -78,8 +78,8 @@ def pair_tool_calls(
         calls = message.tool_calls
         if not unique_ids:
             used.clear()
-        if calls and not _are_new(calls, used, spelled):
-            message = _with_new_ids(message, used, spelled, numbers)
+        if calls and not _are_new(calls, used, encode_id):
+            message = _with_new_ids(message, used, encode_id, numbers)
             repairs += [
                 PairingRepair("renamed", before.id, index)
                 for before, now in zip(calls, message.tool_calls, strict=True)
@@ -90,7 +90,7 @@ def pair_tool_calls(
             continue
         results: list[AnyPart] = []
         for order, call in enumerate(message.tool_calls):
-            used.add(spelled(call.id))
+            used.add(encode_id(call.id))
             answer = answers[index, order]
             if answer is None:
                 answer = make_synthetic_result(call, _reason(message, unanswered if index == last else "interrupted"))

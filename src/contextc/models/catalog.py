@@ -25,7 +25,7 @@ class CatalogEntry(NamedTuple):
 
 class Vendor(NamedTuple):
     name: str
-    vendors: tuple[str, ...]
+    prefixes: tuple[str, ...]
     defaults: JSONObject
     new: JSONObject
 
@@ -34,8 +34,8 @@ class Catalog(NamedTuple):
     """The catalog: `entries` and `vendors` by dashed name, `names` as the vendors write them."""
 
     entries: dict[str, CatalogEntry]
-    houses: dict[str, Vendor]
     vendors: dict[str, Vendor]
+    vendors_by_prefix: dict[str, Vendor]
     names: dict[str, str]
 
 
@@ -45,8 +45,8 @@ def load_catalog() -> Catalog:
     for path in sorted(FOLDER.glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         house = Vendor(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
-        found.houses[house.name] = house
-        found.vendors.update({vendor: house for vendor in house.vendors})
+        found.vendors[house.name] = house
+        found.vendors_by_prefix.update({vendor: house for vendor in house.prefixes})
         for name in content["models"]:
             _add(found, house, name, content["models"])
     return found

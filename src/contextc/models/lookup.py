@@ -54,26 +54,26 @@ def list_models() -> tuple[str, ...]:
     return tuple(sorted({entry.facts["name"] for entry in load_catalog().entries.values()}))
 
 
-def list_vendor_models(houses: Iterable[str]) -> tuple[str, ...]:
+def list_vendor_models(vendors: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the models of some vendors, in the order of our table."""
-    wanted = set(houses)
+    wanted = set(vendors)
     found = [entry.facts["name"] for entry in load_catalog().entries.values() if entry.facts["house"] in wanted]
     return tuple(dict.fromkeys(found))
 
 
 def list_vendors() -> tuple[str, ...]:
-    return tuple(sorted(load_catalog().houses))
+    return tuple(sorted(load_catalog().vendors))
 
 
 def find_entry(name: str) -> CatalogEntry | None:
     """Return the entry of our table that matches this name."""
-    found = match_entry(name, load_catalog().entries, load_catalog().vendors)
+    found = match_entry(name, load_catalog().entries, load_catalog().vendors_by_prefix)
     return load_catalog().entries[found] if found else None
 
 
 def _find_open_entry(name: str) -> CatalogEntry | None:
     """Return the entry that matches this name, if its weights are open."""
-    found = match_entry(name, load_catalog().entries, load_catalog().vendors)
+    found = match_entry(name, load_catalog().entries, load_catalog().vendors_by_prefix)
     entry = load_catalog().entries[found] if found else None
     return entry if entry is not None and (entry.open or found in entry.weights) else None
 
@@ -145,7 +145,7 @@ def _vendor_defaults(name: str, house: object, *, open_weights: bool) -> JSONObj
 
     Defaults for the models that a vendor serves need not apply to its open weights.
     """
-    known = load_catalog().houses.get(house) if isinstance(house, str) else _guess_vendor(name)
+    known = load_catalog().vendors.get(house) if isinstance(house, str) else _guess_vendor(name)
     if known is None:
         return {"name": name, "house": "unknown"}
     if open_weights:
@@ -155,17 +155,17 @@ def _vendor_defaults(name: str, house: object, *, open_weights: bool) -> JSONObj
 
 def _guess_vendor(name: str) -> Vendor | None:
     vendor = normalize_name(name.split("/")[-2]) if "/" in name else ""
-    if vendor in load_catalog().vendors:
-        return load_catalog().vendors[vendor]
-    for spelling in iter_name_variants(name, load_catalog().vendors):
+    if vendor in load_catalog().vendors_by_prefix:
+        return load_catalog().vendors_by_prefix[vendor]
+    for spelling in iter_name_variants(name, load_catalog().vendors_by_prefix):
         first = spelling.split("-")[0]
         for each, entry in load_catalog().entries.items():
             if each.split("-")[0] == first:
-                return load_catalog().houses[entry.facts["house"]]
+                return load_catalog().vendors[entry.facts["house"]]
     return None
 
 
 def _find_close_names(name: str) -> tuple[str, ...]:
     names = load_catalog().names
-    found = (get_close_matches(each, names, n=3) for each in iter_name_variants(name, load_catalog().vendors))
+    found = (get_close_matches(each, names, n=3) for each in iter_name_variants(name, load_catalog().vendors_by_prefix))
     return tuple(dict.fromkeys(names[each] for several in found for each in several))[:3]

@@ -40,7 +40,7 @@ class RenderedFragment(Struct, frozen=True):
     hash: str
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """The id as a heading: `open_work` becomes `Open work`."""
         return heading_of(self.id)
 
@@ -67,7 +67,7 @@ class Prompt(Struct, frozen=True):
     @property
     def dynamic_text(self) -> str:
         """The dynamic fragments as one block, each under its heading."""
-        return SEPARATOR.join([f"## {fragment.title}\n{fragment.text}" for fragment in self.dynamic])
+        return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.dynamic])
 
     @property
     def static_hash(self) -> str:

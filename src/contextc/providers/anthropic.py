@@ -21,7 +21,7 @@ TABLE = ErrorTable(
         "authentication_error": "auth",
         "request_too_large": "context",
     },
-    words=(
+    patterns=(
         (
             r"prompt is too long|input length and `?max_tokens`? exceed|exceeds? (the )?context (limit|window)",
             "context",

@@ -67,7 +67,7 @@ class CLIAgent(Struct, frozen=True, kw_only=True):
         """True if the package is installed, which every call needs."""
         return find_spec(self.module) is not None
 
-    def login(self) -> str:
+    def login_command(self) -> str:
         """Return the command that logs in."""
         command = self.command if shutil.which(self.command) else self._bundled() or self.command
         return f"{shlex.quote(command)} {self.log_in}"
@@ -93,7 +93,7 @@ def with_login_fix(error: ProviderFailed, provider: Provider) -> ProviderFailed:
         return error
     way_out, login = "Name the environment variable with the key for this URL: cc.provider(…, url=…, key=…).", ""
     if not provider.url:
-        login = known_cli_agents()[provider.client].login()
+        login = known_cli_agents()[provider.client].login_command()
         way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."
     return ProviderFailed(
         error.provider,

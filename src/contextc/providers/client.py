@@ -70,13 +70,13 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
     session: str = ""
     cursor: str = ""
     revert: bool = False
-    opening: Callable[[], JSONObject] = _no_arguments
+    session_opening: Callable[[], JSONObject] = _no_arguments
     directory: str = ""
     host: Host | None = None
 
-    def request(self) -> JSONObject:
+    def full_request(self) -> JSONObject:
         """Return the parsed body, completed by the `opening` of its session."""
-        return {**self.opening(), **decode(self.body)}
+        return {**self.session_opening(), **decode(self.body)}
 
 
 class Endpoint(ABC):
@@ -108,13 +108,13 @@ class ClientModule(Protocol):
     def open(self, provider: Provider, **options: object) -> Endpoint: ...
 
 
-def check_settings(given: Iterable[str], known: Collection[str], whose: str) -> None:
+def check_settings(names: Iterable[str], known: Collection[str], program: str) -> None:
     """Raise InvalidSetting for a setting that a program does not have, because it might ignore it."""
-    for name in given:
+    for name in names:
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(sorted(known))}."
-            raise InvalidSetting(f"{name!r}: unknown request setting of {whose}", fix=hint)
+            raise InvalidSetting(f"{name!r}: unknown request setting of {program}", fix=hint)
 
 
 def check_env(env: object) -> dict[str, str]:

@@ -57,7 +57,7 @@ class ErrorTable(Struct, frozen=True, kw_only=True):
     """Error rules of one client: specific codes, patterns in the message (`words`), and generic types."""
 
     codes: Mapping[str, FailureKind] = {}
-    words: tuple[tuple[str, FailureKind], ...] = ()
+    patterns: tuple[tuple[str, FailureKind], ...] = ()
     types: Mapping[str, FailureKind] = {}
 
 
@@ -65,7 +65,7 @@ def with_provider_rules(table: ErrorTable, provider: Provider) -> ErrorTable:
     """Return the table, preceded by the rules of this provider."""
     return ErrorTable(
         codes={**table.codes, **provider.refusal_codes},
-        words=(*provider.refusal_words.items(), *table.words),
+        patterns=(*provider.refusal_words.items(), *table.patterns),
         types=table.types,
     )
 
@@ -74,7 +74,7 @@ class ErrorResponse(NamedTuple):
     """An error as a provider sent it. `said` is its message."""
 
     codes: tuple[str, ...]
-    said: str
+    message: str
     status: int | None
     retry_after: float | None
 
@@ -94,7 +94,7 @@ def map_error(
     return ProviderFailed(
         provider,
         kind,
-        mask_secrets(refusal.said, secrets),
+        mask_secrets(refusal.message, secrets),
         way_out=NOT_FOUND_FIX if kind == "invalid" and refusal.status in (404, 405) else "",
         status=refusal.status,
         code=refusal.codes[0] if refusal.codes else "",
@@ -106,8 +106,8 @@ def failure_kind(table: ErrorTable, refusal: ErrorResponse) -> FailureKind:
     for code in refusal.codes:
         if code in table.codes:
             return table.codes[code]
-    for words, kind in table.words:
-        if re.search(words, refusal.said, re.IGNORECASE):
+    for words, kind in table.patterns:
+        if re.search(words, refusal.message, re.IGNORECASE):
             return kind
     for code in refusal.codes:
         if code in table.types:

@@ -70,7 +70,7 @@ class HTTPEndpoint(Endpoint):
         if provider.url and not provider.url.startswith(("http://", "https://")):
             raise InvalidSetting("url: must start with http:// or https://", got=mask_secrets(provider.url))
         self.provider, self.http_client, self.timeout = provider, http_client, timeout
-        self.refusals = with_provider_rules(self.table, provider)
+        self.error_table = with_provider_rules(self.table, provider)
         self._omitted: JSONObject = {}
         """Default headers of the SDK that must not be sent."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,7 +109,7 @@ class HTTPEndpoint(Endpoint):
                 async for event in events:
                     yield event
                     if is_error(event):
-                        raise map_error(self.provider.name, self.refusals, event, secrets=self._secrets())
+                        raise map_error(self.provider.name, self.error_table, event, secrets=self._secrets())
         except ContextcError:
             raise
         except MalformedEvent as error:
@@ -160,7 +160,7 @@ class HTTPEndpoint(Endpoint):
             failed = self._unreached(error)
         if failed.kind == "transient" and failed.status is None:
             given = cast(float | None, call.timeout or self.timeout)
-            if late := describe_timeout(error, given, usual=self.http_client is None):
+            if late := describe_timeout(error, given, use_default=self.http_client is None):
                 failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
         said = str(error)
         raise failed from (error if mask_secrets(said, self._secrets()) == said else None)
@@ -204,7 +204,7 @@ class HTTPEndpoint(Endpoint):
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
         return map_error(
-            self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets()
+            self.provider.name, self.error_table, body, status=status, headers=headers, secrets=self._secrets()
         )
 
     def _key(self) -> str | None:

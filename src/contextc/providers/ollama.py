@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PATH = "/api/chat"
 TABLE = ErrorTable(
     codes={"exceed_context_size_error": "context"},
-    words=(
+    patterns=(
         (
             r"exceed(s|ed)? (the )?(available |max(imum)? )?context (size|length)|longer than the context length",
             "context",

@@ -40,7 +40,7 @@ TABLE = ErrorTable(
         "server_is_overloaded": "transient",
         "slow_down": "transient",
     },
-    words=(
+    patterns=(
         (
             r"maximum context length|exceeds? the (model's )?(available )?context|context (window|length|size).*exceed",
             "context",

@@ -102,17 +102,17 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def settings(self) -> JSONObject:
         """Settings added to every request so that no state is lost between two steps."""
-        return self._called("settings") | (self._called("reasoning_settings") if self.model.reasoning else {})
+        return self._table_value("settings") | (self._table_value("reasoning_settings") if self.model.reasoning else {})
 
     @property
     def stream_settings(self) -> JSONObject:
         """Settings added to a request whose reply is streamed."""
-        return self._called("stream_settings")
+        return self._table_value("stream_settings")
 
     @property
     def prose_settings(self) -> JSONObject:
         """Settings added to a request without tools."""
-        return self._called("prose_settings")
+        return self._table_value("prose_settings")
 
     @property
     def path(self) -> str:
@@ -127,14 +127,14 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def refusal_codes(self) -> dict[str, FailureKind]:
         """Failure kinds by the provider's own error codes."""
-        return cast(dict[str, FailureKind], self._called("codes"))
+        return cast(dict[str, FailureKind], self._table_value("codes"))
 
     @property
     def refusal_words(self) -> dict[str, FailureKind]:
         """Failure kinds by patterns in the provider's error messages. The first match counts."""
-        return cast(dict[str, FailureKind], self._called("words"))
+        return cast(dict[str, FailureKind], self._table_value("words"))
 
-    def _called(self, name: str) -> JSONObject:
+    def _table_value(self, name: str) -> JSONObject:
         known = _tables().providers.get(self.name, {})
         found: JSONObject = known.get(name, _tables().calls.get(self.format, {}).get(name, {}))
         return deepcopy(found)
@@ -155,11 +155,11 @@ class ProviderTables(NamedTuple):
 
     providers: dict[str, JSONObject]
     names: dict[str, str]
-    houses: dict[str, str]
+    vendors: dict[str, str]
     formats: dict[str, dict[str, str]]
     calls: dict[str, JSONObject]
     programs: dict[str, JSONObject]
-    by_hand: dict[str, JSONObject]
+    snippets: dict[str, JSONObject]
     served: dict[str, JSONObject]
 
 
@@ -306,7 +306,7 @@ def program_tables() -> dict[str, JSONObject]:
 
 def snippet_tables() -> dict[str, JSONObject]:
     """Return the tables for request snippets (`[by_hand]`), by format."""
-    return _tables().by_hand
+    return _tables().snippets
 
 
 def local_server_tables() -> dict[str, JSONObject]:
@@ -398,7 +398,7 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
 def _provider_of_model(name: str, told: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
     house = model(name, house=told.get("house"), window=UNLIMITED_WINDOW).house  # the real window is looked up later
-    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().houses:
+    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().vendors:
         close = get_close_matches(
             name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
         )
@@ -409,7 +409,7 @@ def _provider_of_model(name: str, told: JSONObject) -> str:
         raise InvalidSetting(
             "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
         )
-    return _tables().houses[house]
+    return _tables().vendors[house]
 
 
 def _check_format(name: str, format: str) -> str:

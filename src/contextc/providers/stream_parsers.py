@@ -66,11 +66,11 @@ class SSEParser:
             self.done = True
         if self.done or not data.strip():
             return None
-        event = parse_json_object(data, halves=True)
+        event = parse_json_object(data, keep_surrogates=True)
         return {"error": event} if name == b"error" and "error" not in event and "type" not in event else event
 
 
-def parse_json_object(data: bytes, *, halves: bool = False) -> JSONObject:
+def parse_json_object(data: bytes, *, keep_surrogates: bool = False) -> JSONObject:
     """Parse one JSON object that may contain lone surrogates.
 
     With `halves`, lone surrogates are kept, because the next event may contain the other half of the character.
@@ -80,7 +80,7 @@ def parse_json_object(data: bytes, *, halves: bool = False) -> JSONObject:
     except (DecodeError, UnicodeDecodeError, RecursionError):
         text = data.decode("utf-8", "replace")
         value = parse_object(text)
-        if halves and value is not None:
+        if keep_surrogates and value is not None:
             value = json.loads(text)
     if not isinstance(value, dict):
         raise MalformedEvent(f"expected a JSON object, got {data[:80]!r}")
@@ -113,7 +113,7 @@ class NDJSONParser:
         for line in lines.split(b"\n"):
             if self.done or not line.strip():
                 continue
-            event = parse_json_object(line, halves=True)
+            event = parse_json_object(line, keep_surrogates=True)
             self.done = event.get("done") is True
             found.append(event)
         return found

@@ -33,7 +33,7 @@ URLLIB3_TIMEOUT = re.compile(r"\((?:connect|read) timeout=([\d.]+)\)")
 """Timeout in the message of urllib3."""
 
 
-def describe_timeout(error: BaseException, given: float | None, *, usual: bool) -> str:
+def describe_timeout(error: BaseException, limit: float | None, *, use_default: bool) -> str:
     """Return a description of the timeout that an exception reports, or "" if it reports none.
 
     The limit is that of the exception, else `given`, else the default if `usual` is True.
@@ -41,8 +41,8 @@ def describe_timeout(error: BaseException, given: float | None, *, usual: bool) 
     kind = _kind(error)
     if kind is None:
         return ""
-    seconds = _limit_of(error, kind) or given
-    if seconds is None and usual:
+    seconds = _limit_of(error, kind) or limit
+    if seconds is None and use_default:
         seconds = READ_SECONDS if kind in ("read", "write") else CONNECT_SECONDS
     return f"{TIMEOUT_TEXTS[kind]} {f'{seconds:g} s' if seconds else 'too long'}"
 

@@ -41,7 +41,7 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
         )
     store = _backend(address)
     try:
-        store.ready()
+        store.initialize()
         if retention is not None:
             store.expire(retention)
     except BaseException:

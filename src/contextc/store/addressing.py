@@ -32,7 +32,7 @@ class BranchTip(Struct, frozen=True, gc=False):
     revision: int
     seq: int
     id: bytes
-    spoken: int = 0
+    last_active: int = 0
     """The second of the last message as stored in the conversation's row; 0 if unknown."""
 
 
@@ -73,8 +73,8 @@ def load_tip(tx: Transaction, conversation: str, *, lock: bool = False) -> Branc
 def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None:
     """Return the end of a conversation, or None if it does not exist."""
     check_name(conversation)
-    if lock and tx.dialect.lock:
-        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
+    if lock and tx.dialect.row_lock:
+        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation)
     row = tx.row(
         "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
         " FROM conversation c"
@@ -112,16 +112,16 @@ def update_last_active(tx: Transaction, conversation: str) -> None:
 
 def set_last_active(tx: Transaction, at: BranchTip, time: int) -> None:
     """Update the time of the last message after an append; `time` is in milliseconds."""
-    if (second := time // 1000) != at.spoken:
+    if (second := time // 1000) != at.last_active:
         sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
         tx.run(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:
     """Lock a conversation's tree against deletion and redaction. Call it before the conversation is locked."""
-    row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.lock else None
+    row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.row_lock else None
     if row is not None:
-        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", row[0])
+        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.row_lock}", row[0])
 
 
 def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
@@ -170,29 +170,29 @@ def load_lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
     return [(number, base) for number, base, _ in rows]
 
 
-def split_by_branch(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
+def split_by_branch(lineage: Sequence[tuple[int, int]], after: int, until: int) -> Iterator[tuple[int, int, int]]:
     """Yield the ranges of a lineage with the messages after `after` up to `upto`, oldest first: branch, first, last."""
     found: list[tuple[int, int, int]] = []
-    for number, base in line:
-        if base < upto and after < upto:
-            found.append((number, max(base, after) + 1, upto))
-        upto = min(upto, base)
+    for number, base in lineage:
+        if base < until and after < until:
+            found.append((number, max(base, after) + 1, until))
+        until = min(until, base)
     return reversed(found)
 
 
 def find_message(
-    tx: Transaction, conversation: str, at: BranchTip, reference: Reference, *, anywhere: bool = False
+    tx: Transaction, conversation: str, tip: BranchTip, reference: Reference, *, anywhere: bool = False
 ) -> MessageLocation:
     """Return the location of a referenced message. `anywhere` includes other branches of the conversation's tree."""
     if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
         raise UnknownMessage(conversation, reference)
     if isinstance(reference, int):
-        if not 0 <= reference <= at.seq:
-            raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
-        return _by_seq(tx, conversation, at, reference)
+        if not 0 <= reference <= tip.seq:
+            raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {tip.seq}.")
+        return _by_seq(tx, conversation, tip, reference)
     wanted = reference.uid if isinstance(reference, Message) else reference
-    spots = find_by_name(tx, at.tree, wanted)
-    here = list(split_by_branch(load_lineage(tx, at.branch), 0, at.seq)) if spots else []
+    spots = find_by_name(tx, tip.tree, wanted)
+    here = list(split_by_branch(load_lineage(tx, tip.branch), 0, tip.seq)) if spots else []
     for spot in spots:
         if any(spot.branch == branch and first <= spot.seq <= last for branch, first, last in here):
             return spot

@@ -64,7 +64,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     _remove(partial)
     try:
         with SQLiteStore(source, read_only=True) as copy:
-            version, known = copy.schema(), migrations()[-1].version
+            version, known = copy.schema_version(), migrations()[-1].version
             if version > known:
                 raise SchemaTooNew(copy.address, found=version, known=known)
             if version > 0:

@@ -185,22 +185,22 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
 
 
 def switch_to_best_match(
-    tx: Transaction, conversation: str, theirs: Sequence[Message], verified: VerifiedRanges | None = None
+    tx: Transaction, conversation: str, client_messages: Sequence[Message], verified: VerifiedRanges | None = None
 ) -> HistoryDifference:
     """Switch to the branch that a client's history continues: the current one, another one, or a new one.
 
     A new branch starts from the branch that has the longest match.
     """
     here = load_tip(tx, conversation, lock=True)
-    best, line = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
+    best, line = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), client_messages), here.branch
     if not best.rewrites:
         return best
     for branch in reversed(list_branches(tx, conversation)):
         try:
-            other = compare_histories(load_between(tx, branch.number, 0, branch.length, verified), theirs)
+            other = compare_histories(load_between(tx, branch.number, 0, branch.length, verified), client_messages)
         except StoreCorrupt:  # another branch with unreadable messages cannot be continued
             continue
-        if (other.tail, other.rewrites) < (best.tail, best.rewrites):
+        if (other.new_count, other.rewrites) < (best.new_count, best.rewrites):
             best, line = other, branch.number
     switch(tx, conversation, line)
     if best.rewrites:
@@ -269,9 +269,9 @@ def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: in
     return number
 
 
-def load_context_start(tx: Transaction, branch: int, upto: int) -> int:
+def load_context_start(tx: Transaction, branch: int, until: int) -> int:
     row = tx.row(
-        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, upto)
+        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 

@@ -75,13 +75,13 @@ class ConversationRow(NamedTuple):
     branch: int
     created: int
     base: int
-    moved: int
-    last: int | None
-    spoken: int
+    last_active: int
+    last_place: int | None
+    last_message_time: int
 
     @property
     def length(self) -> int:
-        return self.last & SEQ_MASK if self.last is not None else self.base
+        return self.last_place & SEQ_MASK if self.last_place is not None else self.base
 
 
 class PageCursor(NamedTuple):
@@ -90,10 +90,10 @@ class PageCursor(NamedTuple):
     `named` is 1 if a search was still matching names.
     """
 
-    moved: int
+    last_active: int
     number: int
-    upto: int = 0
-    named: int = 0
+    until: int = 0
+    in_names: int = 0
 
     def __str__(self) -> str:
         return "-".join(str(each) for each in self)
@@ -108,7 +108,7 @@ def load_page(tx: Transaction, *, before: str = "", limit: int = 50) -> Conversa
     some = list_rows(tx, parse_cursor(before), check_limit(limit) + 1)
     shown = some[:limit]
     return ConversationPage(
-        load_details(tx, shown), str(PageCursor(shown[-1].moved, shown[-1].number)) if len(some) > limit else ""
+        load_details(tx, shown), str(PageCursor(shown[-1].last_active, shown[-1].number)) if len(some) > limit else ""
     )
 
 
@@ -134,7 +134,7 @@ def parse_cursor(written: str) -> PageCursor | None:
         return None
     try:
         mark = PageCursor(*[int(each) for each in written.split("-")])
-        if max(mark.moved, mark.number) >= ABOVE_ALL or mark.upto > SEQ_MASK:
+        if max(mark.last_active, mark.number) >= ABOVE_ALL or mark.until > SEQ_MASK:
             raise ValueError("out of range")
         return mark
     except (ValueError, TypeError):
@@ -172,7 +172,7 @@ def list_rows_by_number(tx: Transaction, numbers: Sequence[int]) -> list[Convers
 def _after_cursor(after: PageCursor | None) -> tuple[str, tuple[int, ...]]:
     if after is None:
         return "", ()
-    return f"WHERE (c.spoken, c.number) {'<=' if after.upto else '<'} (?, ?)", (after.moved, after.number)
+    return f"WHERE (c.spoken, c.number) {'<=' if after.until else '<'} (?, ?)", (after.last_active, after.number)
 
 
 def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[ConversationOverview]:
@@ -191,7 +191,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
             length=each.length,
             branches=counts.get(each.name, 1),
             created=each.created,
-            spoken=each.spoken,
+            spoken=each.last_message_time,
             running=each.name in running,
             model=models.get(each.number, ""),
         )

@@ -53,20 +53,20 @@ class SearchHit(NamedTuple):
 
 
 def search_conversations(
-    tx: Transaction, sought: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES
+    tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES
 ) -> ConversationPage:
     """Return a page of conversations with the text in their name, followed by those with it in a message."""
-    wanted = " ".join(sought.split()).casefold()
+    wanted = " ".join(text.split()).casefold()
     if not wanted:
-        raise InvalidInput("search text must not be blank", got=sought)
+        raise InvalidInput("search text must not be blank", got=text)
     begin, hits = parse_cursor(before), list[tuple[ConversationRow, SearchHit]]()
     check_limit(limit)
-    if begin is None or begin.named:
+    if begin is None or begin.in_names:
         numbers = [number for number, name in list_names(tx, begin) if wanted in name.casefold()][:limit]
         named = list_rows_by_number(tx, numbers) if numbers else []
         hits = [(each, SearchHit()) for each in named]
         if len(numbers) == limit and named:
-            return _page(tx, hits, PageCursor(named[-1].moved, named[-1].number, named=1))
+            return _page(tx, hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
         begin = None
     return _page(tx, *_search_messages(tx, wanted, begin, hits, limit, work))
 
@@ -87,14 +87,14 @@ def _search_messages(
         if wanted not in each.name.casefold():  # otherwise it was found by name
             goes_on = begin is not None and begin.number == each.number
             looked = _search_conversation(
-                tx, line, begin.upto if begin is not None and goes_on else each.length, wanted, work
+                tx, line, begin.until if begin is not None and goes_on else each.length, wanted, work
             )
             work -= looked.work
             if looked.hit is not None:
                 hits.append((each, looked.hit))
             if looked.left:
-                return hits, PageCursor(each.moved, each.number, looked.left)
-        mark = PageCursor(each.moved, each.number)
+                return hits, PageCursor(each.last_active, each.number, looked.left)
+        mark = PageCursor(each.last_active, each.number)
     return hits, None
 
 
@@ -110,7 +110,7 @@ def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tu
         lines = find_lineages(some, load_branches(tx, some))
         for each in some:
             yield each, lines[each.number]
-        mark = PageCursor(some[-1].moved, some[-1].number)
+        mark = PageCursor(some[-1].last_active, some[-1].number)
 
 
 def _search_conversation(tx: Transaction, line: Lineage, upto: int, wanted: str, work: int) -> SearchProgress:

@@ -63,7 +63,7 @@ class WriteQueue:
     """The queue of writers of one process."""
 
     def __init__(self, together: GroupRunner) -> None:
-        self._together = together
+        self._run_group = together
         self._mutex = threading.Lock()
         self._waiting: list[_QueuedWriter] = []
         self._busy = False
@@ -71,20 +71,28 @@ class WriteQueue:
         """Threads that are writing or queued: a nested write would deadlock."""
         self._disk = threading.Lock()
         """Held by the thread that writes."""
-        self._main = threading.Lock()
+        self._main_thread = threading.Lock()
         """Held by the main thread while it writes or is next: leaders wait meanwhile."""
-        self._kept = threading.Lock()
+        self._leader_waits = threading.Lock()
         """Held by a waiting leader: the main thread cannot overtake it twice."""
 
-    def write(self, work: Callable[[Transaction], Result], alone: Callable[[], Result]) -> Result:
+    def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
         """Run work in a group, or by calling `alone`."""
-        return self._once(lambda: self._for_itself(alone) if _is_main() else self._in_line(_QueuedWriter(work), alone))
+        return self._refuse_nested(
+            lambda: (
+                self._write_on_main_thread(run_alone)
+                if _is_main()
+                else self._queue_and_run(_QueuedWriter(work), run_alone)
+            )
+        )
 
-    def at_once(self, statement: Callable[[], bool]) -> bool:
+    def try_now(self, statement: Callable[[], bool]) -> bool:
         """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
-        return self._once(lambda: self._for_itself(statement) if _is_main() else self._if_free(statement))
+        return self._refuse_nested(
+            lambda: self._write_on_main_thread(statement) if _is_main() else self._run_if_free(statement)
+        )
 
-    def _once(self, write: Callable[[], Result]) -> Result:
+    def _refuse_nested(self, write: Callable[[], Result]) -> Result:
         me = get_ident()
         if me in self._inside:
             raise InvalidInput(
@@ -97,21 +105,21 @@ class WriteQueue:
         finally:
             self._inside.discard(me)
 
-    def _for_itself(self, write: Callable[[], Result]) -> Result:
+    def _write_on_main_thread(self, write: Callable[[], Result]) -> Result:
         """Write on the main thread."""
-        with self._kept:
+        with self._leader_waits:
             pass
-        with self._main, self._disk:
+        with self._main_thread, self._disk:
             return write()
 
-    def _if_free(self, statement: Callable[[], bool]) -> bool:
+    def _run_if_free(self, statement: Callable[[], bool]) -> bool:
         with self._mutex:
             if self._busy:
                 return False
             self._busy = True
         return self._lead(statement)
 
-    def _in_line(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
+    def _queue_and_run(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
         with self._mutex:
             leads, self._busy = not self._busy, True
             if not leads:
@@ -119,31 +127,31 @@ class WriteQueue:
         if not leads:
             writer.wait()
         if writer.outcome is None:
-            return self._lead(lambda: self._for_all(writer, alone))
+            return self._lead(lambda: self._run_queued(writer, alone))
         if writer.outcome.error is not None:
             raise writer.outcome.error
         return writer.outcome.value
 
     def _lead(self, write: Callable[[], Result]) -> Result:
         """Write when the main thread does not; then make the next writer lead."""
-        with self._kept:
-            with self._main:
+        with self._leader_waits:
+            with self._main_thread:
                 pass
             self._disk.acquire()
         try:
             return write()
         finally:
             self._disk.release()
-            self._hand_on()
+            self._wake_next()
 
-    def _for_all(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
+    def _run_queued(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
         """Run the work of all queued writers, or of this one alone if no other is queued."""
         others = [] if writer.alone else self._take_others()
         if not others:
             return alone()
         found: list[WorkOutcome] | None = None
         try:
-            found = self._together([writer.work, *[other.work for other in others]])
+            found = self._run_group([writer.work, *[other.work for other in others]])
         finally:
             if found is None:  # nothing was stored: each runs alone
                 for other in others:
@@ -167,7 +175,7 @@ class WriteQueue:
             self._waiting = [each for each in self._waiting if each not in taken]
         return others
 
-    def _hand_on(self) -> None:
+    def _wake_next(self) -> None:
         """Make the next writer lead."""
         with self._mutex:
             after = self._waiting.pop(0) if self._waiting else None

@@ -24,23 +24,23 @@ class HistoryDifference(NamedTuple):
     `rewrites` is True if other messages follow there in the stored chain.
     """
 
-    tail: int
+    new_count: int
     after: int
     rewrites: bool
 
 
-def compare_histories(ours: Sequence[Message], theirs: Sequence[Message]) -> HistoryDifference:
+def compare_histories(stored: Sequence[Message], client_messages: Sequence[Message]) -> HistoryDifference:
     matched, cursor = 0, 0
-    for message in theirs:
-        found = _find(ours, cursor, message)
+    for message in client_messages:
+        found = _find(stored, cursor, message)
         if found is None:
             break
         matched, cursor = matched + 1, found + 1
-    if matched == len(theirs):
-        return HistoryDifference(0, len(ours), False)
-    first = theirs[matched]
-    rewrites = any(_was_omitted(message, first) for message in ours[cursor:])
-    return HistoryDifference(len(theirs) - matched, cursor if rewrites else len(ours), rewrites)
+    if matched == len(client_messages):
+        return HistoryDifference(0, len(stored), False)
+    first = client_messages[matched]
+    rewrites = any(_was_omitted(message, first) for message in stored[cursor:])
+    return HistoryDifference(len(client_messages) - matched, cursor if rewrites else len(stored), rewrites)
 
 
 def original_uid(uid: str) -> str:

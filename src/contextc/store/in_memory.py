@@ -15,31 +15,35 @@ class MemoryStore(SQLiteStore):
     def __init__(self) -> None:
         super().__init__(":memory:")
         self.address, self.path = "memory:", ""
-        self._turn = threading.RLock()
-        self._only = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        self._lock = threading.RLock()
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256
+        )
 
     def _connect(self) -> sqlite3.Connection:
-        return self._only
+        return self._connection
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         if self._closed:
-            with self._turn:  # another thread may have a transaction open on it
+            with self._lock:  # another thread may have a transaction open on it
                 super()._disconnect(connection)
 
     def _run(
         self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
     ) -> Result:
-        with self._turn:
-            return super()._run(self._take(), work, writing=writing, again=again)  # it may have been closed meanwhile
+        with self._lock:
+            return super()._run(
+                self._checkout(), work, writing=writing, again=again
+            )  # it may have been closed meanwhile
 
     def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
-        with self._turn:
-            return super()._alone(sql, values, writing=writing)
+        with self._lock:
+            return super()._execute_single(sql, values, writing=writing)
 
     def _forked(self) -> None:
         """Replace the lock, which another thread of the parent process may have held."""
         super()._forked()
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         """Do nothing: the only connection is always available."""
@@ -54,9 +58,9 @@ class MemoryStore(SQLiteStore):
         """Do nothing: there is no file."""
 
     def backup(self, target: str | os.PathLike[str]) -> None:
-        with self._turn:
+        with self._lock:
             super().backup(target)
 
     def close(self) -> None:
         super().close()
-        self._disconnect(self._only)
+        self._disconnect(self._connection)

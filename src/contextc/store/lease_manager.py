@@ -45,7 +45,7 @@ class LeaseManager(TransactionEngine[Connection]):
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self._losses: dict[Lease, Callable[[], None]] = {}
-        self.waiting = LeaseQueue()
+        self.lease_queue = LeaseQueue()
         self._streams: dict[str, streams.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """Dead turns that this handle has recovered."""
@@ -73,56 +73,56 @@ class LeaseManager(TransactionEngine[Connection]):
         if ttl <= 0:
             raise InvalidInput("ttl must be above 0 seconds", got=ttl)
         woken = threading.Event()
-        with self.waiting.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
+        with self.lease_queue.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
             while True:
                 woken.clear()
                 try:
                     if not waiter.is_first:
-                        raise self.busy(conversation, agent)
-                    return self.acquire_now(conversation, agent, ttl=ttl, patient=waiter.is_patient)
+                        raise self.load_busy_error(conversation, agent)
+                    return self.try_acquire(conversation, agent, ttl=ttl, patient=waiter.is_patient)
                 except ConversationBusy as busy:
-                    seconds = waiter.pause(busy, held_here=self.holds(conversation, agent, busy.number))
+                    seconds = waiter.next_poll_delay(busy, held_here=self.holds_lease(conversation, agent, busy.number))
                 woken.wait(seconds)
 
-    def acquire_now(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
+    def try_acquire(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
         """Take the lease without waiting, or raise. A `patient` caller leaves it to a late process that is alive."""
         lease, recovered = self.write(
-            lambda tx: leases.acquire(tx, conversation, agent, ttl, self._holds_here, patient=patient)
+            lambda tx: leases.acquire(tx, conversation, agent, ttl, self._process_holds_lease, patient=patient)
         )
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-MAX_RECOVERED:]
-        self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
+        self._renewals[lease] = self._scheduler.run_every_for(ttl / 3, lease, self._renew)
         _LEASE_HOLDERS[self.address, conversation, agent, lease.number] = self
         return lease
 
-    def busy(self, conversation: str, agent: str) -> ConversationBusy:
+    def load_busy_error(self, conversation: str, agent: str) -> ConversationBusy:
         """Return the error for a turn that cannot begin because another one runs or waits."""
         number, _, left = self.read(lambda tx: leases.load_lease(tx, conversation, agent))
         return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
 
-    def holds(self, conversation: str, agent: str, number: int) -> bool:
+    def holds_lease(self, conversation: str, agent: str, number: int) -> bool:
         """Return True if this handle holds and renews that lease."""
         return any(
             (lease.conversation, lease.agent, lease.number) == (conversation, agent, number)
             for lease in list(self._renewals)
         )
 
-    def on_loss(self, lease: Lease, call: Callable[[], None]) -> None:
+    def on_lease_lost(self, lease: Lease, callback: Callable[[], None]) -> None:
         """Register a callback for the loss of a lease. It runs once, on another thread, and not after a release."""
-        self._losses[lease] = call
+        self._losses[lease] = callback
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
         self._release(lease, failed=failed)
 
-    def releases(self, tx: Transaction, lease: Lease) -> None:
+    def release_in_transaction(self, tx: Transaction, lease: Lease) -> None:
         """End a turn inside a transaction. Call `released` after the commit."""
         leases.release(tx, lease, failed=False)
 
-    def released(self, lease: Lease) -> None:
+    def finish_release(self, lease: Lease) -> None:
         """Stop renewing a lease that has been released, and wake the first waiting turn."""
         self._stop_renewing(lease)
-        self.waiting.wake(lease.conversation, lease.agent)
+        self.lease_queue.wake_first(lease.conversation, lease.agent)
 
     def stop_renewing(self, lease: Lease) -> None:
         """Let a lease expire, because no turn runs under it any more. Writes nothing."""
@@ -149,11 +149,11 @@ class LeaseManager(TransactionEngine[Connection]):
             if stream.lease == lease:
                 with suppress(ContextcError):
                     stream.flush()
-                stream.give_up()
+                stream.refuse_writes()
                 self._streams.pop(uid, None)
         self._stop_renewing(lease)
         self.write(lambda tx: leases.release(tx, lease, failed=failed))
-        self.released(lease)
+        self.finish_release(lease)
 
     def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
         """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
@@ -199,7 +199,7 @@ class LeaseManager(TransactionEngine[Connection]):
 
         self.write(begin, repeatable=True)
         stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
-        stream.stop = self._keeper.every(streams.BATCH_SECONDS, flush)
+        stream.stop_journaling = self._scheduler.run_every(streams.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:
@@ -210,12 +210,12 @@ class LeaseManager(TransactionEngine[Connection]):
         """
 
         def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
-            if tx.dialect.hurry:
-                tx.run(tx.dialect.hurry)
-            return leases.recover_turn(tx, *turn, self._holds_here)
+            if tx.dialect.short_lock_timeout:
+                tx.run(tx.dialect.short_lock_timeout)
+            return leases.recover_turn(tx, *turn, self._process_holds_lease)
 
         recovered: list[Recovered] = []
-        ended = self.read(lambda tx: leases.find_dead_turns(tx, self._holds_here))
+        ended = self.read(lambda tx: leases.find_dead_turns(tx, self._process_holds_lease))
         end = time.monotonic() + RECOVERY_SECONDS
         for index, turn in enumerate(ended):
             try:
@@ -225,7 +225,7 @@ class LeaseManager(TransactionEngine[Connection]):
                 StoreCorrupt,
                 StoreBusy,
             ) as error:  # one damaged turn must not prevent opening the store
-                if isinstance(error, StoreBusy) and not self.dialect.hurry:
+                if isinstance(error, StoreBusy) and not self.dialect.short_lock_timeout:
                     raise
                 log_warning(f"conversation {turn[0]!r}: could not recover the dead turn of agent {turn[1]!r}: {error}")
                 if isinstance(error, StoreBusy) and time.monotonic() > end:
@@ -241,21 +241,21 @@ class LeaseManager(TransactionEngine[Connection]):
         for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
             if lease in self._renewals:  # otherwise it was released meanwhile
                 call = self._losses.get(lease)
-                self.released(lease)
+                self.finish_release(lease)
                 log_warning(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
                 if call is not None:
                     call()
 
-    def _holds_here(self, conversation: str, agent: str, number: int) -> bool:
+    def _process_holds_lease(self, conversation: str, agent: str, number: int) -> bool:
         """Return True if this process holds a lease, through this handle or another one of the same store."""
         key = self.address, conversation, agent, number
         other = _LEASE_HOLDERS.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
-        return any(not each._closed and each.holds(*key[1:]) for each in (self, other) if each is not None)
+        return any(not each._closed and each.holds_lease(*key[1:]) for each in (self, other) if each is not None)
 
     def _forked(self) -> None:
-        super()._forked()
+        super()._reset_after_fork()
         self._renewals, self._losses, self._streams = {}, {}, {}
-        self.waiting = LeaseQueue()
+        self.lease_queue = LeaseQueue()
 
     def _stop_renewing(self, lease: Lease) -> None:
         self._losses.pop(lease, None)

@@ -34,7 +34,7 @@ class LeaseWaiter:
         """True if a late process that is alive still gets time to renew its lease."""
         return self._grace > 0 and (self._late is None or monotonic() - self._late[1] < self._grace)
 
-    def pause(self, busy: ConversationBusy, *, held_here: bool) -> float:
+    def next_poll_delay(self, busy: ConversationBusy, *, held_here: bool) -> float:
         """Return the seconds until the next check. Raise `busy` if no time is left."""
         now = monotonic()
         if busy.seconds <= 0 and (self._late is None or self._late[0] != busy.number):
@@ -75,9 +75,9 @@ class LeaseQueue:
                     waiter.queue.remove(waiter)
                 if not self._queues.get(key, True):
                     del self._queues[key]
-            self.wake(conversation, agent)
+            self.wake_first(conversation, agent)
 
-    def wake(self, conversation: str, agent: str) -> None:
+    def wake_first(self, conversation: str, agent: str) -> None:
         """Wake the first waiter."""
         with self._lock:
             first = next(iter(self._queues.get((conversation, agent), ())), None)

@@ -54,7 +54,7 @@ def holds_none(conversation: str, agent: str, number: int) -> bool:
     return False
 
 
-def may_take(lease: tuple[str, str, int], holder: str, left: float, holds: HoldsLease, *, wanted: bool) -> bool:
+def may_take(lease: tuple[str, str, int], holder: str, left: float, holds: HoldsLease, *, requested: bool) -> bool:
     """Return True if a lease may be taken from its holder, because the process is gone or late.
 
     A late process that is alive keeps it until another process requests the turn. This process keeps it while it runs
@@ -64,7 +64,7 @@ def may_take(lease: tuple[str, str, int], holder: str, left: float, holds: Holds
         return has_ended(holder)
     if holder == current_process():
         return not holds(*lease)
-    return wanted or not is_running(holder)
+    return requested or not is_running(holder)
 
 
 def acquire(
@@ -74,7 +74,7 @@ def acquire(
     here, recovered = find_tip(tx, conversation, True) or insert_conversation(tx, conversation), None
     number, holder, left = load_lease(tx, conversation, agent)
     if holder:
-        if may_take((conversation, agent, number), holder, left, holds, wanted=not patient):
+        if may_take((conversation, agent, number), holder, left, holds, requested=not patient):
             recovered = _end_dead_turn(tx, conversation, agent, number, holds, wanted=not patient)
         if recovered is None:
             raise ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
@@ -136,7 +136,7 @@ def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
     No conversation is locked, so a writer to one conversation does not delay the others. A lease that another
     transaction has locked is renewed the next time. A released one stays released.
     """
-    lock = f"{tx.dialect.lock} SKIP LOCKED" if tx.dialect.lock else ""
+    lock = f"{tx.dialect.row_lock} SKIP LOCKED" if tx.dialect.row_lock else ""
     whose = "conversation = ? AND agent = ? AND number = ?"
     lost: list[Lease] = []
     for lease in held:
@@ -181,7 +181,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
 
 def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     """Return branch and seq of the conversation when this turn began, or None if the lease has ended."""
-    if not tx.dialect.lock:  # there is one writer at a time, so one statement suffices
+    if not tx.dialect.row_lock:  # there is one writer at a time, so one statement suffices
         row = tx.row(
             "SELECT l.branch, l.seq FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
             " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
@@ -192,7 +192,7 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
             lease.number,
         )
         return (row[0], row[1]) if row else None
-    here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.lock}", lease.conversation)
+    here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.row_lock}", lease.conversation)
     if here is None or here[0] != lease.root:
         return None
     row = tx.row(
@@ -215,7 +215,7 @@ def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tup
     return [
         (name, agent, number)
         for name, agent, number, holder, left in rows
-        if may_take((name, agent, number), holder, left, holds, wanted=False)
+        if may_take((name, agent, number), holder, left, holds, requested=False)
     ]
 
 
@@ -241,10 +241,10 @@ def _end_dead_turn(
 
     The lease is locked and checked again, because it may just have been renewed.
     """
-    now, holder, left = load_lease(tx, conversation, agent, lock=tx.dialect.lock)
+    now, holder, left = load_lease(tx, conversation, agent, lock=tx.dialect.row_lock)
     row = tx.row("SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
     lease = (conversation, agent, number)
-    if row is None or now != number or not holder or not may_take(lease, holder, left, holds, wanted=wanted):
+    if row is None or now != number or not holder or not may_take(lease, holder, left, holds, requested=wanted):
         return None
     here = load_tip(tx, conversation, lock=True)
     why, answer = (PROCESS_ENDED, RESULT_PROCESS_ENDED) if has_ended(holder) else (NOT_RENEWED, RESULT_TAKEN_OVER)
@@ -266,7 +266,7 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
     """
     message = streams.assemble_message(tx, uid, final)
     if message is None:  # closed by an earlier attempt whose commit was not confirmed
-        return [load_messages(tx, conversation, upto=uid, last=1)[0]]
+        return [load_messages(tx, conversation, until=uid, last=1)[0]]
     streams.delete_stream(tx, uid)
     free = find_free_uid(tx, load_tip(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
     return append_messages(
@@ -277,7 +277,7 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 
 
 def _answer_open_calls(
-    tx: Transaction, conversation: str, agent: str, since: tuple[int, int], saying: str
+    tx: Transaction, conversation: str, agent: str, since: tuple[int, int], text: str
 ) -> list[Message]:
     """Append results for the open calls of a turn; calls without an author count if no other turn is running.
 
@@ -308,7 +308,7 @@ def _answer_open_calls(
         tool_result(
             call.id,
             call.name,
-            saying,
+            text,
             is_error=True,
             author=message.author,
             run=message.run,

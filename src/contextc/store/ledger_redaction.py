@@ -62,7 +62,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int]) -> None:
 
 def _invalidate_session(tx: Transaction, channel: int) -> None:
     """Invalidate the session of a channel: the next request is a full one and states the reason."""
-    row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.lock}", channel)
+    row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.row_lock}", channel)
     standing: JSONObject = decode_row(decode, row[0], CHANNEL_STATE) if row else {}
     if standing.pop("session", None):
         sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"

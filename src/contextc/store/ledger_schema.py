@@ -68,7 +68,7 @@ class FragmentCopy(NamedTuple):
     """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the number of tokens before it."""
 
     hash: str
-    at: int
+    position: int
 
 
 def find_latest_copies(items: Iterable[Item]) -> dict[str, FragmentCopy]:

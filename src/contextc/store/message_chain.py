@@ -63,9 +63,9 @@ class PendingMessage(Struct, frozen=True, gc=False):
     """
 
     admitted: ValidatedMessage
-    mark: int
+    random_id: int
     time: int
-    tried: list[tuple[int, bytes]]
+    attempts: list[tuple[int, bytes]]
 
 
 def now_ms() -> int:
@@ -107,7 +107,7 @@ class VerifiedRanges:
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
 
-    def unknown(self, branch: int, first: int, last: int) -> int:
+    def first_unverified(self, branch: int, first: int, last: int) -> int:
         """Return the first seq from `first` to `last` that was not verified yet, or a seq after `last` if all were."""
         low, high = self._known.get(branch, (0, 0))
         return high + 1 if low <= first <= high else first
@@ -121,15 +121,15 @@ class VerifiedRanges:
 
 
 def load_between(
-    tx: Transaction, branch: int, after: int, upto: int, verified: VerifiedRanges | None = None
+    tx: Transaction, branch: int, after: int, until: int, verified: VerifiedRanges | None = None
 ) -> list[Message]:
     """Return the messages of the chain that ends on `branch`, after seq `after` up to seq `upto`.
 
     Raises `StoreCorrupt` if a row is missing or does not match its id. Rows in `verified` are not verified again.
     """
     found: list[Message] = []
-    for number, first, last in split_by_branch(load_lineage(tx, branch), after, upto):
-        unknown = first if verified is None else verified.unknown(number, first, last)
+    for number, first, last in split_by_branch(load_lineage(tx, branch), after, until):
+        unknown = first if verified is None else verified.first_unverified(number, first, last)
         if first < unknown:
             found += _load_verified(tx, number, first, min(last, unknown - 1))
         if unknown <= last:
@@ -188,7 +188,7 @@ def load_messages(
     *,
     last: int | None = None,
     after: Reference | None = None,
-    upto: Reference | None = None,
+    until: Reference | None = None,
     branch: int | None = None,
     verified: VerifiedRanges | None = None,
 ) -> list[Message]:
@@ -196,7 +196,7 @@ def load_messages(
     if branch is not None and branch != at.branch:
         at = load_tip_of_branch(tx, conversation, at, branch)
     low = 0 if after is None else find_message(tx, conversation, at, after).seq
-    high = at.seq if upto is None else find_message(tx, conversation, at, upto).seq
+    high = at.seq if until is None else find_message(tx, conversation, at, until).seq
     if last is not None:
         if not isinstance(last, int) or last < 0:
             raise InvalidInput("last must be an integer, 0 or more", got=last)
@@ -234,7 +234,7 @@ def append_messages(
 ) -> list[Message]:
     """Append messages to a conversation, which is created if it does not exist."""
     at = find_tip(tx, conversation, True) or insert_conversation(tx, conversation)
-    if tx.again and (stored := find_stored(tx, entries)):
+    if tx.is_retry and (stored := find_stored(tx, entries)):
         return stored
     if key is not None and (known := _find_by_key(tx, conversation, key, entries[0])):
         return [known]
@@ -259,24 +259,24 @@ def insert_messages(
         if entry.admitted.blobs:
             save_blobs(tx, conversation, row[0], entry.admitted.blobs)
         stored.append(message)
-        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.spoken)
+        at = BranchTip(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.last_active)
     if stored:
         set_last_active(tx, at, stored[-1].time)
     return stored
 
 
-def build_row(at: BranchTip, entry: PendingMessage) -> tuple[Message, tuple[int, bytes, int, bytes]]:
+def build_row(tip: BranchTip, entry: PendingMessage) -> tuple[Message, tuple[int, bytes, int, bytes]]:
     """Return the message as the next one of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
-    branch, seq, identity = at.branch, at.seq + 1, make_chain_id(at.id, entry.admitted.content)
+    branch, seq, identity = tip.branch, tip.seq + 1, make_chain_id(tip.id, entry.admitted.content)
     message = replace(message, uid=_uid(entry, branch, seq), id=identity.hex(), seq=seq, time=moment)
     where = branch << SEQ_BITS | seq
-    entry.tried.append((where, identity))
+    entry.attempts.append((where, identity))
     return message, (where, identity, moment, encode_message(message))
 
 
 def _uid(entry: PendingMessage, branch: int, seq: int) -> str:
-    return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
+    return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.random_id:016x}"
 
 
 APPEND_AT_TIP = (
@@ -328,7 +328,7 @@ def insert_branch(
 def check_blobs(tx: Transaction, conversation: str, blobs: dict[str, bytes | None]) -> None:
     """Raise `InvalidMessage` if a named blob is not in the store."""
     for name, data in blobs.items():
-        if data is None and tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name) is None:
+        if data is None and tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.row_lock}", name) is None:
             raise InvalidMessage(
                 f"the store has no blob {name}",
                 field="blob",
@@ -359,7 +359,7 @@ def find_stored(tx: Transaction, entries: Sequence[PendingMessage]) -> list[Mess
 
 
 def _find_stored_one(tx: Transaction, entry: PendingMessage) -> Message | None:
-    for where, identity in entry.tried:
+    for where, identity in entry.attempts:
         row = tx.row("SELECT body FROM message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time)
         if row is not None:
             message = decode_message_row(tx, where, row[0])

@@ -46,11 +46,11 @@ except ImportError as error:
 
 POSTGRES = Dialect(
     name="postgres",
-    lock=" FOR UPDATE",
+    row_lock=" FOR UPDATE",
     now="extract(epoch FROM clock_timestamp())::float8",
-    check="",
-    unlocked=" FOR UPDATE SKIP LOCKED",
-    hurry="SET LOCAL lock_timeout = 2000",
+    integrity_query="",
+    skip_locked=" FOR UPDATE SKIP LOCKED",
+    short_lock_timeout="SET LOCAL lock_timeout = 2000",
 )
 SCHEMA_LOCK = 0x636F6E7465787463
 CONNECTION_DEFAULTS: dict[str, str | int] = {
@@ -97,7 +97,7 @@ class PostgresTransaction:
     dialect = POSTGRES
 
     def __init__(self, connection: "psycopg.Connection[Row]", schema: str, again: bool) -> None:
-        self.again = again
+        self.is_retry = again
         self._schema = schema
         self._cursor = connection.cursor(binary=True)
 
@@ -122,21 +122,21 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         self._url, self._options = _split_options(url)
         super().__init__(mask_secrets(self._url))
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
-        self._slots, self._reserve = ConnectionSlots(self._options.pool), ConnectionSlots(1)
+        self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
         self._was_reached = False
-        self._beginnings = _make_begin_statements(self._options)
+        self._begin_statements = _make_begin_statements(self._options)
 
     def _attempt(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         if self._closed:
-            self._take()  # raises
+            self._checkout()  # raises
         # A reserved slot, so that leases are renewed on time while all other operations wait for locks.
-        slots = self._reserve if threading.current_thread().name == THREAD_NAME else self._slots
+        slots = self._scheduler_slot if threading.current_thread().name == THREAD_NAME else self._slots
         with slots.take(self.outage_seconds):
-            return super()._attempt(work, writing=writing, repeatable=repeatable)
+            return super()._run_with_retries(work, writing=writing, repeatable=repeatable)
 
     def _forked(self) -> None:
         super()._forked()
-        self._slots, self._reserve = ConnectionSlots(self._options.pool), ConnectionSlots(1)
+        self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
 
     def _connect(self) -> "psycopg.Connection[Row]":
         try:
@@ -153,7 +153,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
                 fix="Check that the server runs, and check the address, user and password.",
             )
             if self._was_reached or any(each in said for each in TEMPORARY_FAILURES):
-                raise ConnectionLost(committing=False, error=failure) from error
+                raise ConnectionLost(during_commit=False, error=failure) from error
             raise failure from error
         self._was_reached = True
         return connection
@@ -174,7 +174,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         result: Result | None = None
         committing = False
         try:
-            begun = connection.execute(self._beginnings[writing])
+            begun = connection.execute(self._begin_statements[writing])
             if writing:
                 begun.nextset()
                 xid, began, *_ = begun.fetchone() or (0, 0.0)
@@ -184,11 +184,11 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             ended = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
             if connection.closed or connection.broken or _is_lost(error):
-                raise ConnectionLost(committing=committing, mark=mark, result=result) from error
+                raise ConnectionLost(during_commit=committing, transaction_id=mark, result=result) from error
             self._roll_back(connection)
             if isinstance(error, CONFLICTS):
                 raise RetryTransaction from error
-            raise self._ours(error) from error
+            raise self._map_error(error) from error
         except BaseException:
             self._roll_back(connection)
             raise
@@ -204,27 +204,27 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
         therefore trusted only if the server did not crash since; a crash resets the statistics.
         """
-        if not isinstance(lost.mark, TransactionId):
+        if not isinstance(lost.transaction_id, TransactionId):
             return None
         try:
             row = connection.execute(
                 "SELECT txid_status(%s), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::float8 < %s",
-                lost.mark,
+                lost.transaction_id,
             ).fetchone()
         except pg.InvalidParameterValue:  # the number is unused: a crash has lost the transaction
             return False
         except psycopg.Error as error:
-            raise ConnectionLost(committing=False) from error
+            raise ConnectionLost(during_commit=False) from error
         status, is_sure = row or (None, None)
         if status == "in progress":
-            raise ConnectionLost(committing=False)
+            raise ConnectionLost(during_commit=False)
         if status == "aborted":
             return False
         return True if status == "committed" and is_sure else None
 
     def _after_failure(self, connection: "psycopg.Connection[Row]", error: StoreError) -> None:
         if isinstance(error, StoreBusy | StoreReadOnly):
-            self._give_back(connection)
+            self._checkin(connection)
         else:
             self._drop_all(connection)
 
@@ -252,7 +252,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
     def _scrub(self) -> None:
         """Do nothing: the server's vacuum removes old row versions."""
 
-    def _ours(self, error: psycopg.Error) -> ContextcError:
+    def _map_error(self, error: psycopg.Error) -> ContextcError:
         for kinds, kind, advice in ERROR_MAP:
             if isinstance(error, kinds):
                 return kind(f"{self.address}: {_one_line(error)}", fix=advice)

@@ -97,7 +97,7 @@ def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[
         found = tx.row("SELECT tree FROM branch WHERE number = ?", branch)
         trees |= {found[0]} if found else set()
     for tree in sorted(trees):
-        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", tree)
+        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.row_lock}", tree)
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
     uids = [message.uid for (where,) in rows if (message := _redact_row(tx, where)) is not None]
     for tree in sorted(trees):
@@ -111,12 +111,12 @@ def delete_unused_blobs(tx: Transaction, low: int, high: int) -> None:
     names = sorted({row[0] for row in tx.rows("SELECT name FROM blob_use WHERE place BETWEEN ? AND ?", low, high)})
     tx.run("DELETE FROM blob_use WHERE place BETWEEN ? AND ?", low, high)
     for name in names:
-        tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name)
+        tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.row_lock}", name)
         tx.run("DELETE FROM blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM blob_use WHERE name = ?)", name, name)
 
 
 def _redact_row(tx: Transaction, where: int) -> Message | None:
-    row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
+    row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.row_lock}", where)
     if row is None:  # deleted by another process meanwhile
         return None
     message = decode_message_row(tx, where, row[0])

@@ -30,7 +30,7 @@ class Scheduler:
         self._thread: threading.Thread | None = None
         self._count = 0
 
-    def every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
+    def run_every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
         """Call the task periodically. Return a function that stops it."""
 
         def run(_: list[Any]) -> None:
@@ -38,9 +38,11 @@ class Scheduler:
 
         return self._add(_Task(time.monotonic() + seconds, seconds, False, run, None))
 
-    def every_for(self, seconds: float, thing: TaskItem, task: Callable[[list[TaskItem]], None]) -> Callable[[], None]:
+    def run_every_for(
+        self, seconds: float, item: TaskItem, task: Callable[[list[TaskItem]], None]
+    ) -> Callable[[], None]:
         """Call the task periodically with all its items that are due. Return a function that removes `thing`."""
-        return self._add(_Task(time.monotonic() + seconds, seconds, True, task, thing))
+        return self._add(_Task(time.monotonic() + seconds, seconds, True, task, item))
 
     def _add(self, task: _Task) -> Callable[[], None]:
         with self._changed:

@@ -43,7 +43,11 @@ class EntryBatch:
 
 
 def append_entries(
-    tx: Transaction, key: TranscriptKey, batch: EntryBatch, conversation: str = "", fold: UpdateSummary | None = None
+    tx: Transaction,
+    key: TranscriptKey,
+    batch: EntryBatch,
+    conversation: str = "",
+    update_summary: UpdateSummary | None = None,
 ) -> int:
     """Append entries to a transcript, which is created if needed. Return the number of new entries."""
     check_key(key)
@@ -61,7 +65,7 @@ def append_entries(
     )
     row = tx.row(
         "SELECT number, conversation, time, entries, redacted, summary FROM transcript"
-        f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.lock}",
+        f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.row_lock}",
         *key,
     )
     if row is None or row[4]:  # redacted while this waited for the lock
@@ -78,9 +82,9 @@ def append_entries(
             for index, (name, (_, body)) in enumerate(fresh.items(), 1)
         ],
     )
-    if fold is not None:
+    if update_summary is not None:
         before = None if summary is None else decode_entry(summary)
-        summary = encode_entry(fold(before, [entry for entry, _ in fresh.values()]))
+        summary = encode_entry(update_summary(before, [entry for entry, _ in fresh.values()]))
     tx.run(
         "UPDATE transcript SET conversation = ?, time = ?, entries = ?, summary = ? WHERE number = ?",
         owner or conversation,
@@ -142,7 +146,7 @@ def delete_transcript(tx: Transaction, key: TranscriptKey) -> None:
 
 def delete_of_conversation(tx: Transaction, conversation: str) -> None:
     """Remove the transcripts of a deleted conversation."""
-    rows = tx.rows(f"SELECT number FROM transcript WHERE conversation = ?{tx.dialect.lock}", conversation)
+    rows = tx.rows(f"SELECT number FROM transcript WHERE conversation = ?{tx.dialect.row_lock}", conversation)
     _drop_entries(tx, [number for (number,) in rows])
     tx.run("DELETE FROM transcript WHERE conversation = ?", conversation)
 
@@ -154,7 +158,7 @@ def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
     """
     rows = tx.rows(
         "SELECT number, session FROM transcript WHERE redacted = 0 AND conversation IN"
-        f" (SELECT name FROM conversation WHERE tree = ?) ORDER BY number{tx.dialect.lock}",
+        f" (SELECT name FROM conversation WHERE tree = ?) ORDER BY number{tx.dialect.row_lock}",
         tree,
     )
     for number, _ in rows:
@@ -166,7 +170,8 @@ def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
 def delete_unowned_older(tx: Transaction, before: int) -> int:
     """Remove transcripts without a conversation that were last written before a time (ms). Return their number."""
     rows = tx.rows(
-        f"SELECT number FROM transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.lock}", before
+        f"SELECT number FROM transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.row_lock}",
+        before,
     )
     _drop_entries(tx, [number for (number,) in rows])
     for (number,) in rows:
@@ -204,7 +209,7 @@ def _uuid(entry: JSONObject) -> bytes:
 def _check_owner(tx: Transaction, conversation: str) -> None:
     """Raise `UnknownConversation` if the conversation was deleted while a program still writes."""
     check_name(conversation)
-    if tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation) is None:
+    if tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation) is None:
         raise UnknownConversation(conversation)
 
 

@@ -32,7 +32,10 @@ from contextc.store.transactions import jitter
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 SQLITE = Dialect(
-    name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
+    name="sqlite",
+    row_lock="",
+    now="((julianday('now') - 2440587.5) * 86400.0)",
+    integrity_query="PRAGMA integrity_check",
 )
 BUSY_SECONDS = 60
 ERASE_WAIT_SECONDS = 0.2  # how long a redaction waits for readers; other writers wait meanwhile
@@ -45,7 +48,7 @@ class SQLiteTransaction:
     """SQL on one connection, between BEGIN and COMMIT."""
 
     dialect = SQLITE
-    again = False
+    is_retry = False
     __slots__ = ("_execute", "_executemany")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -73,7 +76,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self.path, self._read_only = path, read_only
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
-        self._line = WriteQueue(self._together)
+        self._write_queue = WriteQueue(self._run_group)
         self._stop_erasing: Callable[[], None] | None = None
         if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
             raise StoreUnavailable(
@@ -81,16 +84,16 @@ class SQLiteStore(Store[sqlite3.Connection]):
             )
 
     def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        return self._line.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
+        return self._write_queue.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
 
-    def _together(self, works: Sequence[Callable[[Transaction], Any]]) -> list[WorkOutcome] | None:
+    def _run_group(self, works: Sequence[Callable[[Transaction], Any]]) -> list[WorkOutcome] | None:
         """Run the work of several writers in one transaction."""
 
         def all_of_them(tx: Transaction) -> list[WorkOutcome]:
-            return [self._one_of_them(tx, work) for work in works]
+            return [self._run_in_savepoint(tx, work) for work in works]
 
         try:
-            connection = self._take()
+            connection = self._checkout()
         except StoreError:
             return None
         try:
@@ -102,12 +105,12 @@ class SQLiteStore(Store[sqlite3.Connection]):
             self._drop_all(connection)
             return None
         except BaseException:
-            self._give_back(connection)
+            self._checkin(connection)
             raise
-        self._give_back(connection)
+        self._checkin(connection)
         return found
 
-    def _one_of_them(self, tx: Transaction, work: Callable[[Transaction], Any]) -> WorkOutcome:
+    def _run_in_savepoint(self, tx: Transaction, work: Callable[[Transaction], Any]) -> WorkOutcome:
         tx.run("SAVEPOINT one")
         try:
             found = WorkOutcome(work(tx))
@@ -122,7 +125,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _forked(self) -> None:
         """Replace the write queue, which another thread of the parent process may have held."""
         super()._forked()
-        self._line = WriteQueue(self._together)
+        self._write_queue = WriteQueue(self._run_group)
         self._stop_erasing = None
 
     def _connect(self) -> sqlite3.Connection:
@@ -132,11 +135,11 @@ class SQLiteStore(Store[sqlite3.Connection]):
                 f"{self.address}: folder {folder} not found", fix="Create it, or choose another path."
             )
         if self._file is not None:
-            self._look_at_file()
+            self._check_file()
         try:
             connection = self._open_file()
         except sqlite3.Error as error:
-            raise self._ours(error) from error
+            raise self._map_error(error) from error
         if self._file is None:
             self._file = _file_identity(self.path)
         return connection
@@ -189,39 +192,39 @@ class SQLiteStore(Store[sqlite3.Connection]):
                 result = work(SQLiteTransaction(connection))
                 connection.execute("COMMIT")
                 if writing:
-                    self._look_at_file()
+                    self._check_file()
             except BaseException:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise self._ours(error) from error
+            raise self._map_error(error) from error
         return result
 
     def _is_clean(self, connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
 
     def read_one(self, sql: str, *values: object) -> list[Row] | None:
-        return self._alone(sql, values, writing=False)[0]
+        return self._execute_single(sql, values, writing=False)[0]
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
-        return self._line.at_once(lambda: self._alone(sql, values, writing=True)[1] == 1)
+        return self._write_queue.try_now(lambda: self._execute_single(sql, values, writing=True)[1] == 1)
 
-    def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
+    def _execute_single(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
         """Run one statement outside a transaction. Return its rows and the number of changed rows."""
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._take()
+            connection = self._checkout()
         try:
             cursor = connection.execute(sql, values)  # pyright: ignore[reportArgumentType]
             rows = cursor.fetchall()
             if writing and monotonic() - self._looked > FILE_CHECK_SECONDS:
-                self._look_at_file()
+                self._check_file()
         except BaseException as error:
             self._drop_all(connection)
             if isinstance(error, sqlite3.Error):
-                raise self._ours(error) from error
+                raise self._map_error(error) from error
             raise
         if self._closed:
             self._disconnect(connection)
@@ -229,7 +232,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             self._idle.append(connection)  # a single statement leaves no transaction open
         return rows, cursor.rowcount
 
-    def _look_at_file(self) -> None:
+    def _check_file(self) -> None:
         """Raise `StoreUnavailable` if the file was removed or replaced."""
         self._looked = monotonic()
         found = _file_identity(self.path)
@@ -243,21 +246,21 @@ class SQLiteStore(Store[sqlite3.Connection]):
             )
 
     def backup(self, target: str | os.PathLike[str]) -> None:
-        connection = self._take()
+        connection = self._checkout()
         try:
             write_copy(connection, os.fspath(target))
         except sqlite3.Error as error:
-            raise self._ours(error) from error
+            raise self._map_error(error) from error
         finally:
-            self._give_back(connection)
+            self._checkin(connection)
 
-    def schema(self) -> int:
+    def schema_version(self) -> int:
         """Return the version of the schema, 0 if there is none."""
         return self.read(self._version)
 
     def ready(self) -> None:
         if not self._read_only:
-            super().ready()
+            super().initialize()
             self._scrub()  # finish the erasures of a process that ended before the log was truncated
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
@@ -290,22 +293,22 @@ class SQLiteStore(Store[sqlite3.Connection]):
 
         Freed pages of the file itself are zeroed at once.
         """
-        if self._erase(ERASE_WAIT_SECONDS) or self._stop_erasing is not None:
+        if self._truncate_log(ERASE_WAIT_SECONDS) or self._stop_erasing is not None:
             return
         log_warning(
             f"{self.address}: redacted or deleted content stays in the write-ahead log while another connection "
             "reads from it. It is removed when that reader ends."
         )
-        self._stop_erasing = self._keeper.every(ERASE_RETRY_SECONDS, self._erase_again)
+        self._stop_erasing = self._scheduler.run_every(ERASE_RETRY_SECONDS, self._retry_erasure)
 
-    def _erase_again(self) -> None:
-        if self._erase(0) and self._stop_erasing is not None:
+    def _retry_erasure(self) -> None:
+        if self._truncate_log(0) and self._stop_erasing is not None:
             self._stop_erasing()
             self._stop_erasing = None
 
-    def _erase(self, wait: float) -> bool:
+    def _truncate_log(self, wait: float) -> bool:
         """Truncate the log, waiting up to `wait` seconds for readers. Return True if it holds no erased content."""
-        connection = self._take()
+        connection = self._checkout()
         try:
             ((last,),) = connection.execute("SELECT max(number) FROM erasure").fetchall()
             busy = 0
@@ -316,7 +319,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         except sqlite3.Error:  # the change is stored, and the erasure is recorded for a retry
             self._drop_all(connection)
             return False
-        self._give_back(connection)
+        self._checkin(connection)
         if busy or last is None:
             return not busy
         with suppress(StoreError):  # otherwise the erasure is repeated
@@ -324,7 +327,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             return True
         return False
 
-    def _ours(self, error: sqlite3.Error) -> ContextcError:
+    def _map_error(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""
         if self._read_only and name.startswith("SQLITE_READONLY"):
             return StoreReadOnly(

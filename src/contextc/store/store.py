@@ -36,7 +36,7 @@ class Store(LeaseManager[Connection]):
         self._tips: dict[str, BranchTip] = {}
         self._verified = message_chain.VerifiedRanges()
 
-    def ready(self) -> None:
+    def initialize(self) -> None:
         """Migrate the schema, then recover dead turns."""
         self.migrate()
         self.recovered += tuple(self.recover())
@@ -93,7 +93,7 @@ class Store(LeaseManager[Connection]):
 
         def work(tx: Transaction) -> list[Message]:
             return message_chain.load_messages(
-                tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
+                tx, conversation, last=last, after=after, until=upto, branch=branch, verified=self._verified
             )
 
         return self.read(work)
@@ -113,7 +113,7 @@ class Store(LeaseManager[Connection]):
             here = addressing.find_tip(tx, conversation, True)
             if here is None:
                 return message_chain.append_messages(tx, conversation, entries) if entries else []
-            if tx.again and (stored := message_chain.find_stored(tx, tails[-1])):
+            if tx.is_retry and (stored := message_chain.find_stored(tx, tails[-1])):
                 return stored
             open_now = streams.list_open_uids(
                 tx, conversation
@@ -122,7 +122,7 @@ class Store(LeaseManager[Connection]):
             difference = branches.switch_to_best_match(
                 tx, conversation, [entry.admitted.message for entry in mine], self._verified
             )
-            tail = mine[len(mine) - difference.tail :]
+            tail = mine[len(mine) - difference.new_count :]
             tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
             return message_chain.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
 
@@ -224,10 +224,10 @@ class Store(LeaseManager[Connection]):
 
         def work(tx: Transaction) -> None:
             branches.delete_conversation(tx, conversation)
-            self._erases(tx)
+            self._record_erasure(tx)
 
         self.write(work)
-        self._scrub()
+        self._erase_removed_content()
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -239,11 +239,11 @@ class Store(LeaseManager[Connection]):
 
         def work(tx: Transaction) -> Message:
             message = redaction.redact_message(tx, conversation, target)
-            self._erases(tx)
+            self._record_erasure(tx)
             return message
 
         message = self.write(work)
-        self._scrub()
+        self._erase_removed_content()
         return message
 
     def expire(self, age: timedelta) -> int:
@@ -260,19 +260,19 @@ class Store(LeaseManager[Connection]):
         def work(tx: Transaction) -> tuple[int, int]:
             count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
             if count:
-                self._erases(tx)
+                self._record_erasure(tx)
             return count, last
 
         def drop(tx: Transaction) -> int:
             count = session_transcripts.delete_unowned_older(tx, before)
             if count:
-                self._erases(tx)
+                self._record_erasure(tx)
             return count
 
         while (found := self.write(work))[0]:
             total, after = total + found[0], found[1]
         if self.write(drop) or total:
-            self._scrub()
+            self._erase_removed_content()
         return total
 
     def drop_transcript(self, key: TranscriptKey) -> None:
@@ -280,10 +280,10 @@ class Store(LeaseManager[Connection]):
 
         def work(tx: Transaction) -> None:
             session_transcripts.delete_transcript(tx, key)
-            self._erases(tx)
+            self._record_erasure(tx)
 
         self.write(work, repeatable=True)
-        self._scrub()
+        self._erase_removed_content()
 
     @property
     def pending_erasure(self) -> int:
@@ -380,15 +380,17 @@ class Store(LeaseManager[Connection]):
         The statement checks that the tip is unchanged. Return None if it changed, or if more than one row is needed.
         """
         tip = self._tips.get(conversation)
-        if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
+        if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.last_active:
             return None
         message, values = message_chain.build_row(tip, entry)
-        if not self._run_alone(message_chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
+        if not self._run_single_statement(
+            message_chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)
+        ):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
-    def ends_at(self, conversation: str, end: BranchTip) -> None:
+    def cache_tip(self, conversation: str, end: BranchTip) -> None:
         """Update the cached tip of a conversation after a transaction outside this class."""
         if conversation in self._tips:
             self._tips[conversation] = end

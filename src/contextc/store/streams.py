@@ -42,9 +42,9 @@ _parts_to_json = msgspec.json.Encoder().encode
 _parts_from_json = msgspec.json.Decoder(list[AnyPart]).decode
 
 
-def open_stream(tx: Transaction, lease: Lease, beginning: Message) -> None:
+def open_stream(tx: Transaction, lease: Lease, head: Message) -> None:
     """Create the journal of a message that has no parts yet."""
-    uid = beginning.uid
+    uid = head.uid
     check_name(uid, "message")
     made = tx.run(
         "INSERT INTO stream (uid, conversation, agent, lease, head) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -52,9 +52,9 @@ def open_stream(tx: Transaction, lease: Lease, beginning: Message) -> None:
         lease.conversation,
         lease.agent,
         lease.number,
-        encode_message(beginning),
+        encode_message(head),
     )
-    if (not made and not tx.again) or find_by_name(tx, load_tip(tx, lease.conversation).tree, uid):
+    if (not made and not tx.is_retry) or find_by_name(tx, load_tip(tx, lease.conversation).tree, uid):
         raise InvalidMessage(
             f"there is already a message {uid!r}",
             field="uid",
@@ -238,7 +238,7 @@ class Stream:
         """Held during store writes: one batch after the other, then the end."""
         self._lost: ContextcError | None = None
         self._pid = os.getpid()
-        self.stop: Callable[[], None] = lambda: None
+        self.stop_journaling: Callable[[], None] = lambda: None
         """Stops the periodic journaling."""
 
     def write(self, delta: StreamDelta | str) -> None:
@@ -258,9 +258,9 @@ class Stream:
         """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may interleave."""
         self.write(tool_call(id, name, piece))
 
-    def give_up(self) -> None:
+    def refuse_writes(self) -> None:
         """Refuse further writes, because the turn is over."""
-        self.stop()
+        self.stop_journaling()
         if self.message is None and self._lost is None:
             self._lost = LeaseLost(self.lease.conversation, self.lease.agent, number=self.lease.number)
 
@@ -277,7 +277,7 @@ class Stream:
                 self._save(self._batches, list(join_deltas(taken)))
             except LeaseLost as error:
                 self._lost = error
-                self.stop()
+                self.stop_journaling()
                 raise
             with self._lock:
                 self._batches, self._waiting = self._batches + 1, self._waiting[len(taken) :]
@@ -311,7 +311,7 @@ class Stream:
                     self.message = self._close(self._batches, list(join_deltas(taken)), final)
                 finally:
                     self._ending = False
-                self.stop()
+                self.stop_journaling()
             return self.message
 
     def __enter__(self) -> Self:

@@ -45,9 +45,14 @@ class ConnectionLost(Exception):
     """
 
     def __init__(
-        self, *, committing: bool, mark: object = None, result: object = None, error: StoreUnavailable | None = None
+        self,
+        *,
+        during_commit: bool,
+        transaction_id: object = None,
+        result: object = None,
+        error: StoreUnavailable | None = None,
     ) -> None:
-        self.committing, self.mark, self.result, self.error = committing, mark, result, error
+        self.during_commit, self.transaction_id, self.result, self.error = during_commit, transaction_id, result, error
 
 
 class Backoff:
@@ -79,13 +84,13 @@ class TransactionEngine(ABC, Generic[Connection]):
         self.address = address
         self._idle: list[Connection] = []
         self._inherited: list[Connection] = []
-        self._keeper = Scheduler()
+        self._scheduler = Scheduler()
         self._closed = False
         _OPEN.add(self)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Run read-only work on one consistent snapshot of the store."""
-        return self._attempt(work, writing=False, repeatable=True)
+        return self._run_with_retries(work, writing=False, repeatable=True)
 
     def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         """Run work in one transaction. It is retried after a conflict, so it must have no other effects.
@@ -93,12 +98,12 @@ class TransactionEngine(ABC, Generic[Connection]):
         `repeatable` work checks `tx.again` and finds the changes of an earlier attempt. It is retried even if the
         connection broke during commit and the server does not report the outcome.
         """
-        return self._attempt(work, writing=True, repeatable=repeatable)
+        return self._run_with_retries(work, writing=True, repeatable=repeatable)
 
     def close(self) -> None:
         """Close all connections. Leases that are still held expire."""
         self._closed = True
-        self._keeper.stop()
+        self._scheduler.stop()
         self._drop_idle()
 
     def __enter__(self) -> Self:
@@ -129,7 +134,7 @@ class TransactionEngine(ABC, Generic[Connection]):
                 raise SchemaTooNew(self.address, found=version, known=known)
             for step in steps[version:]:
                 for statement in step.statements:
-                    tx.run(tx.dialect.ddl(statement))
+                    tx.run(tx.dialect.translate_ddl(statement))
             if version == 0:
                 tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
                 tx.run("INSERT INTO schema_version (version) VALUES (?)", known)
@@ -138,32 +143,32 @@ class TransactionEngine(ABC, Generic[Connection]):
 
         self.write(work)
 
-    def _attempt(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
+    def _run_with_retries(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         races, again, patience = 0, False, Backoff(self.outage_seconds)
         cut: ConnectionLost | None = None
         unknown: ConnectionLost | None = None  # a commit whose outcome is unknown
         while races < MAX_CONFLICTS:
             connection: Connection | None = None
             try:
-                connection = self._take()
+                connection = self._checkout()
                 if unknown is not None:
-                    stored = self._was_stored(connection, unknown)
+                    stored = self._was_committed(connection, unknown)
                     if stored:
-                        self._give_back(connection)
+                        self._checkin(connection)
                         return cast(Result, unknown.result)
                     if stored is None and not repeatable:
-                        self._give_back(connection)
+                        self._checkin(connection)
                         break
                     again, unknown = again or stored is None, None
                 result = self._run(connection, work, writing=writing, again=again)
             except RetryTransaction:
                 if connection is not None:
-                    self._give_back(connection)
+                    self._checkin(connection)
                 time.sleep(jitter(0.001 * 2**races))
                 races += 1
                 continue
             except ConnectionLost as error:
-                cut, unknown = error, error if error.committing else unknown
+                cut, unknown = error, error if error.during_commit else unknown
                 self._drop_all(connection)
                 if not patience.pause(MAX_PAUSE_SECONDS if error.error is not None else MAX_PAUSE_SECONDS / 10):
                     break
@@ -174,9 +179,9 @@ class TransactionEngine(ABC, Generic[Connection]):
                 raise
             except BaseException:
                 if connection is not None:
-                    self._give_back(connection)
+                    self._checkin(connection)
                 raise
-            self._give_back(connection)
+            self._checkin(connection)
             return result
         if again or unknown is not None:
             raise StoreUnavailable(
@@ -192,25 +197,25 @@ class TransactionEngine(ABC, Generic[Connection]):
             fix="Nothing was stored. Retry later.",
         ) from (cut.__cause__ if cut else None)
 
-    def write_one(self, sql: str, *values: object) -> bool:
+    def try_write_statement(self, sql: str, *values: object) -> bool:
         """Run one statement as its own transaction, if the back-end has a fast path. Return True if it changed a row.
 
         On False (no change, or no fast path) use `write`.
         """
-        return self._run_alone(sql, values)
+        return self._run_single_statement(sql, values)
 
-    def read_one(self, sql: str, *values: object) -> list[Row] | None:
+    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
         """Return the rows of one SELECT as its own transaction, or None if the back-end has no fast path.
 
         On None use `read`.
         """
         return None
 
-    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+    def _run_single_statement(self, sql: str, values: tuple[object, ...]) -> bool:
         """Run one statement as its own transaction. Return True if it changed a row; the default is unsupported."""
         return False
 
-    def _take(self) -> Connection:
+    def _checkout(self) -> Connection:
         if self._closed:
             raise StoreUnavailable(f"{self.address}: the store has been closed", fix="Open it again with open_store.")
         try:
@@ -218,16 +223,16 @@ class TransactionEngine(ABC, Generic[Connection]):
         except IndexError:
             return self._connect()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _checkin(self, connection: Connection) -> None:
         if self._closed or not self._is_clean(connection):
             self._disconnect(connection)
         else:
             self._idle.append(connection)
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Set connections aside in a child process: they belong to the parent and must not even be closed here."""
         self._inherited += self._idle
-        self._idle, self._keeper = [], Scheduler()
+        self._idle, self._scheduler = [], Scheduler()
 
     def _drop_all(self, connection: Connection | None) -> None:
         """Close all connections after a failure of the store itself."""
@@ -244,7 +249,7 @@ class TransactionEngine(ABC, Generic[Connection]):
         """Keep or close the connection on which an operation failed."""
         self._drop_all(connection)
 
-    def _was_stored(self, connection: Connection, lost: ConnectionLost) -> bool | None:
+    def _was_committed(self, connection: Connection, lost: ConnectionLost) -> bool | None:
         """Return True if the transaction of a broken connection was committed, None if that is unknown.
 
         Raises `ConnectionLost` if the transaction is still in progress.
@@ -281,10 +286,10 @@ class TransactionEngine(ABC, Generic[Connection]):
         """Lock the store against migration by other processes."""
 
     @abstractmethod
-    def _scrub(self) -> None:
+    def _erase_removed_content(self) -> None:
         """Erase removed content from the files too, as far as the back-end allows."""
 
-    def _erases(self, tx: Transaction) -> None:
+    def _record_erasure(self, tx: Transaction) -> None:
         """Record, in the same transaction, that removed content must still be erased from the files."""
 
 
@@ -293,7 +298,7 @@ _OPEN: "WeakSet[TransactionEngine[Any]]" = WeakSet()
 
 def _after_fork() -> None:
     for engine in _OPEN:
-        engine._forked()  # pyright: ignore[reportPrivateUsage]
+        engine._reset_after_fork()  # pyright: ignore[reportPrivateUsage]
 
 
 if hasattr(os, "register_at_fork"):

@@ -24,13 +24,13 @@ class Dialect(NamedTuple):
     """SQL fragments that differ between databases."""
 
     name: str
-    lock: str  # appended to a SELECT: locks the rows until the transaction ends
+    row_lock: str  # appended to a SELECT: locks the rows until the transaction ends
     now: str  # the clock that all writers share, in seconds
-    check: str  # a query that returns damage in the files, one row each, or the one row "ok"; may be empty
-    unlocked: str = ""  # appended to a SELECT: skips rows that another transaction has locked
-    hurry: str = ""  # a statement that shortens lock waits in the rest of the transaction; may be empty
+    integrity_query: str  # a query that returns damage in the files, one row each, or the one row "ok"; may be empty
+    skip_locked: str = ""  # appended to a SELECT: skips rows that another transaction has locked
+    short_lock_timeout: str = ""  # a statement that shortens lock waits in the rest of the transaction; may be empty
 
-    def ddl(self, statement: str) -> str:
+    def translate_ddl(self, statement: str) -> str:
         if self.name == "sqlite":
             return statement
         for ours, theirs in (
@@ -47,7 +47,7 @@ class Transaction(Protocol):
     """An open database transaction."""
 
     dialect: Dialect
-    again: bool
+    is_retry: bool
     """True if the connection of an earlier attempt broke during commit, so its changes may already be stored."""
 
     def run(self, sql: str, *values: object) -> int:

@@ -54,7 +54,7 @@ async def run_call(
     if call.malformed:
         return error_result(call, f"{_invalid_json_text(call.raw or '')} {_expected_text(call, parameters)}")
     try:
-        values = parameters.read(call.arguments)
+        values = parameters.read_arguments(call.arguments)
     except InvalidInput as error:
         return error_result(call, f"The tool was not run. {error} {_expected_text(call, parameters)}")
     outcome = await _run_with_timeout(
@@ -73,8 +73,8 @@ async def run_call(
     return as_tool_result(call, outcome.value)
 
 
-def error_result(call: ToolCall, words: str) -> ToolResult:
-    return ToolResult(call_id=call.id, name=call.name, content=words, is_error=True)
+def error_result(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=text, is_error=True)
 
 
 def unknown_tool_result(call: ToolCall, names: Iterable[str]) -> ToolResult:
@@ -123,7 +123,7 @@ async def _run_with_timeout(
 ) -> ExecutionOutcome | None:
     """Return the outcome of the work, None after a timeout."""
     loop = asyncio.get_running_loop()
-    counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else TOOL_SLOTS.taken()
+    counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else TOOL_SLOTS.hold()
     async with counted:  # the timeout starts when the tool does
         started = loop.time()
         waiting = loop.create_task(_run_on_loop(work)) if on_loop else _run_on_thread(work, context)

@@ -146,12 +146,12 @@ def tool(
     return make if function is None else make(cast(Function, function))
 
 
-def tools_by_name(given: ToolLike | Iterable[ToolLike] | Mapping[str, ToolLike] | None) -> dict[str, FunctionTool]:
+def tools_by_name(tools: ToolLike | Iterable[ToolLike] | Mapping[str, ToolLike] | None) -> dict[str, FunctionTool]:
     """Return the tools by name. Raises `InvalidInput` if two have the same name."""
     found: dict[str, FunctionTool] = {}
-    if given is None:
+    if tools is None:
         return found
-    for name, each in _name_pairs(given):
+    for name, each in _name_pairs(tools):
         made = _make_tool(each, name)
         if made.name in found:
             raise InvalidInput(f"Two tools are named {made.name}", fix="Rename one: cc.tool(function, name=…).")

@@ -40,53 +40,53 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
 
     schema: JSONObject
     description: str
-    reader: type[Struct]
+    argument_class: type[Struct]
     names: tuple[str, ...]
     optional: frozenset[str]
-    never_none: frozenset[str]
+    not_nullable: frozenset[str]
     positional: tuple[inspect.Parameter, ...]
-    contexts: tuple[str, ...]
-    takes_more: bool = False
+    context_parameters: tuple[str, ...]
+    has_keyword_rest: bool = False
 
-    def read(self, arguments: JSONObject) -> dict[str, object]:
+    def read_arguments(self, arguments: JSONObject) -> dict[str, object]:
         """Return the values of the function's parameters. Raises `InvalidInput` with a text for the model."""
         given = {
             name: value
             for name, value in arguments.items()
-            if not (value is None and name in self.never_none and name in self.optional)
+            if not (value is None and name in self.not_nullable and name in self.optional)
         }
-        problems = [*self._unknown(given), *self._missing(given)]
+        problems = [*self._unknown_errors(given), *self._missing_errors(given)]
         problems += nested_field_errors(self.schema, given)
         if problems:
             raise InvalidInput(" ".join(problems))
         known = {name: value for name, value in given.items() if name in self.names}
-        values = self._converted(known)
+        values = self._convert(known)
         found = {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
         return {**found, **{name: value for name, value in given.items() if name not in self.names}}
 
     def call(self, function: Function, values: dict[str, object], context: ToolContext) -> object:
-        values = {**values, **dict.fromkeys(self.contexts, context)}
+        values = {**values, **dict.fromkeys(self.context_parameters, context)}
         first: list[object] = [values.pop(each.name, each.default) for each in self.positional]
         return function(*first, **values)
 
-    def _unknown(self, given: JSONObject) -> list[str]:
+    def _unknown_errors(self, given: JSONObject) -> list[str]:
         told: JSONObject = self.schema.get("properties", {})
-        if self.takes_more and self.schema.get("additionalProperties") is not False:
+        if self.has_keyword_rest and self.schema.get("additionalProperties") is not False:
             return []
-        known = tuple(told) if self.takes_more else self.names
+        known = tuple(told) if self.has_keyword_rest else self.names
         return [unknown_field_error(name, known) for name in given if name not in known]
 
-    def _missing(self, given: JSONObject) -> list[str]:
+    def _missing_errors(self, given: JSONObject) -> list[str]:
         needed = [name for name in self.names if name not in self.optional]
         needed += [name for name in self.schema.get("required", ()) if name not in self.names]
         return [f"The parameter `{name}` is missing." for name in needed if name not in given]
 
-    def _converted(self, given: JSONObject) -> Struct:
+    def _convert(self, given: JSONObject) -> Struct:
         try:
-            return msgspec.convert(given, self.reader, dec_hook=_decode_hook)
+            return msgspec.convert(given, self.argument_class, dec_hook=_decode_hook)
         except (msgspec.ValidationError, RecursionError) as first:
             try:  # accept numbers and booleans written as strings
-                return msgspec.convert(given, self.reader, strict=False, dec_hook=_decode_hook)
+                return msgspec.convert(given, self.argument_class, strict=False, dec_hook=_decode_hook)
             except (msgspec.ValidationError, RecursionError):
                 raise InvalidInput(conversion_error(first, given)) from first
 
@@ -126,15 +126,15 @@ def _build_parameters(
     return FunctionParameters(
         schema=schema,
         description=description,
-        reader=_argument_class(types, name),
+        argument_class=_argument_class(types, name),
         names=tuple(types),
         optional=frozenset(each.name for each in read if each.default is not each.empty),
-        never_none=frozenset(
+        not_nullable=frozenset(
             each for each, hint in types.items() if not accepts_none(msgspec_type(hint, f"{name}.{each}"))
         ),
         positional=tuple(each for each in named if each.kind is each.POSITIONAL_ONLY),
-        contexts=contexts,
-        takes_more=any(each.kind is each.VAR_KEYWORD for each in parameters),
+        context_parameters=contexts,
+        has_keyword_rest=any(each.kind is each.VAR_KEYWORD for each in parameters),
     )
 
 
@@ -271,11 +271,11 @@ def nested_field_errors(schema: JSONObject, value: JSON, place: str = "") -> lis
     return found
 
 
-def conversion_error(error: Exception, given: JSONObject) -> str:
+def conversion_error(error: Exception, arguments: JSONObject) -> str:
     """Return the error of msgspec with the value that it refers to."""
     problem, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`")
-    value: JSON = given
+    value: JSON = arguments
     try:
         for name, index in PATH_STEP.findall(path):
             value = value[name] if name else value[int(index)]

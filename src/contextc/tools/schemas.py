@@ -313,9 +313,9 @@ class ParsedDocstring(Struct, frozen=True):
     parameters: Mapping[str, str] = {}
 
 
-def parse_docstring(written: str | None, names: Collection[str]) -> ParsedDocstring:
+def parse_docstring(docstring: str | None, names: Collection[str]) -> ParsedDocstring:
     """Return the first paragraph and the descriptions of the parameters `names`."""
-    lines = inspect.cleandoc(written or "").splitlines()
+    lines = inspect.cleandoc(docstring or "").splitlines()
     return ParsedDocstring(_first_paragraph(lines, names), _parameters(lines, names))
 
 

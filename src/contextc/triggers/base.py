@@ -167,7 +167,7 @@ class ThresholdTrigger(Trigger, frozen=True, kw_only=True):
     exit_text: MessageText = ""
     title: str = ""
     exit_title: str = ""
-    resets: tuple[TriggerTime, ...] = ()
+    reset_at: tuple[TriggerTime, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +178,7 @@ class ThresholdTrigger(Trigger, frozen=True, kw_only=True):
             )
 
     def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
-        value, reset, inside = self.value(moment), moment.when in self.resets, self.active(state)
+        value, reset, inside = self.value(moment), moment.when in self.reset_at, self.active(state)
         if not inside:
             if reset or value is None or not value >= self.enter:
                 return None, {}

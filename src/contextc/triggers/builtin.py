@@ -56,7 +56,7 @@ def _level_trigger(mark: float, margin: float, *, lowest: bool) -> Trigger:
         level=round(mark * 100),
         scope="channel",
         at=("before_step", "after_compaction"),
-        resets=("after_compaction",),
+        reset_at=("after_compaction",),
         value=lambda moment: moment.share,
         enter=mark,
         exit=mark - margin,
@@ -209,14 +209,14 @@ MAX_LISTED = 20
 class OpenTodosTrigger(Trigger, frozen=True, kw_only=True):
     """A message at every evaluation with open todos."""
 
-    lead: Callable[[str], str]
+    intro: Callable[[str], str]
 
     def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         left = [todo for todo in moment.todos if todo.state in ("open", "doing")]
         if not left:
             return None, state
         count = f"{len(left)} of {len(moment.todos)} todos {'is' if len(left) == 1 else 'are'} not done"
-        text = f"{self.lead(count)} ({_listed_numbers(left)}). {_continue_text(left)}"
+        text = f"{self.intro(count)} ({_listed_numbers(left)}). {_continue_text(left)}"
         return TriggerMessage(text=text, title="Todos left"), state
 
 
@@ -234,7 +234,7 @@ def todo_triggers() -> list[Trigger]:
 
 
 def _open_todos_trigger(name: str, when: TriggerTime, lead: Callable[[str], str]) -> Trigger:
-    return OpenTodosTrigger(name=name, priority=10, at=(when,), lead=lead)
+    return OpenTodosTrigger(name=name, priority=10, at=(when,), intro=lead)
 
 
 def _listed_numbers(left: Sequence[Todo]) -> str:

@@ -39,11 +39,11 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
     """A trigger made from a function. Calling it calls the function."""
 
     function: Callable[..., object]
-    remembers: bool
+    has_state: bool
 
     def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
-        if not self.remembers:
-            return self._new(_as_message(self.function(moment)), moment, state)
+        if not self.has_state:
+            return self._unless_repeated(_as_message(self.function(moment)), moment, state)
         returned = self.function(moment, state)
         if iscoroutine(returned):
             returned.close()
@@ -55,7 +55,7 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
         said, kept = cast(tuple[object, JSONObject], returned)
         return _as_message(said), kept
 
-    def _new(
+    def _unless_repeated(
         self, say: TriggerMessage | None, moment: TriggerContext, state: JSONObject
     ) -> tuple[TriggerMessage | None, JSONObject]:
         """Return the message unless it equals that of the previous step, and a hash of its text as the state."""
@@ -66,7 +66,7 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
         return None if is_same else say, {"text": mark}
 
     def active(self, state: JSONObject) -> bool:
-        return not self.remembers and "text" in state
+        return not self.has_state and "text" in state
 
     def repeat(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
         stands = self.active(state) and not self.once and "before_step" in self.at
@@ -90,7 +90,7 @@ def trigger(
                 f"Trigger {name!r} must be a synchronous function, got an async one", fix="Define it with `def`."
             )
         return FunctionTrigger(
-            name=name, function=function, remembers=_parameter_count(name, function) == 2, at=moments, **options
+            name=name, function=function, has_state=_parameter_count(name, function) == 2, at=moments, **options
         )
 
     return made

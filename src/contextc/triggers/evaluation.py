@@ -29,14 +29,14 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     A repeated failure is reported once, until the trigger works again or fails in another way.
     """
 
-    says: tuple[tuple[Trigger, TriggerMessage], ...] = ()
+    messages: tuple[tuple[Trigger, TriggerMessage], ...] = ()
     states: dict[str, JSONObject] = {}
     failures: tuple[tuple[str, str], ...] = ()
 
     @property
     def stop(self) -> str | None:
         """The finish reason with which the turn must end, or None."""
-        return next((say.stop for _, say in self.says if say.stop is not None), None)
+        return next((say.stop for _, say in self.messages if say.stop is not None), None)
 
 
 def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
@@ -66,9 +66,9 @@ TriggerMessagesInRequest: TypeAlias = Sequence[tuple[str, bool]]
 
 def evaluate_triggers(
     triggers: Iterable[Trigger],
-    moment: TriggerContext,
+    context: TriggerContext,
     states: Mapping[str, JSONObject],
-    shown: TriggerMessagesInRequest | None = None,
+    in_request: TriggerMessagesInRequest | None = None,
 ) -> Evaluation:
     """Evaluate triggers by priority, and keep only the highest level of each group.
 
@@ -83,8 +83,8 @@ def evaluate_triggers(
         before = states.get(trigger.name, {})
         say, after, standing = None, before, False
         try:
-            if moment.when in trigger.at:
-                say, after = _evaluate_one(trigger, moment, before)
+            if context.when in trigger.at:
+                say, after = _evaluate_one(trigger, context, before)
             standing = bool(trigger.group) and trigger.active(_own_state(after))
         except BaseException as error:
             if is_interrupt(error):
@@ -99,17 +99,17 @@ def evaluate_triggers(
         if standing:
             key = trigger.group, trigger.kind
             active[key] = max(active.get(key, trigger.level), trigger.level)
-    if shown is not None:
-        last = _last_of_each_group(triggers, shown)
+    if in_request is not None:
+        last = _last_of_each_group(triggers, in_request)
         said = [(trigger, say) for trigger, say in said if not say.closes or last.get(_group_key(trigger))]
-    return Evaluation(says=_highest_of_each_group(said, active), states=changed, failures=tuple(failures))
+    return Evaluation(messages=_highest_of_each_group(said, active), states=changed, failures=tuple(failures))
 
 
 def restate_warnings(
     triggers: Iterable[Trigger],
-    moment: TriggerContext,
+    context: TriggerContext,
     states: Mapping[str, JSONObject],
-    shown: TriggerMessagesInRequest,
+    in_request: TriggerMessagesInRequest,
 ) -> Evaluation:
     """Return the messages at the start of an epoch that make the warnings in the request match the current state.
 
@@ -117,15 +117,15 @@ def restate_warnings(
     unless the group's last message in the request is of that level. If none holds, and that message is a warning, a
     message ends it.
     """
-    last = _last_of_each_group(triggers := check_triggers(triggers), shown)
+    last = _last_of_each_group(triggers := check_triggers(triggers), in_request)
     best: dict[str, tuple[Trigger, TriggerMessage]] = {}
     failures: list[tuple[str, str]] = []
     for trigger in sorted(triggers, key=lambda each: each.priority):
         stored, key = states.get(trigger.name, {}), _group_key(trigger)
         try:
-            found = trigger.repeat(moment, _own_state(stored)) if stored.get("heard") is True else None
+            found = trigger.repeat(context, _own_state(stored)) if stored.get("heard") is True else None
             if found is None and last.get(key):
-                found = trigger.take_back(moment, _own_state(stored))
+                found = trigger.take_back(context, _own_state(stored))
             say = None if found is None else _validated_message(trigger, found)
         except BaseException as error:
             if is_interrupt(error):
@@ -137,7 +137,7 @@ def restate_warnings(
     says = [
         (trigger, say) for trigger, say in best.values() if say.closes or last.get(_group_key(trigger)) != trigger.name
     ]
-    return Evaluation(says=tuple(says), failures=tuple(failures))
+    return Evaluation(messages=tuple(says), failures=tuple(failures))
 
 
 def _rank(say: TriggerMessage) -> tuple[bool, int]:

@@ -25,15 +25,15 @@ _FOREIGN = re.compile(r"[^\w.:/-]+")
 class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
     """A warning after `correct` equal steps in a row; after `stop` of them the turn ends."""
 
-    correct: int = 2
-    stop: int = 4
+    warn_after: int = 2
+    stop_after: int = 4
 
     def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         mark, times = _equal_steps(_complete_messages(moment.last))
-        if times < max(min(self.correct, self.stop), 2):
+        if times < max(min(self.warn_after, self.stop_after), 2):
             return None, {}
         lead = f"No progress: the last {times} steps made the same calls and got the same results."
-        if times >= self.stop:
+        if times >= self.stop_after:
             say = TriggerMessage(
                 text=f"{lead} The turn ends here.", level=3, stop=NO_PROGRESS, title="No progress, stopped"
             )
@@ -42,7 +42,7 @@ class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
             return None, state
         text = (
             f"{lead} Making them again will change nothing. Use what they returned, try another way, or say what is "
-            f"missing. After {self.stop} equal steps the turn ends."
+            f"missing. After {self.stop_after} equal steps the turn ends."
         )
         return TriggerMessage(text=text, level=2, title="No progress"), {"corrected": mark}
 

@@ -45,7 +45,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     """Accepted values of the Host header. This prevents DNS rebinding."""
     origins: tuple[str, ...] = ()
     """Additional allowed origins, such as http://localhost:3000."""
-    largest: int = MAX_BODY_BYTES
+    max_body_bytes: int = MAX_BODY_BYTES
     """Maximum size of a request body in bytes."""
     recordings: Path | None = None
     """Folder of recordings that clients may select (`replay:FILE`), for tests and demonstrations.
@@ -59,22 +59,24 @@ class AppState:
 
     def __init__(self, store: Store, options: ServerOptions) -> None:
         self.store, self.options = store, options
-        self.running = TurnManager(store, self._made, agent=options.agent, model=options.model, root=options.root)
-        self.watchers = DeletionEvents(store)
-        self.ending = asyncio.Event()
+        self.turns = TurnManager(
+            store, self._create_executor, agent=options.agent, model=options.model, root=options.root
+        )
+        self.deletions = DeletionEvents(store)
+        self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
 
-    def recover(self) -> None:
+    def recover_turns(self) -> None:
         """Close the turns of processes that have ended, and wake their watchers. Blocking: reads the store."""
         for each in self.store.recover():
-            event_hub(self.store).look(each.conversation)
+            event_hub(self.store).refresh(each.conversation)
 
-    async def keep_recovering(self) -> None:
+    async def recover_turns_periodically(self) -> None:
         """Call `recover` periodically, until cancelled."""
         while True:
             await asyncio.sleep(RECOVERY_INTERVAL)
             try:
-                await run_blocking(self.recover)
+                await run_blocking(self.recover_turns)
             except ContextcError as error:
                 log.warning("recover: turns of ended processes could not be closed: %s", error)
 
@@ -84,21 +86,21 @@ class AppState:
         Raises `UnknownConversation`.
         """
         turns = self.store.turns(conversation, last=1)
-        if turns and turns[0].state == "running" and self.running.turn(conversation) is None:
-            self.recover()
+        if turns and turns[0].state == "running" and self.turns.running_turn(conversation) is None:
+            self.recover_turns()
             turns = self.store.turns(conversation, last=1)
         return turns[0] if turns else None
 
-    def process_of(self, conversation: str, agent: str) -> str:
+    def describe_process(self, conversation: str, agent: str) -> str:
         """Return a description of the process that runs a turn."""
         return describe_process(self.store.read(lambda tx: load_holder(tx, conversation, agent)))
 
-    def end(self) -> None:
+    def stop_streams(self) -> None:
         """End every stream, because the server is about to stop."""
-        self.ending.set()
-        event_hub(self.store).look()
+        self.stopping.set()
+        event_hub(self.store).refresh()
 
-    def _made(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+    def _create_executor(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an executor with this server's options, and its provider client."""
         options = self.options
         self._check_recording(whom)

@@ -23,13 +23,13 @@ def create_application(store: Store, options: ServerOptions | None = None) -> St
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        recovering = asyncio.create_task(desk.keep_recovering(), name="recovering turns")
+        recovering = asyncio.create_task(desk.recover_turns_periodically(), name="recovering turns")
         try:
             yield
         finally:
             recovering.cancel()
-            desk.end()
-            await desk.running.close()
+            desk.stop_streams()
+            await desk.turns.close()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""

@@ -25,9 +25,9 @@ EMPTY_CONTENT = ("", 0)
 """Content of a message that has only client-specific parts."""
 
 
-def check_client_messages(theirs: Sequence[Message]) -> None:
+def check_client_messages(client_messages: Sequence[Message]) -> None:
     """Raise `InvalidMessage` if a user message cannot be stored. Called before anything is changed."""
-    for message in theirs:
+    for message in client_messages:
         texts = [cast(object, part.text) for part in message.parts if isinstance(part, Text)]
         is_text = all([isinstance(text, str) for text in texts])
         if message.role == "user" and not (is_text and _content_key(message) == EMPTY_CONTENT):
@@ -36,27 +36,29 @@ def check_client_messages(theirs: Sequence[Message]) -> None:
                 check_name(message.uid, "message")
 
 
-def find_continuation(ours: Sequence[Message], theirs: Sequence[Message]) -> ContinuationPoint:
+def find_continuation(stored_messages: Sequence[Message], client_messages: Sequence[Message]) -> ContinuationPoint:
     """Return where to continue, given a client's messages. The last one is a user message."""
-    known = {original_uid(message.uid): message for message in ours if message.role == "user"}
-    said = [message for message in theirs if message.role == "user" and _content_key(message) != EMPTY_CONTENT]
-    fresh = new_user_messages(ours, theirs)
+    known = {original_uid(message.uid): message for message in stored_messages if message.role == "user"}
+    said = [message for message in client_messages if message.role == "user" and _content_key(message) != EMPTY_CONTENT]
+    fresh = new_user_messages(stored_messages, client_messages)
     last = known.get(said[-1].uid) if said else None
     if last is not None:
         if _content_key(last) != _content_key(said[-1]) and not last.redacted:
             return ContinuationPoint(last.seq - 1, [said[-1]])
-        return ContinuationPoint(last.seq if ours[-1] is not last else None, [])
+        return ContinuationPoint(last.seq if stored_messages[-1] is not last else None, [])
     before = [known[message.uid].seq for message in said if message.uid in known]
-    dropped = [message.seq for message in ours if before and message.seq > before[-1] and _is_from_client(message)]
+    dropped = [
+        message.seq for message in stored_messages if before and message.seq > before[-1] and _is_from_client(message)
+    ]
     return ContinuationPoint(dropped[0] - 1 if dropped else None, fresh)
 
 
-def new_user_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
+def new_user_messages(stored_messages: Sequence[Message], client_messages: Sequence[Message]) -> list[Message]:
     """Return the user messages at the end of a history that are not stored yet."""
-    known = {original_uid(message.uid) for message in ours}
+    known = {original_uid(message.uid) for message in stored_messages}
     fresh: list[Message] = []
     for message in reversed(
-        [message for message in theirs if message.role != "user" or _content_key(message) != EMPTY_CONTENT]
+        [message for message in client_messages if message.role != "user" or _content_key(message) != EMPTY_CONTENT]
     ):
         if message.role != "user" or message.uid in known:
             break

@@ -32,8 +32,8 @@ class ConnectionLimiter:
 
     def __init__(self, most: int | None = None, most_pending: int | None = None) -> None:
         most = max_connections() if most is None else most
-        self.most_pending = min(MAX_PENDING, most // 2) if most_pending is None else most_pending
-        self.most, self.most_admitted = most, most - self.most_pending
+        self.max_pending = min(MAX_PENDING, most // 2) if most_pending is None else most_pending
+        self.max_connections, self.max_admitted = most, most - self.max_pending
         self._pending: OrderedDict[LimitedConnection, float] = OrderedDict()
         self._admitted: set[LimitedConnection] = set()
 
@@ -42,12 +42,12 @@ class ConnectionLimiter:
         self._admitted.discard(connection)
         self._pending[connection] = now
         self._pending.move_to_end(connection)
-        if len(self._pending) + len(self._admitted) > self.most:
+        if len(self._pending) + len(self._admitted) > self.max_connections:
             self.close_oldest()
 
     def admit(self, connection: "LimitedConnection") -> bool:
         """Admit a connection; return False if the limit is reached."""
-        if len(self._admitted) >= self.most_admitted and connection not in self._admitted:
+        if len(self._admitted) >= self.max_admitted and connection not in self._admitted:
             return False
         self._pending.pop(connection, None)
         self._admitted.add(connection)
@@ -63,15 +63,15 @@ class ConnectionLimiter:
     def close_oldest(self) -> None:
         self._pending.popitem(last=False)[0].transport.abort()
 
-    def close_late(self, now: float) -> None:
+    def close_expired(self, now: float) -> None:
         """Close connections that are pending for too long; sooner if there are many."""
         while self._pending:
             waited = now - next(iter(self._pending.values()))
-            if waited < (BURST_SECONDS if len(self._pending) > self.most_pending else PENDING_SECONDS):
+            if waited < (BURST_SECONDS if len(self._pending) > self.max_pending else PENDING_SECONDS):
                 break
             self.close_oldest()
 
-    def protocol(
+    def create_protocol(
         self,
         config: Config,
         server_state: ServerState,

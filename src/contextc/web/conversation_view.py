@@ -87,18 +87,18 @@ class ConversationView(StoredConversationState, frozen=True, kw_only=True):
     channels: list[ChannelView]
 
 
-def load_conversation_view(desk: AppState, name: str) -> ConversationView:
+def load_conversation_view(app: AppState, name: str) -> ConversationView:
     """Return the state of a conversation. Raises `UnknownConversation`."""
-    agent = desk.options.agent
-    stored = desk.store.read(lambda tx: _stored(tx, name, agent))
-    if stored.running is not None and desk.running.turn(name) is None:
-        desk.last_turn(name)  # closes it if its process has ended
-        stored = desk.store.read(lambda tx: _stored(tx, name, agent))
+    agent = app.options.agent
+    stored = app.store.read(lambda tx: _stored(tx, name, agent))
+    if stored.running is not None and app.turns.running_turn(name) is None:
+        app.last_turn(name)  # closes it if its process has ended
+        stored = app.store.read(lambda tx: _stored(tx, name, agent))
     return ConversationView(
         **{field: getattr(stored, field) for field in stored.__struct_fields__},
-        approvals=desk.running.approvals(name),
-        gauge=_gauge(desk.store, name),
-        channels=channel_views(desk.store, name),
+        approvals=app.turns.approvals(name),
+        gauge=_gauge(app.store, name),
+        channels=channel_views(app.store, name),
     )
 
 
@@ -106,7 +106,7 @@ def _gauge(store: Store, name: str) -> ContextUseView | None:
     last = load_last_request(store, name)
     if last is None:
         return None
-    budget = last[1].figures
+    budget = last[1].corrected_budget
     return ContextUseView(
         used=budget.input, available=budget.room, window=budget.window, cost=compute_total_cost(store, name)
     )

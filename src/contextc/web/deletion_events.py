@@ -26,7 +26,7 @@ class DeletionEvents:
         return sum([len(each) for each in self._leaving.values()])
 
     @contextmanager
-    def watching(self, conversation: str) -> Generator[asyncio.Event]:
+    def watch(self, conversation: str) -> Generator[asyncio.Event]:
         """Yield an event that is set when the conversation is deleted."""
         self._loop = asyncio.get_running_loop()
         gone = asyncio.Event()
@@ -39,7 +39,7 @@ class DeletionEvents:
             if not left:
                 del self._leaving[conversation]
 
-    def deleted(self, conversation: str) -> None:
+    def notify_deleted(self, conversation: str) -> None:
         """Notify the streams of a deleted conversation. Thread-safe."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell, conversation)
@@ -47,4 +47,4 @@ class DeletionEvents:
     def _tell(self, conversation: str) -> None:
         for gone in self._leaving.get(conversation, ()):
             gone.set()
-        event_hub(self._store).look(conversation)  # wake the streams, which wait for events
+        event_hub(self._store).refresh(conversation)  # wake the streams, which wait for events

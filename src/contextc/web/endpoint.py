@@ -40,11 +40,11 @@ class Endpoint(NamedTuple):
 
     method: Method
     path: str
-    work: Callable[..., Any]
+    function: Callable[..., Any]
     status: int
-    takes: Mapping[str, Any]
+    parameter_types: Mapping[str, Any]
     """Types of the parameters, by name."""
-    answer: Any
+    return_type: Any
     media_type: str
     """Media type of the response, if it is not JSON."""
 
@@ -53,13 +53,13 @@ class Endpoint(NamedTuple):
         return tuple(self.path.strip("/").split("/"))
 
     @property
-    def named(self) -> tuple[str, ...]:
+    def path_parameters(self) -> tuple[str, ...]:
         """Names of the path parameters."""
         return tuple([each[1:-1] for each in self.segments if each.startswith("{")])
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.work)
+        return inspect.iscoroutinefunction(self.function)
 
 
 ENDPOINTS: list[Endpoint] = []
@@ -79,8 +79,8 @@ def endpoint(
         answer = takes.pop("return")
         assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
         made = Endpoint(method, path, work, status, takes, answer, media_type)
-        assert {*made.named} == {*takes} - {*INJECTED_PARAMETERS}, (
-            f"{method} {path}: path parameters {made.named} must match the function's, got {[*takes]}"
+        assert {*made.path_parameters} == {*takes} - {*INJECTED_PARAMETERS}, (
+            f"{method} {path}: path parameters {made.path_parameters} must match the function's, got {[*takes]}"
         )
         ENDPOINTS.append(made)
         return work

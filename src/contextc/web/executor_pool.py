@@ -25,7 +25,7 @@ class PooledExecutor:
     """A pooled executor, its provider client, and its number of users."""
 
     def __init__(self, executor: AgentExecutor, endpoint: Endpoint) -> None:
-        self.executor, self.endpoint, self.users = executor, endpoint, 0
+        self.executor, self.client, self.users = executor, endpoint, 0
 
 
 class ExecutorPool:
@@ -40,9 +40,9 @@ class ExecutorPool:
         return len(self._lines)
 
     @asynccontextmanager
-    async def use(self, spec: str) -> AsyncGenerator[AgentExecutor]:
+    async def acquire(self, spec: str) -> AsyncGenerator[AgentExecutor]:
         """Yield the executor of a model, kept open until the block ends. An empty spec is the default model."""
-        line = self._lines.get(spec) or await self._opened(spec)
+        line = self._lines.get(spec) or await self._open_once(spec)
         self._lines.move_to_end(spec)
         line.users += 1
         try:
@@ -51,7 +51,7 @@ class ExecutorPool:
             line.users -= 1
             await self._trim()
 
-    async def _opened(self, spec: str) -> PooledExecutor:
+    async def _open_once(self, spec: str) -> PooledExecutor:
         """Open an executor. Concurrent callers wait for the same spec only."""
         making = self._making.setdefault(spec, asyncio.Lock())  # dropped with its last reference
         async with making:
@@ -68,8 +68,8 @@ class ExecutorPool:
             idle = next((spec for spec, line in self._lines.items() if not line.users), None)
             if idle is None:
                 return
-            await self._lines.pop(idle).endpoint.close()
+            await self._lines.pop(idle).client.close()
 
     async def close(self) -> None:
         while self._lines:
-            await self._lines.popitem()[1].endpoint.close()
+            await self._lines.popitem()[1].client.close()

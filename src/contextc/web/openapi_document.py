@@ -32,7 +32,7 @@ class Schemas(NamedTuple):
     schemas: dict[Any, JSONObject]
     components: JSONObject
 
-    def of(self, kind: Any) -> JSONObject:  # a type annotation
+    def schema_of(self, kind: Any) -> JSONObject:  # a type annotation
         return self.schemas[_key(kind)]
 
 
@@ -54,25 +54,28 @@ def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: st
 
 
 def _operation(each: Endpoint, typed: Schemas) -> JSONObject:
-    noun = each.work.__module__.rpartition(".")[2]
-    summary, _, more = (inspect.getdoc(each.work) or "").partition("\n\n")
+    noun = each.function.__module__.rpartition(".")[2]
+    summary, _, more = (inspect.getdoc(each.function) or "").partition("\n\n")
     made: JSONObject = {
-        "operationId": f"{noun}_{each.work.__name__}",
+        "operationId": f"{noun}_{each.function.__name__}",
         "tags": [noun],
         "summary": " ".join(summary.split()),
         **({"description": more} if more else {}),
         "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],
         "responses": _responses(each, typed),
     }
-    if "body" in each.takes:
-        content = {JSON_TYPE: {"schema": typed.of(each.takes["body"])}}
-        needed = any([field.required for field in fields(each.takes["body"])])
+    if "body" in each.parameter_types:
+        content = {JSON_TYPE: {"schema": typed.schema_of(each.parameter_types["body"])}}
+        needed = any([field.required for field in fields(each.parameter_types["body"])])
         made["requestBody"] = {"required": needed, "content": content}
     return made
 
 
 def _path_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
-    return [{"name": name, "in": "path", "required": True, "schema": typed.of(each.takes[name])} for name in each.named]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": typed.schema_of(each.parameter_types[name])}
+        for name in each.path_parameters
+    ]
 
 
 def _query_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
@@ -81,7 +84,7 @@ def _query_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
             "name": field.encode_name,
             "in": "query",
             "required": field.required,
-            "schema": _with_default(typed.of(field.type), field),
+            "schema": _with_default(typed.schema_of(field.type), field),
         }
         for field in _query_fields(each)
     ]
@@ -94,12 +97,12 @@ def _with_default(schema: JSONObject, field: FieldInfo) -> JSONObject:
 
 
 def _responses(each: Endpoint, typed: Schemas) -> JSONObject:
-    refused = {"description": _error_description(), "content": {JSON_TYPE: {"schema": typed.of(ErrorBody)}}}
-    own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.of(each.answer)}
+    refused = {"description": _error_description(), "content": {JSON_TYPE: {"schema": typed.schema_of(ErrorBody)}}}
+    own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.schema_of(each.return_type)}
     if each.media_type == JSON_TYPE or each.media_type == "*/*":  # any JSON, any bytes
         own = {}
     made: JSONObject = {str(each.status): {"description": "Success.", "content": {each.media_type or JSON_TYPE: own}}}
-    if {*_members(each.answer)} >= {EventStream, RawResponse}:
+    if {*_members(each.return_type)} >= {EventStream, RawResponse}:
         made["204"] = {"description": "Nothing to stream."}
     return {**made, "default": refused}
 
@@ -112,10 +115,10 @@ def _error_description() -> str:
 def _build_schemas(endpoints: Sequence[Endpoint]) -> Schemas:
     kinds: list[Any] = [ErrorBody]  # type annotations
     for each in endpoints:
-        kinds += [each.takes[name] for name in each.named]
+        kinds += [each.parameter_types[name] for name in each.path_parameters]
         kinds += [field.type for field in _query_fields(each)]
-        kinds += [each.takes["body"]] if "body" in each.takes else []
-        kinds += [each.answer] if _is_json(each) else []
+        kinds += [each.parameter_types["body"]] if "body" in each.parameter_types else []
+        kinds += [each.return_type] if _is_json(each) else []
     once = list({_key(kind): kind for kind in kinds}.values())
     schemas, components = msgspec.json.schema_components(once, ref_template=REF_TEMPLATE)
     return Schemas(dict(zip(map(_key, once), schemas, strict=True)), components)
@@ -127,11 +130,11 @@ def _key(kind: Any) -> str:
 
 
 def _query_fields(each: Endpoint) -> tuple[FieldInfo, ...]:
-    return fields(each.takes["query"]) if "query" in each.takes else ()
+    return fields(each.parameter_types["query"]) if "query" in each.parameter_types else ()
 
 
 def _is_json(each: Endpoint) -> bool:
-    return not {*_members(each.answer)} & {RawResponse, EventStream}
+    return not {*_members(each.return_type)} & {RawResponse, EventStream}
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

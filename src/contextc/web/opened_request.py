@@ -42,14 +42,14 @@ class OpenedRequest:
     def __init__(self, opened: OpenedInput, model: str = "") -> None:
         """Count the tokens. `model` sets the context window if the request names no model."""
         request = opened.request
-        named, self.length = _settings(opened)
+        named, self.max_output_tokens = _settings(opened)
         self.model = named or model.strip()
-        self.known = _find_model(self.model)
-        self.counter = _counter(opened, self.known)
+        self.model_facts = _find_model(self.model)
+        self.counter = _counter(opened, self.model_facts)
         self.prompt, self.messages = _split_system_prompt(request)
-        self.system = self.counter.system(self.prompt) + (self.counter.overhead if self.messages else 0)
-        self.tools = self.counter.tools(_tools(opened)) if request.tools else 0
-        self.tokens = [self.counter.message(message) for message in self.messages]
+        self.system = self.counter.count_system(self.prompt) + (self.counter.overhead if self.messages else 0)
+        self.tools = self.counter.count_tools(_tools(opened)) if request.tools else 0
+        self.tokens = [self.counter.count_message(message) for message in self.messages]
 
     @property
     def total(self) -> int:
@@ -57,8 +57,8 @@ class OpenedRequest:
 
     def budget(self) -> BudgetView:
         used = sum(self.tokens)
-        window = self.known.window if self.known is not None else None
-        reserve = min(self.length, window or 0)
+        window = self.model_facts.window if self.model_facts is not None else None
+        reserve = min(self.max_output_tokens, window or 0)
         budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
         parts = distribute_window(budget, dynamic=0, history=used, new=0)
         return BudgetView(
@@ -84,8 +84,8 @@ class OpenedRequest:
     def lines(self) -> list[LineView]:
         """Return the system prompt, if any, and every message."""
         costs: Sequence[float | None] = [None] * len(self.messages)
-        if self.known is not None and self.known.price is not None:
-            costs = compute_item_costs(self.known, self.tokens, self.system + self.tools, None)
+        if self.model_facts is not None and self.model_facts.price is not None:
+            costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
         told = [
             _line(

@@ -230,33 +230,33 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
     )
 
 
-def request_view(seen: RequestDetails, format: str, broke: PrefixBreak, number: int) -> RequestView:
-    known, usage = find_channel_model(seen.channel), seen.record.usage
+def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> RequestView:
+    known, usage = find_channel_model(details.channel), details.record.usage
     dollars = cost(known, usage) if known is not None and usage is not None else None
-    return RequestView(cost=dollars, number=number, **_summary_fields(seen, format, broke))
+    return RequestView(cost=dollars, number=number, **_summary_fields(details, format, prefix_break))
 
 
 def next_request_view(
-    seen: RequestDetails,
+    details: RequestDetails,
     format: str,
-    broke: PrefixBreak,
+    prefix_break: PrefixBreak,
     *,
     loss: CacheLoss,
     is_new: bool,
-    paged: LinePage,
-    text: "LineTextOptions",
+    page: LinePage,
+    text_options: "LineTextOptions",
     remarks: tuple[str, ...] = (),
 ) -> NextRequestView:
-    account = _summary_fields(seen, format, broke)
+    account = _summary_fields(details, format, prefix_break)
     account["remarks"] = (*account["remarks"], *remarks)
-    lines = line_views(paged.lines, text)
-    return NextRequestView(cost=loss, is_new=is_new, lines=lines, more=paged.more, next=paged.next, **account)
+    lines = line_views(page.lines, text_options)
+    return NextRequestView(cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, **account)
 
 
 def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> dict[str, Any]:
     """Return the fields of `RequestSummary`, by name."""
     channel, record = seen.channel, seen.record
-    left = len(seen.hidden)
+    left = len(seen.left_out_places)
     line = seen.shared if broke.where and seen.shared < len(seen.items) else None
     same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
     shared = SharedPrefixView(
@@ -278,7 +278,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
             lines=len(seen.items) + left,
             shown=len(seen.items),
             left=left,
-            reduced=len(seen.reduced),
+            reduced=len(seen.reduced_lines),
             tokens=sum(seen.tokens),
         ),
     }
@@ -291,7 +291,7 @@ class LineTextOptions(NamedTuple):
     search: str = ""
     parts: bool = False
 
-    def cut(self, text: str) -> str:
+    def shorten(self, text: str) -> str:
         if not self.width or len(text) <= self.width:
             return text
         at = max(0, text.lower().find(self.search.lower()) - self.width // 3) if self.search else 0
@@ -302,7 +302,7 @@ class LineTextOptions(NamedTuple):
 FULL_TEXT = LineTextOptions()
 
 
-def line_views(lines: Iterable[NumberedLine], shape: LineTextOptions = FULL_TEXT) -> list[LineView]:
+def line_views(lines: Iterable[NumberedLine], text_options: LineTextOptions = FULL_TEXT) -> list[LineView]:
     return [
         LineView(
             index=each.number,
@@ -313,12 +313,12 @@ def line_views(lines: Iterable[NumberedLine], shape: LineTextOptions = FULL_TEXT
             tokens=each.line.tokens,
             cost=each.cost,
             why=each.line.why,
-            text=shape.cut(each.line.text),
+            text=text_options.shorten(each.line.text),
             state="left" if not each.line.shown else "shared" if each.is_shared else "new",
             uid=each.uid,
-            original=shape.cut(each.line.original),
-            parts=each.sent if shape.parts else None,
-            original_parts=each.original if shape.parts else None,
+            original=text_options.shorten(each.line.original),
+            parts=each.sent if text_options.parts else None,
+            original_parts=each.original if text_options.parts else None,
         )
         for each in lines
     ]

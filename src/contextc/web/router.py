@@ -35,8 +35,8 @@ def load_endpoints() -> list[Endpoint]:
 class Router:
     """ASGI application of the API."""
 
-    def __init__(self, desk: AppState) -> None:
-        self.desk = desk
+    def __init__(self, app: AppState) -> None:
+        self.app_state = app
         self._by_length: dict[int, list[Endpoint]] = {}
         for each in sorted(load_endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
             self._by_length.setdefault(len(each.segments), []).append(each)
@@ -55,16 +55,18 @@ class Router:
         found, named = self._find(request.method, api_segments(request.scope))
         given: dict[str, Any] = {  # each of its annotated type
             name: _convert(named[name], kind, f"{name} in the path") if name in named else None
-            for name, kind in found.takes.items()
+            for name, kind in found.parameter_types.items()
         }
-        own = {"desk": lambda: self.desk, "request": lambda: request}
+        own = {"desk": lambda: self.app_state, "request": lambda: request}
         given |= {name: make() for name, make in own.items() if name in given}
         if "query" in given:
-            given["query"] = _convert(dict(request.query_params), found.takes["query"], "the query")
+            given["query"] = _convert(dict(request.query_params), found.parameter_types["query"], "the query")
         if "body" in given:
-            given["body"] = await _decode_body(request, found.takes["body"])
+            given["body"] = await _decode_body(request, found.parameter_types["body"])
         answer = await (
-            found.work(**given) if found.is_async else run_blocking(lambda: found.work(**given), slots=REQUEST_SLOTS)
+            found.function(**given)
+            if found.is_async
+            else run_blocking(lambda: found.function(**given), slots=REQUEST_SLOTS)
         )
         return await _head_response(found, answer) if request.method == "HEAD" else _response(found, answer)
 

@@ -67,8 +67,8 @@ class SecurityMiddleware:
 
         try:
             self._check(scope, headers)
-            answer = _preflight(scope, headers, allowed) or self._opened(scope, headers)
-            await (answer or self.app)(scope, self._limited(receive), sending)
+            answer = _preflight(scope, headers, allowed) or self._token_redirect(scope, headers)
+            await (answer or self.app)(scope, self._limit_body(receive), sending)
         except Exception as error:
             if has_begun:
                 raise
@@ -90,7 +90,7 @@ class SecurityMiddleware:
                     503, "The server has too many open connections. Retry later.", "Overloaded", RETRY_HEADERS
                 )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.options.largest:
+        if not length.isdecimal() or int(length) > self.options.max_body_bytes:
             raise self._too_large()
 
     def _check_host(self, headers: Headers) -> None:
@@ -126,7 +126,7 @@ class SecurityMiddleware:
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
 
-    def _opened(self, scope: Scope, headers: Headers) -> Response | None:
+    def _token_redirect(self, scope: Scope, headers: Headers) -> Response | None:
         """Set the token cookie if the URL of the web UI has the token, and redirect to the URL without it."""
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
         if not self.options.token or given is None or path_below_mount(scope) != "/":
@@ -145,7 +145,7 @@ class SecurityMiddleware:
         origin = headers.get("origin", "")
         return origin if origin in self.options.origins else ""
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """Limit the size of a body, regardless of Content-Length, and the time until it has arrived."""
         taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
@@ -164,7 +164,7 @@ class SecurityMiddleware:
                     {"Connection": "close"},
                 ) from None
             taken, is_whole = taken + len(message.get("body", b"")), not message.get("more_body", False)
-            if taken > self.options.largest:
+            if taken > self.options.max_body_bytes:
                 raise self._too_large()
             return message
 
@@ -172,7 +172,7 @@ class SecurityMiddleware:
 
     def _too_large(self) -> HTTPError:
         return HTTPError(
-            413, f"Request body must be at most {self.options.largest:,} bytes. Send less at once.", "TooLarge"
+            413, f"Request body must be at most {self.options.max_body_bytes:,} bytes. Send less at once.", "TooLarge"
         )
 
 

@@ -28,10 +28,10 @@ class Server(uvicorn.Server):
     """uvicorn server that exits with code 0 on a stop signal."""
 
     def __init__(
-        self, config: uvicorn.Config, desk: AppState, connections: ConnectionLimiter, ready: Callable[[], None]
+        self, config: uvicorn.Config, app_state: AppState, connections: ConnectionLimiter, ready: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self.desk, self._ready = desk, ready
+        self.app_state, self._ready = app_state, ready
         self.connections = connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -44,11 +44,11 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS_PER_CHECK == 0:
-            self.connections.close_late(asyncio.get_running_loop().time())
+            self.connections.close_expired(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.desk.end()
+        self.app_state.stop_streams()
         await super().shutdown(sockets)
 
 
@@ -60,7 +60,7 @@ def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> S
     connections = ConnectionLimiter()
     config = uvicorn.Config(
         app,
-        http=connections.protocol,  # pyright: ignore[reportArgumentType]  # any factory of protocols works
+        http=connections.create_protocol,  # pyright: ignore[reportArgumentType]  # any factory of protocols works
         ws="none",
         log_level="warning",
         access_log=False,  # URLs contain names of conversations

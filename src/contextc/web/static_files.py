@@ -93,9 +93,9 @@ def _read(path: Path, changed: int, size: int) -> StaticFile:
     return StaticFile(data, f'"{sha256(data).hexdigest()[:32]}"', CONTENT_SECURITY_POLICY.format(maps=hashes))
 
 
-def static_imports(first: Path) -> list[Path]:
+def static_imports(entry_point: Path) -> list[Path]:
     """Return a module and all its static imports, recursively. Dynamic imports are not included."""
-    found, left = dict.fromkeys([first.resolve()]), [first.resolve()]
+    found, left = dict.fromkeys([entry_point.resolve()]), [entry_point.resolve()]
     while left:
         here = left.pop()
         for name in STATIC_IMPORT.findall(here.read_text(encoding="utf-8")):

@@ -117,14 +117,14 @@ class RequestedTurn:
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         self.turn: Turn | None = None
-        self.is_stopped = False
+        self.is_cancelled = False
 
     @property
     def is_over(self) -> bool:
         return self.turn is not None and self.turn.done
 
-    def stop(self) -> None:
-        self.is_stopped = True
+    def cancel(self) -> None:
+        self.is_cancelled = True
         if self.turn is not None:
             self.turn.cancel()
 
@@ -134,7 +134,7 @@ class TurnManager:
 
     def __init__(self, store: Store, make: ExecutorFactory, *, agent: str, model: str | None, root: Path) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
-        self.lines = ExecutorPool(make)
+        self.executors = ExecutorPool(make)
         self._turns: dict[str, RunningTurn] = {}
         self._followers: dict[str, int] = {}
         self._questions: dict[str, dict[str, PendingApproval]] = {}
@@ -145,11 +145,11 @@ class TurnManager:
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def turns(self) -> list[str]:
+    def running_conversations(self) -> list[str]:
         """Conversations with a running turn in this process."""
         return list(self._turns)
 
-    def turn(self, conversation: str) -> RunningTurn | None:
+    def running_turn(self, conversation: str) -> RunningTurn | None:
         """Return the running turn of this process, if any."""
         begun = self._turns.get(conversation)
         return begun if begun is not None and not begun.turn.done else None
@@ -157,7 +157,7 @@ class TurnManager:
     async def start(
         self,
         conversation: str,
-        given: TurnInput = None,
+        input: TurnInput = None,
         *,
         model: str | None = None,
         resume: bool = False,
@@ -175,7 +175,7 @@ class TurnManager:
         begun: asyncio.Future[RunningTurn] = asyncio.get_running_loop().create_future()
         asked = RequestedTurn(conversation)
         task = asyncio.get_running_loop().create_task(
-            self._run(asked, given, model, resume, attended, begun), name=f"turn of {conversation}"
+            self._run(asked, input, model, resume, attended, begun), name=f"turn of {conversation}"
         )
         self._asked[task] = asked
         task.add_done_callback(self._asked.pop)
@@ -193,8 +193,8 @@ class TurnManager:
         """Run one turn and its follow-up turns to their end."""
         conversation = asked.conversation
         try:
-            spec = await self._spec(conversation, model)
-            async with self.lines.use(spec) as shared:
+            spec = await self._model_for(conversation, model)
+            async with self.executors.acquire(spec) as shared:
                 self._refuse_if_stopped(asked)
                 executor = shared.asking(ApprovalRegistry(self._questions, conversation))
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
@@ -204,7 +204,7 @@ class TurnManager:
                     self._refuse_if_stopped(asked)
                     raise HTTPError(409, NOTHING_TO_ANSWER, "NothingNew")
                 self._turns[conversation] = found = RunningTurn(turn, first - 1, attended)
-                self.remember(conversation, spec)
+                self.remember_model(conversation, spec)
                 _answer(begun, found)
                 await turn.wait()
         except (Exception, asyncio.CancelledError) as error:
@@ -219,27 +219,27 @@ class TurnManager:
                 del self._turns[conversation]
 
     def _refuse_if_stopped(self, asked: RequestedTurn) -> None:
-        if asked.is_stopped:
+        if asked.is_cancelled:
             status, why, kind = (
                 (503, SERVER_STOPPING, "Overloaded") if self._closing else (409, TURN_CANCELLED, "Cancelled")
             )
             raise HTTPError(status, why, kind)
 
-    async def check(self, conversation: str, model: str | None) -> None:
+    async def check_model(self, conversation: str, model: str | None) -> None:
         """Raise the error that a turn with this model would raise at its start."""
-        async with self.lines.use(await self._spec(conversation, model)):
+        async with self.executors.acquire(await self._model_for(conversation, model)):
             pass
 
     def cancel(self, conversation: str) -> bool:
         """Cancel the running or starting turn; return False if there is none. Partial output is kept."""
         found = [asked for asked in self._asked.values() if asked.conversation == conversation and not asked.is_over]
         for asked in found:
-            asked.stop()
+            asked.cancel()
         return bool(found)
 
-    async def displace(self, conversation: str) -> None:
+    async def cancel_attended(self, conversation: str) -> None:
         """Cancel an attended turn because a client starts the next one, and wait for its end."""
-        begun = self.turn(conversation)
+        begun = self.running_turn(conversation)
         if begun is not None and begun.attended:
             begun.turn.cancel()
             await begun.turn.wait()
@@ -259,19 +259,21 @@ class TurnManager:
             if not self._followers[conversation]:
                 del self._followers[conversation]
             if begun.attended and not begun.turn.done:
-                asyncio.get_running_loop().call_later(FOLLOWER_TIMEOUT, self._look_after, begun, APPROVAL_TIMEOUT)
+                asyncio.get_running_loop().call_later(
+                    FOLLOWER_TIMEOUT, self._cancel_if_unattended, begun, APPROVAL_TIMEOUT
+                )
 
-    def _look_after(self, begun: RunningTurn, patience: float) -> None:
+    def _cancel_if_unattended(self, begun: RunningTurn, patience: float) -> None:
         """Cancel a turn without followers. With a pending approval it waits for `patience` seconds first."""
         conversation = begun.turn.conversation
         if conversation in self._followers or begun.turn.done:
             return
         if conversation in self._questions and patience:
-            asyncio.get_running_loop().call_later(patience, self._look_after, begun, 0.0)
+            asyncio.get_running_loop().call_later(patience, self._cancel_if_unattended, begun, 0.0)
         else:
             begun.turn.cancel()
 
-    async def queue(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
+    async def queue_input(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
         """Queue input, to steer the running turn or to follow it. Raises `UnknownConversation`."""
         message = input_message(text, self.agent)
 
@@ -280,13 +282,13 @@ class TurnManager:
             return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
 
         queued = await run_blocking(work)
-        event_hub(self.store).look(conversation)
+        event_hub(self.store).refresh(conversation)
         return queued
 
     async def compact(self, conversation: str, model: str | None = None) -> CompactionResult | None:
         """Compact a conversation now; return None if there is nothing to compact. Raises `UnknownConversation`."""
         await run_blocking(self.store.conversation, conversation)
-        async with self.lines.use(await self._spec(conversation, model)) as executor:
+        async with self.executors.acquire(await self._model_for(conversation, model)) as executor:
             return await executor.compact(conversation)
 
     # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,9 +296,9 @@ class TurnManager:
     def approvals(self, conversation: str) -> list[ApprovalView]:
         """Return the pending approvals. Blocking: reads files for previews."""
         questions = list(self._questions.get(conversation, {}).values())
-        return [self._shown(question) for question in questions if not question.answer.done()]
+        return [self._preview(question) for question in questions if not question.answer.done()]
 
-    def _shown(self, question: PendingApproval) -> ApprovalView:
+    def _preview(self, question: PendingApproval) -> ApprovalView:
         call = question.call
         what, lines = preview_call(call, self.root)
         digest = sha256(encode_canonical([call.name, call.arguments, what, lines])).hexdigest()
@@ -310,29 +312,29 @@ class TurnManager:
             hash=digest,
         )
 
-    async def answer_shown(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
+    async def answer_previewed(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
         """Answer an approval as previewed. Rejected if the preview has changed."""
-        shown = await run_blocking(self._shown, self._question(conversation, id))
+        shown = await run_blocking(self._preview, self._pending_approval(conversation, id))
         if shown.hash != hash:
             raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
         self.answer(conversation, id, approve, why)
 
     def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
         """Approve or deny a call. The model gets the reason `why`."""
-        self._question(conversation, id).answer.set_result(approve or why or False)
+        self._pending_approval(conversation, id).answer.set_result(approve or why or False)
 
     def is_pending(self, conversation: str, id: str) -> bool:
         question = self._questions.get(conversation, {}).get(id)
         return question is not None and not question.answer.done()
 
-    def _question(self, conversation: str, id: str) -> PendingApproval:
+    def _pending_approval(self, conversation: str, id: str) -> PendingApproval:
         if not self.is_pending(conversation, id):
             raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND)
         return self._questions[conversation][id]
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _spec(self, conversation: str, wanted: str | None) -> str:
+    async def _model_for(self, conversation: str, wanted: str | None) -> str:
         """Return the model to use: the given one, else the last one of this conversation, else the server's."""
         known = (wanted or "").strip() or self._models.get(conversation)
         return known or await run_blocking(self._stored_model, conversation) or self.model
@@ -348,7 +350,7 @@ class TurnManager:
                     return spec
         return ""
 
-    def remember(self, conversation: str, spec: str) -> None:
+    def remember_model(self, conversation: str, spec: str) -> None:
         self._models[conversation] = spec
         self._models.move_to_end(conversation)
         if len(self._models) > MAX_REMEMBERED_MODELS:
@@ -358,13 +360,13 @@ class TurnManager:
         """Stop every turn, and close the executors."""
         self._closing = True
         for asked in self._asked.values():
-            asked.stop()
+            asked.cancel()
         if self._asked:
             _, late = await asyncio.wait(set(self._asked), timeout=STOP_TIMEOUT)
             for task in late:
                 log.warning("%s did not end within %s seconds", task.get_name(), STOP_TIMEOUT)
                 task.cancel()
-        await self.lines.close()
+        await self.executors.close()
 
 
 def _answer(begun: "asyncio.Future[RunningTurn]", value: RunningTurn) -> None:

@@ -73,7 +73,7 @@ def run(
         question=question if prompt is None else prompt,
         model=model,
         conversation=conversation,
-        go_on=go_on,
+        resume_last=go_on,
         agent=agent,
         system=system,
         tools=tools,

@@ -40,12 +40,12 @@ class TerminalApproval:
                 rows = rows[MAX_LINES:]
             rest = f"   a shows the other {len(rows):,} lines" if rows else ""
             question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or the reason for no{rest}: ")
-            self.keyboard.forget()
-            self.screen.around.print(question, end="", soft_wrap=True)
+            self.keyboard.flush_input()
+            self.screen.notices.print(question, end="", soft_wrap=True)
             try:
-                answer = (await self.keyboard.answer()).strip()
+                answer = (await self.keyboard.read_answer()).strip()
             except asyncio.CancelledError:
-                self.screen.around.print()
+                self.screen.notices.print()
                 raise
             if answer.lower() in ALL and rows:
                 self._show(now[0], self._rows(now[1]))
@@ -58,7 +58,7 @@ class TerminalApproval:
 
     def _rows(self, lines: list[str]) -> list[Text]:
         """Return the lines for printing, wrapped to the width of the terminal."""
-        width = self.screen.around.width - 3
+        width = self.screen.notices.width - 3
         return [
             Text.assemble(("│ ", "yellow"), (piece, STYLES.get(line[:1], "")))
             for line in lines
@@ -68,4 +68,4 @@ class TerminalApproval:
     def _show(self, what: str, rows: list[Text]) -> None:
         self.screen.line(what, "bold yellow", "? ")
         for row in rows:
-            self.screen.around.print(row, soft_wrap=True)
+            self.screen.notices.print(row, soft_wrap=True)

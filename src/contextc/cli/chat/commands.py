@@ -29,13 +29,13 @@ class ParsedCommand(NamedTuple):
     """A command that was typed, with its argument."""
 
     run: Callable[["ChatSession", str], CommandCoroutine]
-    given: str
+    argument: str
 
 
 class CommandSpec(NamedTuple):
     run: Callable[["ChatSession", str], CommandCoroutine]
-    takes: str
-    does: str
+    usage: str
+    description: str
 
 
 def parse_command(line: str) -> ParsedCommand | None:
@@ -47,7 +47,7 @@ def parse_command(line: str) -> ParsedCommand | None:
     known = COMMANDS.get(name)
     if known is None:
         return ParsedCommand(_unknown(name), given)
-    if known.takes and not known.takes.startswith("[") and not given:
+    if known.usage and not known.usage.startswith("[") and not given:
         return ParsedCommand(_missing_argument(name, known), given)
     return ParsedCommand(known.run, given)
 
@@ -64,7 +64,7 @@ def _unknown(name: str) -> Callable[["ChatSession", str], CommandCoroutine]:
 
 def _missing_argument(name: str, known: CommandSpec) -> Callable[["ChatSession", str], CommandCoroutine]:
     async def refuse(session: "ChatSession", given: str) -> None:
-        raise InvalidInput(f"/{name} needs an argument: /{name} {known.takes} {known.does}.")
+        raise InvalidInput(f"/{name} needs an argument: /{name} {known.usage} {known.description}.")
 
     return refuse
 
@@ -72,7 +72,7 @@ def _missing_argument(name: str, known: CommandSpec) -> Callable[["ChatSession",
 async def _help(session: "ChatSession", given: str) -> None:
     table = Table(box=None, show_header=False)
     for name, known in COMMANDS.items():
-        table.add_row(f"[bold]/{name}[/] {escape_markup(known.takes)}", known.does)
+        table.add_row(f"[bold]/{name}[/] {escape_markup(known.usage)}", known.description)
     out.print(table)
     out.print(
         "A line typed during a turn is sent to the model with its next step. A line that ends with \\ continues. "
@@ -83,7 +83,7 @@ async def _help(session: "ChatSession", given: str) -> None:
 
 async def _model(session: "ChatSession", given: str) -> None:
     if given:
-        await session.switch(given)
+        await session.switch_model(given)
     provider = session.executor.provider
     room = f"window {provider.model.window:,}"
     out.print(
@@ -108,12 +108,12 @@ async def _models(session: "ChatSession", given: str) -> None:
 
 async def _context(session: "ChatSession", given: str) -> None:
     executor = session.executor
-    if session.is_empty():
+    if session.report_if_empty():
         return
     try:
         compiled = await run_blocking(
             lambda: executor.compiler.compile(
-                session.conversation, budget=executor.budget, dry_run=True, **executor.asked
+                session.conversation, budget=executor.budget, dry_run=True, **executor.compile_arguments
             )
         )
     except ContextOverflow as error:
@@ -127,7 +127,7 @@ async def _explain(session: "ChatSession", given: str) -> None:
         raise InvalidInput(
             "/explain needs the number of a request", got=given, fix="Leave it out for the last request."
         )
-    if session.is_empty():
+    if session.report_if_empty():
         return
     request = int(given) if given else None
     print_manifest(session.executor.compiler.explain(session.conversation, request, agent=session.agent))
@@ -142,9 +142,9 @@ async def _todos(session: "ChatSession", given: str) -> None:
 
 async def _compact(session: "ChatSession", given: str) -> None:
     """Compact the context as the executor does near its limit. The current model writes the summary."""
-    if session.is_empty():
+    if session.report_if_empty():
         return
-    with session.working("summarizing"):
+    with session.show_progress("summarizing"):
         done = await session.executor.compact(session.conversation)
     if done is None:
         out.print("There is nothing old enough to summarize.")
@@ -157,7 +157,7 @@ async def _compact(session: "ChatSession", given: str) -> None:
 
 
 async def _fork(session: "ChatSession", given: str) -> None:
-    if session.is_empty():
+    if session.report_if_empty():
         return
     found = session.store.fork(session.conversation, given)
     before, session.conversation = session.conversation, found.name
@@ -177,15 +177,15 @@ async def _list(session: "ChatSession", given: str) -> None:
 
 
 async def _resume(session: "ChatSession", given: str) -> None:
-    session.open(given)
+    session.open_conversation(given)
 
 
 async def _continue(session: "ChatSession", given: str) -> None:
-    await session.turn(None, resume=True)
+    await session.run_turn(None, resume=True)
 
 
 async def _clear(session: "ChatSession", given: str) -> None:
-    if session.is_empty():
+    if session.report_if_empty():
         return
     found = session.store.reset(session.conversation)
     out.print(f"The model no longer sees the {pluralize(found.edge, 'message')} before this. They stay in the store.")
@@ -207,7 +207,7 @@ async def _cost(session: "ChatSession", given: str) -> None:
 
 
 async def _quit(session: "ChatSession", given: str) -> None:
-    session.leaving = True
+    session.is_exiting = True
 
 
 COMMANDS = {

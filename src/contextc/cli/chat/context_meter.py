@@ -9,7 +9,7 @@ FULL, HIGH = 0.9, 0.7
 
 
 def render_meter(
-    used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, more: str = ""
+    used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, suffix: str = ""
 ) -> Text:
     """Return the meter. It is readable without colours too."""
     share = used / available if available else 1.0
@@ -21,7 +21,7 @@ def render_meter(
         facts.append(f"{usage.input:,} in{cached}, {usage.output:,} out")
     if cost:
         facts.append(format_dollars(cost))
-    facts += [more] if more else []
+    facts += [suffix] if suffix else []
     return Text.assemble(("█" * filled, style), ("░" * (BAR - filled), "dim"), (" " + " · ".join(facts), "dim"), end="")
 
 

@@ -5,11 +5,11 @@ from contextc.errors import InvalidSetting
 from contextc.store import Store
 
 
-def pick_conversation(store: Store, named: str | None, *, go_on: bool) -> str:
-    if named is not None:
-        return named
+def pick_conversation(store: Store, name: str | None, *, resume_last: bool) -> str:
+    if name is not None:
+        return name
     found = store.conversations()
-    if go_on:
+    if resume_last:
         if not found:
             raise InvalidSetting("--continue: the store has no conversation.")
         return max([each.name for each in found], key=lambda name: _last_time(store, name))

@@ -16,7 +16,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     question: str | None = None
     model: str | None = None
     conversation: str | None = None
-    go_on: bool = False
+    resume_last: bool = False
     agent: str
     system: str | None = None
     tools: ToolSelection | None = None
@@ -34,11 +34,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-def read_system_prompt(given: str | None) -> str | None:
+def read_system_prompt(option: str | None) -> str | None:
     """Return the text, or the content of the file that @ names."""
-    if given is None or not given.startswith("@"):
-        return given
+    if option is None or not option.startswith("@"):
+        return option
     try:
-        return read_input(given[1:]).decode()
+        return read_input(option[1:]).decode()
     except UnicodeDecodeError as error:
-        raise InvalidSetting(f"{to_one_line(given[1:])} is not UTF-8 text.") from error
+        raise InvalidSetting(f"{to_one_line(option[1:])} is not UTF-8 text.") from error

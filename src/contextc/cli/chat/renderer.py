@@ -51,7 +51,7 @@ NORMAL_FINISHES = {"stop", "tool_calls", "end_turn"}
 class EventOutput(Protocol):
     """An output for events and for notices of the chat."""
 
-    failed: bool
+    error_shown: bool
     """True if the error that ended the last turn was shown."""
 
     def show(self, event: AnyEvent) -> None: ...
@@ -60,21 +60,21 @@ class EventOutput(Protocol):
 
     def warn(self, text: str) -> None: ...
 
-    def problem(self, text: str) -> None: ...
+    def error(self, text: str) -> None: ...
 
 
 class TerminalRenderer:
     """Output for a terminal."""
 
-    def __init__(self, words: Console, around: Console) -> None:
-        self.words, self.around = words, around
-        self.failed = False
+    def __init__(self, text: Console, notices: Console) -> None:
+        self.text, self.notices = text, notices
+        self.error_shown = False
         self._block = ""  # kind of the current block
         self._line_is_over = True
         self._progress_shown = 0
         self._calls: dict[str, tuple[str, str]] = {}
         self._used = self._available = 0
-        self.calls_itself = False
+        self.provider_runs_tools = False
         """True if the provider runs tools itself. Then a call is shown as soon as it is complete."""
 
     # ── notices ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,18 +85,18 @@ class TerminalRenderer:
     def warn(self, text: str) -> None:
         self.line(text, "yellow")
 
-    def problem(self, text: str) -> None:
+    def error(self, text: str) -> None:
         self.line(text, "bold red", "error: ")
 
     def line(self, text: str, style: str = "", lead: str = "") -> None:
         """Print a line. The style applies to the lead, if there is one."""
         self.end_line()
         parts = [(lead, style), sanitize(text)] if lead else [(sanitize(text), style)]
-        self.around.print(Text.assemble(*parts), soft_wrap=True)
+        self.notices.print(Text.assemble(*parts), soft_wrap=True)
 
     def end_line(self) -> None:
         if self._block and not self._line_is_over:
-            (self.words if self._block == "text" else self.around).print()
+            (self.text if self._block == "text" else self.notices).print()
         self._block = ""
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,11 +104,11 @@ class TerminalRenderer:
     def show(self, event: AnyEvent) -> None:
         match event:
             case TextDelta():
-                self._flow("text", event.text)
+                self._stream_text("text", event.text)
             case ReasoningDelta():
-                self._flow("reasoning", event.text)
+                self._stream_text("reasoning", event.text)
             case ToolCallDelta():
-                self._take(event)
+                self._collect_call(event)
             case ToolStart() | ToolProgress() | ToolFinished() | ToolFailed():
                 self._show_tool(event)
             case StepStart() | StepFinish() | UsageReport() | RetryScheduled() | CompactionFinished():
@@ -132,7 +132,7 @@ class TerminalRenderer:
             case _:
                 assert_never(event)
 
-    def _flow(self, block: str, text: str) -> None:
+    def _stream_text(self, block: str, text: str) -> None:
         """Print the next piece of a streamed text."""
         if block != self._block:
             text = text.lstrip("\n")
@@ -141,25 +141,25 @@ class TerminalRenderer:
             self.end_line()
             self._block = block
         self._line_is_over = text.endswith("\n")
-        where = self.words if block == "text" else self.around
+        where = self.text if block == "text" else self.notices
         where.print(Text(sanitize(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
 
-    def _take(self, event: ToolCallDelta) -> None:
+    def _collect_call(self, event: ToolCallDelta) -> None:
         """Collect the next piece of a call. A call that the provider runs has no start event, so it is shown when it is
         complete.
         """
         name, written = self._calls.get(event.id, (event.name, ""))
         name, written = name or event.name, written + event.arguments
         self._calls[event.id] = name, written
-        if self.calls_itself and written.rstrip().endswith("}") and parse_object(written) is not None:
+        if self.provider_runs_tools and written.rstrip().endswith("}") and parse_object(written) is not None:
             self._show_call(event.id)
 
     def _show_call(self, id: str) -> None:
         if (call := self._calls.pop(id, None)) is not None:
-            self.line(format_call(*call, max(MIN_WIDTH, self.around.width - 4)), "cyan", "→ ")
+            self.line(format_call(*call, max(MIN_WIDTH, self.notices.width - 4)), "cyan", "→ ")
 
     def _show_tool(self, event: ToolStart | ToolProgress | ToolFinished | ToolFailed) -> None:
-        width = max(MIN_WIDTH, self.around.width - 4)
+        width = max(MIN_WIDTH, self.notices.width - 4)
         if isinstance(event, ToolProgress):
             if event.time - self._progress_shown >= PROGRESS_INTERVAL:
                 self._progress_shown = event.time
@@ -194,15 +194,15 @@ class TerminalRenderer:
     def _show_turn(self, event: TurnStart | TurnFinish | TurnInterrupted | ErrorOccurred) -> None:
         match event:
             case TurnStart():
-                self.failed = False
+                self.error_shown = False
                 self._calls = {}
                 if event.resumed:
                     self.note("continuing the interrupted turn")
             case TurnInterrupted():
                 self.warn("the turn was interrupted; its partial answer is kept")
             case ErrorOccurred():
-                self.failed = True
-                self.problem(event.error.partition(": ")[2] or event.error)
+                self.error_shown = True
+                self.error(event.error.partition(": ")[2] or event.error)
             case TurnFinish():
                 self._show_finish(event)
 
@@ -213,27 +213,27 @@ class TerminalRenderer:
             self.warn(f"the turn ended: {event.finish}")
         work = [pluralize(event.steps, "step")] if event.steps > 1 else []
         work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
-        self.gauge(self._used, self._available, event, ", ".join(work))
+        self.show_meter(self._used, self._available, event, ", ".join(work))
 
-    def gauge(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
+    def show_meter(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
         if not available:
             return
         self.end_line()
         usage, cost = (event.usage, event.cost) if event is not None else (None, None)
         usage = usage if usage is not None and (usage.input or usage.output) else None  # not reported
-        self.around.print(render_meter(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
+        self.notices.print(render_meter(used, available, usage=usage, cost=cost, suffix=more), soft_wrap=True)
 
 
 class JSONRenderer:
     """Output of events as JSON Lines. Notices go to standard error."""
 
-    def __init__(self, around: Console) -> None:
-        self._words = TerminalRenderer(around, around)
-        self.failed = False
+    def __init__(self, notices: Console) -> None:
+        self._words = TerminalRenderer(notices, notices)
+        self.error_shown = False
 
     def show(self, event: AnyEvent) -> None:
         if isinstance(event, TurnStart | ErrorOccurred):
-            self.failed = isinstance(event, ErrorOccurred)
+            self.error_shown = isinstance(event, ErrorOccurred)
         sys.stdout.buffer.write(encode_event(event) + b"\n")
         sys.stdout.buffer.flush()
 
@@ -243,8 +243,8 @@ class JSONRenderer:
     def warn(self, text: str) -> None:
         self._words.warn(text)
 
-    def problem(self, text: str) -> None:
-        self._words.problem(text)
+    def error(self, text: str) -> None:
+        self._words.error(text)
 
 
 def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:

@@ -37,93 +37,97 @@ FAILED_FINISHES = ("error", "cancelled")
 SUCCESSFUL_FINISHES = ("stop", "refusal", "nothing to do")
 
 
-def run_chat(store: Store, wish: ChatOptions) -> int:
+def run_chat(store: Store, options: ChatOptions) -> int:
     """Run a session, and return the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    return asyncio.run(_chat(store, wish))
+    return asyncio.run(_chat(store, options))
 
 
-async def _chat(store: Store, wish: ChatOptions) -> int:
-    async with ChatSession(store, wish) as session:
+async def _chat(store: Store, options: ChatOptions) -> int:
+    async with ChatSession(store, options) as session:
         return await session.run()
 
 
 class ChatSession:
-    def __init__(self, store: Store, wish: ChatOptions) -> None:
-        self.store, self.wish, self.agent = store, wish, wish.agent
-        self.root = wish.root.expanduser().resolve()
-        self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not wish.json
-        self.keyboard = TerminalInput() if self.at_terminal else None
-        self.screen = JSONRenderer(err) if wish.json else TerminalRenderer(out, out if self.at_terminal else err)
-        self.leaving = False
-        self.code = 0
+    def __init__(self, store: Store, options: ChatOptions) -> None:
+        self.store, self.options, self.agent = store, options, options.agent
+        self.root = options.root.expanduser().resolve()
+        self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+        self.terminal_input = TerminalInput() if self.at_terminal else None
+        self.renderer = JSONRenderer(err) if options.json else TerminalRenderer(out, out if self.at_terminal else err)
+        self.is_exiting = False
+        self.exit_code = 0
         """The exit code of a pipe or a question: 1 if a turn had no complete answer."""
-        self._told_to_leave = False
+        self._exit_requested = False
         self._typed: list[str] = []
         self._queueing: set[asyncio.Task[None]] = set()
-        self._unsolved = ""
+        self._failed_finish = ""
         self._stack = AsyncExitStack()
-        self.conversation = pick_conversation(store, wish.conversation, go_on=wish.go_on)
-        self._unnamed = self.conversation if wish.conversation is None and not wish.go_on else None
-        whom = resolve_model(wish.model, url=wish.url, window=wish.window, key=wish.key)
+        self.conversation = pick_conversation(store, options.conversation, resume_last=options.resume_last)
+        self._unnamed = self.conversation if options.conversation is None and not options.resume_last else None
+        whom = resolve_model(options.model, url=options.url, window=options.window, key=options.key)
         if whom.remark:
             err.print(Text(whom.remark, "dim"), soft_wrap=True)
-        self.executor, self._line = self._made(whom)
+        self.executor, self._client = self._build_agent(whom)
 
     async def __aenter__(self) -> "ChatSession":
-        handler = _NoticeHandler(self.screen)
+        handler = _NoticeHandler(self.renderer)
         log = logging.getLogger("contextc")
         log.addHandler(handler)
         self._stack.callback(log.removeHandler, handler)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._line.close()
+        await self._client.close()
         await self._stack.aclose()
 
     # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> int:
         provider = self.executor.provider
-        if self.wish.yes and (provider.runs_tools or choose_tools(provider, self.wish.tools) == "all"):
-            self.screen.warn(f"--yes: commands and file changes in {self.root} run without confirmation.")
-        if self.wish.question is not None:
-            await self._once(self.wish.question)
-            return self.code
+        if self.options.yes and (provider.runs_tools or choose_tools(provider, self.options.tools) == "all"):
+            self.renderer.warn(f"--yes: commands and file changes in {self.root} run without confirmation.")
+        if self.options.question is not None:
+            await self._run_question(self.options.question)
+            return self.exit_code
         if not self.at_terminal:
-            await self._piped()
-            return self.code
+            await self._run_piped()
+            return self.exit_code
         self._greet()
-        while not self.leaving:
-            if (line := self._typed.pop(0) if self._typed else self._ask()) is not None:
-                await self._take(line)
+        while not self.is_exiting:
+            if (line := self._typed.pop(0) if self._typed else self._read_line()) is not None:
+                await self._run_line(line)
         return 0
 
-    async def _once(self, question: str) -> None:
+    async def _run_question(self, question: str) -> None:
         """Run one question or one command. Text from standard input is always a question."""
-        command = commands.parse_command(question) if question != "-" and not self.wish.json else None
+        command = commands.parse_command(question) if question != "-" and not self.options.json else None
         question = sys.stdin.read() if question == "-" else question
         if not question.strip():
             raise InvalidSetting("The question must not be blank.")
         self._announce()
-        await (self.turn(question) if command is None else self.interruptible(command.run(self, command.given)))
-        self._forget_unanswered()
+        await (
+            self.run_turn(question) if command is None else self.run_interruptible(command.run(self, command.argument))
+        )
+        self._delete_unanswered()
 
-    async def _piped(self) -> None:
+    async def _run_piped(self) -> None:
         """Run a turn for each line, up to the first one that fails."""
         self._announce()
-        while not self.leaving and (line := read_line()) is not None:
+        while not self.is_exiting and (line := read_line()) is not None:
             if not line.strip():
                 continue
-            command = commands.parse_command(line) if not self.wish.json else None
-            await (self.turn(line) if command is None else self.interruptible(command.run(self, command.given)))
-            if self._unsolved:
-                self._forget_unanswered()
+            command = commands.parse_command(line) if not self.options.json else None
+            await (
+                self.run_turn(line) if command is None else self.run_interruptible(command.run(self, command.argument))
+            )
+            if self._failed_finish:
+                self._delete_unanswered()
                 return
 
-    def _forget_unanswered(self) -> None:
+    def _delete_unanswered(self) -> None:
         """Delete an unnamed conversation of this session without an answer.
 
         The question is still in the history of the shell, or in the piped input.
@@ -132,82 +136,82 @@ class ChatSession:
             return
         with suppress(UnknownConversation):
             said = [message.role for message in self.store.load(self.conversation)]
-            if not said or (self._unsolved == "error" and "assistant" not in said):
+            if not said or (self._failed_finish == "error" and "assistant" not in said):
                 self.store.delete(self.conversation)
                 if said:
-                    self.screen.note("There was no answer, so the conversation is not kept.")
+                    self.renderer.note("There was no answer, so the conversation is not kept.")
 
-    def _ask(self) -> str | None:
+    def _read_line(self) -> str | None:
         """Read a line at the prompt; None if there is none."""
-        assert self.keyboard is not None, "there is a terminal"
+        assert self.terminal_input is not None, "there is a terminal"
         try:
-            line = self.keyboard.ask()
+            line = self.terminal_input.read_prompt()
         except EOFError:
             out.print()
-            self.leaving = True
+            self.is_exiting = True
             return None
         except KeyboardInterrupt:
             out.print()
-            self.leaving = self._told_to_leave
-            if not self.leaving:
-                self.screen.note("Press Ctrl-C again to exit. Ctrl-D and /quit exit too.")
-            self._told_to_leave = True
+            self.is_exiting = self._exit_requested
+            if not self.is_exiting:
+                self.renderer.note("Press Ctrl-C again to exit. Ctrl-D and /quit exit too.")
+            self._exit_requested = True
             return None
-        self._told_to_leave = False
+        self._exit_requested = False
         return line if line.strip() else None
 
-    async def _take(self, line: str) -> None:
+    async def _run_line(self, line: str) -> None:
         """Run a line as a command or a turn. An error is printed, and the chat continues."""
         try:
             if (command := commands.parse_command(line)) is not None:
-                await self.interruptible(command.run(self, command.given))
+                await self.run_interruptible(command.run(self, command.argument))
             else:
-                await self.turn(line)
+                await self.run_turn(line)
         except ContextcError as error:
-            self.screen.problem(format_error(error))
+            self.renderer.error(format_error(error))
 
-    async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
+    async def run_interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
         """Run work that Ctrl-C stops."""
         task = asyncio.ensure_future(work)
         with on_interrupt(task.cancel):
             await asyncio.wait({task})
         if task.cancelled():
-            self.code, self._unsolved = 1, "cancelled"
-            self.screen.warn("stopped")
+            self.exit_code, self._failed_finish = 1, "cancelled"
+            self.renderer.warn("stopped")
         else:
             task.result()
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def turn(self, given: str | None, *, resume: bool = False) -> None:
+    async def run_turn(self, text: str | None, *, resume: bool = False) -> None:
         """Run a turn, and further turns for input that was typed during it."""
-        result = await self._run(self._started(given, resume))
-        while result.finish not in FAILED_FINISHES and self._waiting():
-            result = await self._run(self._started(None, False))
+        result = await self._run(self._start_turn(text, resume))
+        while result.finish not in FAILED_FINISHES and self._count_queued():
+            result = await self._run(self._start_turn(None, False))
         if result.finish == "nothing to do":
-            self.screen.note("There is nothing to answer.")
-        if result.finish in FAILED_FINISHES and (waiting := self._waiting()):
-            self.screen.note(f"{pluralize(waiting, 'line')} of your input queued; /continue sends it.")
-        self._told_to_leave = result.finish == "cancelled"
-        self._unsolved = result.finish if result.finish in FAILED_FINISHES else ""
+            self.renderer.note("There is nothing to answer.")
+        if result.finish in FAILED_FINISHES and (waiting := self._count_queued()):
+            self.renderer.note(f"{pluralize(waiting, 'line')} of your input queued; /continue sends it.")
+        self._exit_requested = result.finish == "cancelled"
+        self._failed_finish = result.finish if result.finish in FAILED_FINISHES else ""
 
-    def _started(self, given: str | None, resume: bool) -> Turn:
+    def _start_turn(self, given: str | None, resume: bool) -> Turn:
         return self.executor.resume(self.conversation) if resume else self.executor.start(self.conversation, given)
 
     async def _run(self, turn: Turn) -> TurnResult:
-        self.screen.failed = False
+        self.renderer.error_shown = False
         async with AsyncExitStack() as stack:
             stack.enter_context(on_interrupt(turn.cancel))
-            if self.keyboard is not None:
-                stack.enter_context(self.keyboard.listening(self._heard))
+            if self.terminal_input is not None:
+                stack.enter_context(self.terminal_input.reading_lines(self._on_line))
             failure = None
             ending: list[AnyEvent] = []  # from a failure on, until its exception is known
             try:
                 async for event in turn.events():
-                    if ending or (isinstance(event, ErrorOccurred) and isinstance(self.screen, TerminalRenderer)):
+                    if ending or (isinstance(event, ErrorOccurred) and isinstance(self.renderer, TerminalRenderer)):
                         ending.append(event)
                     else:
-                        self.screen.show(event)
+                        self.renderer.show(event)
             except Exception as error:
                 failure = error
                 turn.cancel()
@@ -217,22 +221,22 @@ class ChatSession:
                 await asyncio.gather(*self._queueing)
         for event in ending:
             if isinstance(event, ErrorOccurred) and isinstance(result.error, ContextcError):
-                self.screen.failed = True
-                self.screen.problem(format_error(result.error))
+                self.renderer.error_shown = True
+                self.renderer.error(format_error(result.error))
             else:
-                self.screen.show(event)
+                self.renderer.show(event)
         if failure is not None and failure is not result.error:
             raise failure
-        if result.error is not None and not self.screen.failed:
-            self.screen.problem(format_error(result.error))
+        if result.error is not None and not self.renderer.error_shown:
+            self.renderer.error(format_error(result.error))
         if result.finish not in SUCCESSFUL_FINISHES:
-            self.code = 1
+            self.exit_code = 1
         return result
 
-    def _heard(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         """Handle a line typed during a turn: a command waits, other input goes to the next step."""
         if commands.parse_command(line) is not None:
-            self._later(line)
+            self._queue_line(line)
             return
 
         async def queue() -> None:
@@ -242,24 +246,27 @@ class ChatSession:
         self._queueing.add(task)
         task.add_done_callback(self._queueing.discard)
 
-    def _later(self, line: str) -> None:
+    def _queue_line(self, line: str) -> None:
         """Queue a line until the current work ends."""
         self._typed.append(line)
-        self.screen.note(f"… queued: {to_one_line(line)}")
+        self.renderer.note(f"… queued: {to_one_line(line)}")
 
     @contextmanager
-    def working(self, what: str) -> Generator[None]:
+    def show_progress(self, what: str) -> Generator[None]:
         """Show a spinner with the elapsed time. Lines typed in the meantime are queued."""
-        if self.keyboard is None:
-            self.screen.note(f"{what} …")
+        if self.terminal_input is None:
+            self.renderer.note(f"{what} …")
             yield
             return
         columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
-        with Progress(*columns, console=out, transient=True) as bar, self.keyboard.listening(self._later):
+        with (
+            Progress(*columns, console=out, transient=True) as bar,
+            self.terminal_input.reading_lines(self._queue_line),
+        ):
             bar.add_task(what, total=None)
             yield
 
-    def _waiting(self) -> int:
+    def _count_queued(self) -> int:
         try:
             return len(self.store.queued(self.conversation, self.agent))
         except UnknownConversation:
@@ -267,27 +274,27 @@ class ChatSession:
 
     # ── conversation and model ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def switch(self, named: str) -> None:
+    async def switch_model(self, model: str) -> None:
         """Switch to another model, in the same conversation."""
-        before = self._line
-        self.executor, self._line = self._made(resolve_model(named))
+        before = self._client
+        self.executor, self._client = self._build_agent(resolve_model(model))
         await before.close()
 
-    def open(self, conversation: str) -> None:
+    def open_conversation(self, conversation: str) -> None:
         """Switch to another conversation."""
         self.store.conversation(conversation)  # raises if it does not exist
         self.conversation = conversation
-        self.resumed()
+        self.report_state()
 
-    def is_empty(self) -> bool:
+    def report_if_empty(self) -> bool:
         """Return True if the conversation has no message, and print that."""
         with suppress(UnknownConversation):
             if self.store.conversation(self.conversation).length:
                 return False
-        self.screen.note(f"{self.conversation} has no messages yet.")
+        self.renderer.note(f"{self.conversation} has no messages yet.")
         return True
 
-    def resumed(self) -> None:
+    def report_state(self) -> None:
         """Print the length of the conversation, and the state of its last turn."""
         try:
             found = self.store.conversation(self.conversation)
@@ -295,22 +302,22 @@ class ChatSession:
             return
         if not found.length:
             return
-        self.screen.note(f"continuing {self.conversation}: {pluralize(found.length, 'message')}")
+        self.renderer.note(f"continuing {self.conversation}: {pluralize(found.length, 'message')}")
         last = [turn for turn in self.store.turns(self.conversation, last=8) if turn.agent == self.agent][-1:]
         if last and last[0].state == "interrupted":
-            self.screen.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
-            self.screen.warn("/continue resumes it. Any other input leaves it as it is.")
-        elif waiting := self._waiting():
-            self.screen.warn(f"{pluralize(waiting, 'line')} queued: /continue sends it.")
+            self.renderer.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
+            self.renderer.warn("/continue resumes it. Any other input leaves it as it is.")
+        elif waiting := self._count_queued():
+            self.renderer.warn(f"{pluralize(waiting, 'line')} queued: /continue sends it.")
 
-    def _made(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+    def _build_agent(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an agent on this store, and its client."""
-        wish = self.wish
-        if isinstance(self.screen, TerminalRenderer):
-            self.screen.calls_itself = whom.provider.runs_tools
+        wish = self.options
+        if isinstance(self.renderer, TerminalRenderer):
+            self.renderer.provider_runs_tools = choice.provider.runs_tools
         return build_agent(
             self.store,
-            whom,
+            choice,
             self.root,
             agent=self.agent,
             tools=wish.tools,
@@ -319,15 +326,15 @@ class ChatSession:
             output=wish.output,
             limits=Limits() if wish.steps is None else Limits(steps=wish.steps),
             approve=self._approve(),
-            progress=self.screen.note,
+            progress=self.renderer.note,
         )
 
     def _approve(self) -> Approve | None:
-        if self.wish.yes:
+        if self.options.yes:
             return lambda call, tool: True
-        if self.keyboard is None or not isinstance(self.screen, TerminalRenderer):
+        if self.terminal_input is None or not isinstance(self.renderer, TerminalRenderer):
             return None
-        return TerminalApproval(self.screen, self.keyboard, self.root)
+        return TerminalApproval(self.renderer, self.terminal_input, self.root)
 
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools
@@ -340,15 +347,15 @@ class ChatSession:
         return f"{provider.name}:{provider.asks_for}{at} · {self.conversation} · {tools}"
 
     def _greet(self) -> None:
-        self.screen.note(f"contextc chat · {self.describe()}")
-        self.screen.note("/help lists the commands. Ctrl-C stops a turn, Ctrl-D exits.")
-        self.resumed()
+        self.renderer.note(f"contextc chat · {self.describe()}")
+        self.renderer.note("/help lists the commands. Ctrl-C stops a turn, Ctrl-D exits.")
+        self.report_state()
 
     def _announce(self) -> None:
         """Print the name of the conversation, so that it can be continued."""
-        self.screen.note(f"contextc chat · {self.describe()}")
-        if self.wish.conversation is not None or self.wish.go_on:
-            self.resumed()
+        self.renderer.note(f"contextc chat · {self.describe()}")
+        if self.options.conversation is not None or self.options.resume_last:
+            self.report_state()
 
 
 class _NoticeHandler(logging.Handler):

@@ -24,7 +24,7 @@ class TerminalInput:
         with suppress(ImportError):
             import readline  # pyright: ignore[reportUnusedImport]  # noqa: F401  # `input` then edits lines
 
-    def ask(self) -> str:
+    def read_prompt(self) -> str:
         """Read a line at the prompt. A backslash at its end continues it. Raise KeyboardInterrupt and EOFError."""
         with _python_interrupts():
             line = input(PROMPT)
@@ -33,7 +33,7 @@ class TerminalInput:
             return line
 
     @contextmanager
-    def listening(self, heard: Callable[[str], None]) -> Generator[None]:
+    def reading_lines(self, on_line: Callable[[str], None]) -> Generator[None]:
         """Pass each typed line to `heard`, until the context ends."""
         loop, place = asyncio.get_running_loop(), sys.stdin.fileno()
         self._ended = False
@@ -46,11 +46,11 @@ class TerminalInput:
             if not piece:  # Ctrl-D: no more input in this turn
                 loop.remove_reader(place)
                 self._ended = True
-                self._take("", heard)
+                self._dispatch("", on_line)
                 return
             *lines, self._rest = (self._rest + piece).split(b"\n")
             for line in lines:
-                self._take(line.decode(errors="replace").strip(), heard)
+                self._dispatch(line.decode(errors="replace").strip(), on_line)
 
         try:
             loop.add_reader(place, readable)
@@ -62,7 +62,7 @@ class TerminalInput:
         finally:
             loop.remove_reader(place)
 
-    def forget(self) -> None:
+    def flush_input(self) -> None:
         """Drop unread input, which is not an answer to a new question."""
         with suppress(ImportError, OSError):
             import termios
@@ -70,7 +70,7 @@ class TerminalInput:
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         self._rest = b""
 
-    async def answer(self) -> str:
+    async def read_answer(self) -> str:
         """Return the next line during a turn; "" after Ctrl-D."""
         if self._ended:
             return ""
@@ -80,7 +80,7 @@ class TerminalInput:
         finally:
             self._answer = None
 
-    def _take(self, line: str, heard: Callable[[str], None]) -> None:
+    def _dispatch(self, line: str, heard: Callable[[str], None]) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(line)
         elif line:

@@ -19,11 +19,11 @@ def wrap_lines(text: str, width: int) -> list[str]:
     return [piece for line in text.split("\n") for piece in (chop_cells(line, max(8, width)) or [""])]
 
 
-def format_call(name: str, written: str, width: int = DEFAULT_WIDTH) -> str:
+def format_call(name: str, arguments_json: str, width: int = DEFAULT_WIDTH) -> str:
     """Return a call in one line: `read_file(path="a.py")`."""
-    arguments: JSONObject | None = parse_object(written) if written.strip() else {}
+    arguments: JSONObject | None = parse_object(arguments_json) if arguments_json.strip() else {}
     if arguments is None:
-        told = written
+        told = arguments_json
     else:
         told = ", ".join([f"{key}={encode(value).decode()}" for key, value in arguments.items()])
     return to_one_line(f"{name}({told})", width)

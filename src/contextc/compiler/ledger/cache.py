@@ -78,8 +78,8 @@ class CommitTail(NamedTuple):
     All of it stays valid while the conversation's revision is unchanged.
     """
 
-    at: BranchTip
-    said: tuple[tuple[int, Message], ...]
+    tip: BranchTip
+    produced: tuple[tuple[int, Message], ...]
     pins: frozenset[int]
     summary: Summary | None
 
@@ -115,7 +115,7 @@ class ChannelCacheEntry:
         self.size = sum(map(len, self._chunks)) + ROW_BYTES * self.count
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         number: int,
         version: int,
@@ -134,18 +134,18 @@ class ChannelCacheEntry:
         return cls(number, version, standing, sealed)
 
     @property
-    def weight(self) -> int:
+    def memory_bytes(self) -> int:
         """Estimated bytes of memory: the rows, their joined form, and their plain data."""
         return 4 * self.size
 
     @property
-    def sealed(self) -> Sequence[StoredRow]:
+    def rows(self) -> Sequence[StoredRow]:
         return _RowPrefix(self._sealed, self.count)
 
-    def next(self, version: int, standing: ChannelState, rows: Sequence[StoredRow]) -> "ChannelCacheEntry":
+    def extended(self, version: int, standing: ChannelState, rows: Sequence[StoredRow]) -> "ChannelCacheEntry":
         """Return the channel one commit later. It shares the existing rows, or copies them if a row replaces some."""
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
-            return ChannelCacheEntry.of(self.number, version, standing, rows, self.sealed)
+            return ChannelCacheEntry.from_rows(self.number, version, standing, rows, self.rows)
         later = ChannelCacheEntry.__new__(ChannelCacheEntry)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
@@ -159,7 +159,7 @@ class ChannelCacheEntry:
         later.count = len(later._sealed)
         return later
 
-    def chunks(self) -> list[bytes]:
+    def join_chunks(self) -> list[bytes]:
         """Return the wire messages of these rows in few chunks. The last row is a separate chunk."""
         rows, front = self._front
         if self.count - rows > MAX_UNJOINED_ROWS:
@@ -168,7 +168,7 @@ class ChannelCacheEntry:
             self._front = (rows, front)
         return [front, *self._chunks[rows : self.count]] if front else self._chunks[rows : self.count]
 
-    def messages(self) -> list[JSONObject]:
+    def list_messages(self) -> list[JSONObject]:
         """Return all wire messages of these rows in a new list. The messages themselves are shared and read-only."""
         return self._flat.upto(self._sealed, self.count)
 
@@ -205,19 +205,19 @@ class ChannelCache:
         found = self._kept.get(channel)
         return found if found is not None and found.number == number and found.version == version else None
 
-    def last(self, channel: Channel) -> ChannelCacheEntry | None:
+    def get_last(self, channel: Channel) -> ChannelCacheEntry | None:
         """Return the channel as this handle last used it. Other writers may have changed it since."""
         return self._kept.get(channel)
 
     def put(self, channel: Channel, shown: ChannelCacheEntry) -> None:
         with self._lock:
             if (before := self._kept.pop(channel, None)) is not None:
-                self._size -= before.weight
+                self._size -= before.memory_bytes
             self._kept[channel] = shown
-            self._size += shown.weight
+            self._size += shown.memory_bytes
             while self._size > self.limit and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
-                self._size -= oldest.weight
+                self._size -= oldest.memory_bytes
 
     def clear(self) -> None:
         """Remove all entries. The next compile reads the ledger."""

@@ -40,27 +40,27 @@ FOLLOWING = (
 class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     """A channel as loaded from the store: its state, what was sent, and what is new."""
 
-    at: BranchTip
+    tip: BranchTip
     channel: int
     """The channel's number; 0 if it has no row yet."""
     version: int
-    shown: ChannelCacheEntry
-    standing: ChannelState
+    cached: ChannelCacheEntry
+    state: ChannelState
     """State of the channel on the current branch."""
     log: tuple[tuple[int, Message], ...]
-    unread: int
-    opening: int = 0
+    unread_until: int
+    turn_opening: int = 0
     """Place of the message that opened the turn, if it is in the part that was not read and is in `log` nevertheless.
     """
-    late: dict[int, Message]
-    kept: tuple[Item, ...] | None
+    revealed: dict[int, Message]
+    remaining: tuple[Item, ...] | None
     """The remaining items, if some were removed."""
-    why: str
+    reason: str
     """The reason why some were removed."""
-    unanswered: dict[str, int] = {}
+    unanswered_calls: dict[str, int] = {}
     """Calls whose results were removed while the calls remain, each with the place of its message."""
     pins: frozenset[int]
-    lead: dict[int, Message]
+    leading: dict[int, Message]
     """System messages at the start of the conversation, by place. They are part of the system prompt."""
     attempt: repository.OpenAttempt | None
     """A request that was not answered."""
@@ -68,18 +68,18 @@ class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     @property
     def has_calls(self) -> bool:
         """True if what was sent, or what is new, contains tool calls."""
-        return bool(self.shown.used) or any(message.tool_calls for _, message in self.log)
+        return bool(self.cached.used) or any(message.tool_calls for _, message in self.log)
 
 
 def load_snapshot(
     tx: Transaction,
-    warm: ChannelCache,
+    cache: ChannelCache,
     channel: Channel,
     *,
-    room: int,
+    window: int,
     runs: str = "",
-    enough: Callable[[Sequence[tuple[int, Message]]], bool],
-    upto: int | None = None,
+    is_full: Callable[[Sequence[tuple[int, Message]]], bool],
+    until: int | None = None,
     since: Summary | None = None,
 ) -> ChannelSnapshot:
     """Load a channel. `room` is the window in tokens; `enough` reports whether messages, read backwards, fill it.
@@ -88,19 +88,19 @@ def load_snapshot(
     messages are not read, so the cost depends on what came after it.
     """
     at = load_tip(tx, channel.conversation)
-    if upto is not None and upto < at.seq:
-        at = replace(at, seq=upto)
-    number, version, shown, inherited, attempt = _load_cached(tx, warm, channel, at)
+    if until is not None and until < at.seq:
+        at = replace(at, seq=until)
+    number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
     standing = shown.standing
     kept, why = None, ""
-    if standing.branch != at.branch or standing.revision != at.revision or upto is not None:
-        standing, kept, why = _on_this_branch(tx, shown, at, room)
+    if standing.branch != at.branch or standing.revision != at.revision or until is not None:
+        standing, kept, why = _on_this_branch(tx, shown, at, window)
         if inherited and kept is not None:
             why = "forked"
     first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
-    log, unread = _log(tx, at, first, enough)
+    log, unread = _log(tx, at, first, is_full)
     if since is not None and _has_orphan_result(log):  # a call is before the summary, its result after it
-        since, (log, unread) = None, _log(tx, at, standing.seen, enough)
+        since, (log, unread) = None, _log(tx, at, standing.seen, is_full)
     if since is not None and not unread and first > standing.seen:
         standing, unread = replace(standing, humans=since.humans), first
     current = runs.partition("|")[0]
@@ -119,38 +119,38 @@ def load_snapshot(
             opening = _opening(tx, at, channel.agent, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
     return ChannelSnapshot(
-        at=at,
+        tip=at,
         channel=number,
         version=version,
-        shown=shown,
-        standing=replace(standing, branch=at.branch, revision=at.revision)
+        cached=shown,
+        state=replace(standing, branch=at.branch, revision=at.revision)
         if (standing.branch, standing.revision) != (at.branch, at.revision)
         else standing,
         log=tuple([each for each in log if each[0] not in lead]) if lead and log and log[0][0] in lead else log,
-        lead=lead,
-        unread=unread,
-        opening=opening[0] if opening else 0,
-        late=late,
-        kept=kept,
-        why=why,
-        unanswered={} if kept is None else _unanswered(tx, shown, kept),
+        leading=lead,
+        unread_until=unread,
+        turn_opening=opening[0] if opening else 0,
+        revealed=late,
+        remaining=kept,
+        reason=why,
+        unanswered_calls={} if kept is None else _unanswered(tx, shown, kept),
         pins=pins,
         attempt=attempt,
     )
 
 
-def load_next(store: Store, warm: ChannelCache, channel: Channel) -> ChannelSnapshot | None:
+def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSnapshot | None:
     """Load the next step of a channel with one statement, if this handle stored its last request and only appends
     followed.
 
     The statement itself checks that. Returns None if other changes happened, or if nothing is new.
     """
-    shown = warm.last(channel)
+    shown = cache.get_last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
-    number, _, branch, revision, seq, *_ = astuple(since.at)
+    number, _, branch, revision, seq, *_ = astuple(since.tip)
     first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
-    rows = store.read_one(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
+    rows = store.try_read_statement(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
     if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows):
         return None
     try:
@@ -158,17 +158,17 @@ def load_next(store: Store, warm: ChannelCache, channel: Channel) -> ChannelSnap
     except DECODE_ERRORS:  # the full load raises an error that names the message
         return None
     return ChannelSnapshot(
-        at=BranchTip(number, since.at.tree, branch, revision, seq + len(rows), to_id(rows[-1][1])),
+        tip=BranchTip(number, since.tip.tree, branch, revision, seq + len(rows), to_id(rows[-1][1])),
         channel=shown.number,
         version=shown.version,
-        shown=shown,
-        standing=shown.standing,
-        log=(*since.said, *new),
-        lead=shown.lead,
-        unread=0,
-        late={},
-        kept=None,
-        why="",
+        cached=shown,
+        state=shown.standing,
+        log=(*since.produced, *new),
+        leading=shown.lead,
+        unread_until=0,
+        revealed={},
+        remaining=None,
+        reason="",
         pins=since.pins,
         attempt=None,
     )
@@ -194,7 +194,7 @@ def _load_cached(
             rows = repository.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
                 rows, standing = [], _without_rows(standing)  # its parent conversation was deleted
-            shown = ChannelCacheEntry.of(number, version, standing, rows)
+            shown = ChannelCacheEntry.from_rows(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
@@ -206,7 +206,7 @@ def _load_cached(
     return (
         number,
         version,
-        ChannelCacheEntry.of(number, version, standing, repository.load_rows(tx, parent.layout)),
+        ChannelCacheEntry.from_rows(number, version, standing, repository.load_rows(tx, parent.layout)),
         True,
         attempt,
     )
@@ -270,7 +270,7 @@ def _on_this_branch(
         produced=tuple([item for item in standing.produced if stands(item)]),
         lead=None,
     )
-    sealed = shown.sealed
+    sealed = shown.rows
     items = [item for each in sealed for item in each.row.items]
     kept = _on_branch(items, stands)
     standing = replace(standing, fragments=find_latest_copies(kept))
@@ -299,7 +299,7 @@ def _on_this_branch(
 def _unanswered(tx: Transaction, shown: ChannelCacheEntry, kept: Sequence[Item]) -> dict[str, int]:
     """Return calls that remain while results sent with them do not, each with the place of its message."""
     stands = {id(item) for item in kept}
-    rows = [each.row.items for each in shown.sealed if each.row.ids]
+    rows = [each.row.items for each in shown.rows if each.row.ids]
     torn = [items for items in rows if any(item.role == "tool" and id(item) not in stands for item in items)]
     found = load_messages_at(tx, [item.place for items in torn for item in items if id(item) in stands and item.place])
     calls = {call.id: where for where, message in found.items() for call in message.tool_calls}

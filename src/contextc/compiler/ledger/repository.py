@@ -69,7 +69,7 @@ class ChannelRow(NamedTuple):
 
 def find_channel(tx: Transaction, channel: Channel, *, lock: bool = False) -> ChannelRow | None:
     """Return a channel. With `lock`, no other writer changes its row before this transaction ends."""
-    row = tx.row(FIND_CHANNEL + tx.dialect.lock if lock else FIND_CHANNEL, *channel)
+    row = tx.row(FIND_CHANNEL + tx.dialect.row_lock if lock else FIND_CHANNEL, *channel)
     return ChannelRow(*row) if row else None
 
 
@@ -137,14 +137,14 @@ def create_channel(tx: Transaction, channel: Channel, standing: ChannelState) ->
 
 
 def update_state(
-    tx: Transaction, number: int, version: int, standing: ChannelState, *, left: OpenAttempt | None = None
+    tx: Transaction, number: int, version: int, standing: ChannelState, *, open_attempt: OpenAttempt | None = None
 ) -> bool:
     """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
     return (
         tx.run(
             "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
             state_to_json(standing),
-            None if left is None else _encode_attempt(left),
+            None if open_attempt is None else _encode_attempt(open_attempt),
             number,
             version,
         )
@@ -176,14 +176,14 @@ def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> No
 
 
 def load_manifests(
-    tx: Transaction, channel: int, upto: int = FIRST_UNANSWERED, *, last: int | None = None
+    tx: Transaction, channel: int, until: int = FIRST_UNANSWERED, *, limit: int | None = None
 ) -> list[bytes]:
     """Return the manifests of a channel up to a request, newest first; the last few of them, or all."""
     rows = tx.rows(
         "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
-        + (f" LIMIT {last}" if last is not None else ""),
+        + (f" LIMIT {limit}" if limit is not None else ""),
         make_place(channel, 0),
-        make_place(channel, upto),
+        make_place(channel, until),
     )
     return decode_rows(_checked_body, [body for (body,) in rows], "The manifest of a request")
 
@@ -226,18 +226,18 @@ def save_attempt_if_unchanged(
     """
     sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
     before = b"" if seen is None else _encode_attempt(seen)
-    return bool(number) and store.write_one(sql, _encode_attempt(attempt), number, version, before)
+    return bool(number) and store.try_write_statement(sql, _encode_attempt(attempt), number, version, before)
 
 
-def save_failure(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
+def save_failure(tx: Transaction, number: int, token: str, error: str, stored_as: int = 0) -> None:
     """Record why a request failed, and the number under which it was stored.
 
     It is unknown how much of it a session received, so the attempt stays open.
     """
-    row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
+    row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.row_lock}", number)
     attempt = decode_attempt(row[0]) if row else None
     if attempt is not None and attempt.token == token:
-        save_attempt(tx, number, replace(attempt, error=error, kept=kept))
+        save_attempt(tx, number, replace(attempt, error=error, kept=stored_as))
 
 
 def decode_attempt(stored: bytes | None) -> OpenAttempt | None:

@@ -47,7 +47,7 @@ def _view_of_results(draft: Draft) -> Draft | None:
     anything else.
     """
     standing, log = draft.standing, draft.log
-    if draft.late or standing.answered or len(standing.produced) != 1 or not log:
+    if draft.revealed or standing.answered or len(standing.produced) != 1 or not log:
         return None
     reply, said = standing.produced[0], log[0][1]
     calls = {part.id for part in said.parts if type(part) is ToolCall}
@@ -64,7 +64,7 @@ def _view_of_results(draft: Draft) -> Draft | None:
             if type(part) is not ToolResult or type(part.content) is not str or part.call_id not in calls:
                 return None
             calls.remove(part.call_id)
-        tokens = draft.counts.get(where) or draft.counter.message(message)
+        tokens = draft.token_counts.get(where) or draft.counter.count_message(message)
         if tokens > oversized:
             return None
         entries.append(DraftEntry(Item(where, "tool", tokens, results=len(message.parts)), message))
@@ -94,7 +94,7 @@ def _view_of_log(draft: Draft) -> Draft:
         if where in produced:
             view.add(produced[where], message)
     for where in draft.standing.waiting:
-        if (message := draft.late.get(where)) is not None:
+        if (message := draft.revealed.get(where)) is not None:
             view.see(where, message)
         else:
             view.waiting.append(where)
@@ -103,7 +103,7 @@ def _view_of_log(draft: Draft) -> Draft:
         if where not in produced:
             view.see(where, message)
     if needed:
-        view.answered = draft.standing.answered and not draft.opening
+        view.answered = draft.standing.answered and not draft.turn_opening
     for where, message in draft.log[needed:]:
         if where not in produced:
             view.see(where, message)
@@ -112,9 +112,9 @@ def _view_of_log(draft: Draft) -> Draft:
 
 def _unread(draft: Draft) -> int:
     """Return the number of messages at the start of the log that are from the unread part."""
-    if not draft.unread:
+    if not draft.unread_until:
         return 0
-    return sum([where & SEQ_MASK <= draft.unread for where, _ in draft.log])
+    return sum([where & SEQ_MASK <= draft.unread_until for where, _ in draft.log])
 
 
 class _View:
@@ -170,7 +170,7 @@ class _View:
             return
         why = self._hidden(where, message)
         if why:
-            if where not in self.draft.late:  # the reason was recorded when it arrived
+            if where not in self.draft.revealed:  # the reason was recorded when it arrived
                 self.left.append(LeftOutMessage(where, why))
             return
         own = self._is_own(message)
@@ -197,7 +197,7 @@ class _View:
             signed=signed and not foreign,
             bare=foreign,
         )
-        self.add(apply_reasoning_policy(item, message, self.draft.options.replay), message)
+        self.add(apply_reasoning_policy(item, message, self.draft.options.reasoning_policy), message)
 
     def _is_as_said(self, message: Message) -> bool:
         """Return True if a message can be sent as it is: the agent's own text, calls and results, or those of the only
@@ -237,9 +237,9 @@ class _View:
     def _added(self, where: int, message: Message) -> bool:
         """Add a message as it is. Returns False if it is too long."""
         role = message.role
-        tokens = self.draft.counts.get(where)
+        tokens = self.draft.token_counts.get(where)
         if tokens is None:
-            tokens = self.draft.counter.message(message)
+            tokens = self.draft.counter.count_message(message)
         if role == "user":
             self.entries.append(DraftEntry(Item(where, role, tokens, "message", self.answered), message))
             self.turn += self.answered
@@ -256,15 +256,15 @@ class _View:
 
     def add(self, item: Item, message: Message) -> None:
         shown = render_item(item, message, fetchable=self.draft.fetchable)
-        tokens = item.tokens or (self.draft.counts.get(item.place) if shown is message else None)
+        tokens = item.tokens or (self.draft.token_counts.get(item.place) if shown is message else None)
         if tokens is None:
-            tokens = self.draft.counter.message(shown)
+            tokens = self.draft.counter.count_message(shown)
         if tokens > self.oversized and shown.role == "tool":
             limit = _limit(shown, self.oversized, self.draft)
             if limit:
                 item = replace(item, limit=limit)
                 shown = render_item(item, message, fetchable=self.draft.fetchable)
-                tokens = self.draft.counter.message(shown)
+                tokens = self.draft.counter.count_message(shown)
         results = len(shown.tool_results) if shown.role == "tool" else 1
         if item.tokens != tokens or item.results != results:
             item = replace(item, tokens=tokens, results=results)
@@ -389,11 +389,11 @@ class _View:
         """
         kept = self.draft.kept
         stands = None if kept is None else {id(item) for item in kept}
-        items = [item for each in self.draft.sealed for item in each.row.items] if kept is None else kept
+        items = [item for each in self.draft.rows for item in each.row.items] if kept is None else kept
         told = [item.text for item in items if item.kind == "late"]
         rows = [
             each.row
-            for each in self.draft.sealed
+            for each in self.draft.rows
             if stands is None or any(id(item) in stands and item.role == "assistant" for item in each.row.items)
         ]
         missing = {
@@ -402,19 +402,21 @@ class _View:
             for name, tool in row.open.items()
             if not any(text.startswith(_late_result_title(tool, name)) for text in told)
         }
-        return self.pending | missing | {name: "" for name in self.draft.unanswered}
+        return self.pending | missing | {name: "" for name in self.draft.unanswered_calls}
 
     def _home(self) -> dict[str, int]:
         """Return calls of the last kept reply whose results were removed. New results can still be attached to them."""
         last = next((item.place for item in reversed(self.draft.kept or ()) if item.role == "assistant"), 0)
-        return {name: where for name, where in self.draft.unanswered.items() if where == last}
+        return {name: where for name, where in self.draft.unanswered_calls.items() if where == last}
 
     def _told(self, item: Item, result: ToolResult) -> DraftEntry:
         content = (Text(result.content),) if isinstance(result.content, str) else result.content
         said = "".join([describe_media(each) if isinstance(each, Media) else each.text for each in content])
         text = f"{_late_result_title(result.name, result.call_id)}\n{said}"
         told = Message(role="user", parts=(Text(text),))
-        return DraftEntry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
+        return DraftEntry(
+            Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.count_message(told)), told
+        )
 
     def _part_of(self, entry: DraftEntry, ids: list[str]) -> DraftEntry:
         """Return the entry restricted to the results for these call ids."""
@@ -423,7 +425,7 @@ class _View:
             return entry
         message = replace(message, parts=select_results(message.parts, ids))
         return DraftEntry(
-            replace(item, only=tuple(ids), results=len(ids), tokens=self.draft.counter.message(message)), message
+            replace(item, only=tuple(ids), results=len(ids), tokens=self.draft.counter.count_message(message)), message
         )
 
 

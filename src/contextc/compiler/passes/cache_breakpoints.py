@@ -19,12 +19,12 @@ from contextc.compiler.draft import CacheMark, Draft
 
 def set_cache_breakpoints(draft: Draft) -> Draft:
     least, budget = draft.provider.model.cache_minimum, draft.budget
-    if draft.resume or draft.points <= 0 or budget.input < least:
+    if draft.resume or draft.breakpoints_left <= 0 or budget.input < least:
         return draft
     marks: list[CacheMark] = ["end"]
     head = budget.system + budget.tools
-    if draft.kept is None and draft.sealed and head + draft.standing.tokens >= least:
+    if draft.kept is None and draft.rows and head + draft.standing.tokens >= least:
         marks.append("previous")
     if head >= least:
         marks.append("head")
-    return replace(draft, marks=tuple(marks[: draft.points]))
+    return replace(draft, marks=tuple(marks[: draft.breakpoints_left]))

@@ -44,9 +44,9 @@ MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, an
 def fit_budget(draft: Draft) -> Draft:
     tail = sum([entry.item.tokens for entry in draft.tail])
     draft = _with_measured_tokens(draft, tail)
-    if draft.resume and draft.provider.compacts_itself and not draft.unread:
+    if draft.resume and draft.provider.compacts_itself and not draft.unread_until:
         return draft
-    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread or draft.compacted:
+    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread_until or draft.compacted:
         return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
     if draft.epoch:
         return _begin_epoch(draft, draft.epoch, cut=False)
@@ -66,13 +66,13 @@ def _with_measured_tokens(draft: Draft, tail: int) -> Draft:
         if draft.provider.runs_tools:
             used = max(0, total - budget.system - budget.tools)
             return replace(draft, budget=replace(budget, used=used, measured=True))
-        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).corrected(total))
+        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).with_total(total))
     return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
 
 
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
-    shown = draft.kept if draft.kept is not None else [item for each in draft.sealed for item in each.row.items]
-    before = [item for each in draft.sealed for item in each.row.items]
+    shown = draft.kept if draft.kept is not None else [item for each in draft.rows for item in each.row.items]
+    before = [item for each in draft.rows for item in each.row.items]
     as_it_was = _first_difference(before, shown) if reason in BRANCH_REASONS and draft.changed < 0 and not cut else 0
     items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
     if draft.options.placement == "head":
@@ -84,7 +84,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         is_ours = counted and budget.measured and not draft.provider.runs_tools
         factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
         room = _Trimmer(draft, items, factor)
-        items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
+        items, budget = room.trim(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
     else:
         used = int(sum([item.tokens for item in items]) * draft.factor)
@@ -100,7 +100,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
     standing = replace(standing, fragments=find_latest_copies(items))
-    if len(left) > len(draft.left) or draft.unread:
+    if len(left) > len(draft.left) or draft.unread_until:
         standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
 
@@ -109,7 +109,7 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
     """Return trimmed calls whose results may still arrive."""
     places = {item.place for item in kept}
     answered = {result.call_id for entry in draft.tail for result in entry.message.tool_results}
-    opened = [(each.row.items, each.row.open) for each in draft.sealed if each.row.open]
+    opened = [(each.row.items, each.row.open) for each in draft.rows if each.row.open]
     opened += [
         ((entry.item,), {call.id: call.name for call in entry.message.tool_calls if call.id not in answered})
         for entry in draft.tail
@@ -122,7 +122,7 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
     ]
     if not cut:
         return draft.standing.pending
-    items = [*(item for each in draft.sealed for item in each.row.items), *(entry.item for entry in draft.tail)]
+    items = [*(item for each in draft.rows for item in each.row.items), *(entry.item for entry in draft.tail)]
     told = [item.text.partition("\n")[0] for item in items if item.kind == "late"]
     pending = draft.standing.pending | {name: tool for calls in cut for name, tool in calls.items()}
     pending = {name: tool for name, tool in pending.items() if not any([f"call {name}," in line for line in told])}
@@ -196,14 +196,14 @@ class _Trimmer:
         self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[LeftOutMessage] = []
 
-    def made(self) -> list[Item]:
+    def trim(self) -> list[Item]:
         if self.options.policy == "seed_b":
             self._drop_single()
         else:
             self._set_aside()
             self.turns = self._turns()
             self.target = self._mark()
-            if self.draft.compacted or self.draft.unread:
+            if self.draft.compacted or self.draft.unread_until:
                 self._sum_up(forced=True)
             if self._is_over():
                 if self.options.strategy == "chunked":
@@ -256,7 +256,7 @@ class _Trimmer:
             first.item = replace(first.item, opens=True)
         place = next(index for index, slot in enumerate(self.slots) if slot.gone)
         self.slots = [slot for slot in self.slots if not slot.gone]
-        tokens = self.draft.counter.message(Message(role="user", parts=(Text(MESSAGE_LEFT_OUT_TEXT),)))
+        tokens = self.draft.counter.count_message(Message(role="user", parts=(Text(MESSAGE_LEFT_OUT_TEXT),)))
         if tokens <= room - (first.item.tokens if first is not waiting[-1] else 0):
             self.slots.insert(
                 place, _TrimSlot(Item(kind="notice", role="user", text=MESSAGE_LEFT_OUT_TEXT, tokens=tokens), True)
@@ -316,7 +316,7 @@ class _Trimmer:
             index -= 1
             recent -= self.slots[index].item.tokens
         example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE_STUB),))
-        line = max(MIN_STUB_TOKENS, self.draft.counter.message(example))
+        line = max(MIN_STUB_TOKENS, self.draft.counter.count_message(example))
         for slot in self.slots[: min(end, index)]:
             if self.total <= self.target:
                 return
@@ -331,10 +331,10 @@ class _Trimmer:
         Without a summary, trimming always goes down to its mark, even if dropping dynamic blocks would be enough for
         this request. The next request would exceed the budget again.
         """
-        if not (self.draft.compacted or self.draft.unread):
+        if not (self.draft.compacted or self.draft.unread_until):
             return True
         over = self.total * self.factor > self.budget.available * self.options.high
-        return over or bool(self.draft.unread and self.draft.summary is None)
+        return over or bool(self.draft.unread_until and self.draft.summary is None)
 
     def _sum_up(self, *, forced: bool = False) -> None:
         summary = self.draft.summary
@@ -355,7 +355,7 @@ class _Trimmer:
             and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
             and (not slot.pinned or slot.item.kind == "summary")
         ]
-        if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread:
+        if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread_until:
             return
         for slot in covered:
             self._drop(slot, "summed up", forced=True)
@@ -373,7 +373,7 @@ class _Trimmer:
 
     def _drop_steps(self) -> None:
         steps = self._steps()
-        tokens = self.draft.counter.message(Message(role="user", parts=(Text(STEPS_LEFT_OUT_TEXT),)))
+        tokens = self.draft.counter.count_message(Message(role="user", parts=(Text(STEPS_LEFT_OUT_TEXT),)))
         dropped = False
         for unit, target in self._units(steps):
             if self.total + tokens * dropped <= target:

@@ -55,10 +55,10 @@ def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
     for fragment in draft.prompt.dynamic:
         copy = shown.get(fragment.id)
         is_same = copy is not None and copy.hash == fragment.hash
-        is_far = begins and copy is not None and now - copy.at > draft.options.refresh
+        is_far = begins and copy is not None and now - copy.position > draft.options.refresh
         if is_same and not every and not is_far:
             continue
-        title = f"## {fragment.title}"
+        title = f"## {fragment.heading}"
         if (copy is not None or draft.standing.dynamic) and not (is_same and every):
             title = f"{title} {UPDATED_TEXT}"
         due.append(Item(kind="dynamic", text=f"{title}\n{fragment.text}", fragment=fragment.id, hash=fragment.hash))
@@ -79,6 +79,6 @@ def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
         text = SYSTEM_CONTEXT + item.text if marked else item.text
         role = "user" if marked else "system"
         message = Message(role=role, parts=(Text(text),))
-        tokens = draft.counter.text(SEPARATOR + item.text) if entries else draft.counter.message(message)
+        tokens = draft.counter.text(SEPARATOR + item.text) if entries else draft.counter.count_message(message)
         entries.append(DraftEntry(replace(item, role=role, text=text, tokens=tokens), message))
     return replace(draft, tail=(*draft.tail, *entries))

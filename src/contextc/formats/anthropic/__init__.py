@@ -35,20 +35,20 @@ class AnthropicFormatter(Formatter):
 
     name: ClassVar[str] = "anthropic"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "anthropic",
-        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_-]+"),
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = (FIELDS_KEY,)
-    marks: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY)
+    nested_extra: ClassVar[tuple[str, ...]] = (FIELDS_KEY,)
+    layout_extra: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY)
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("thinking", "output_config")
     user_first: ClassVar[bool] = True
     tool_key: ClassVar[str] = "input_schema"
-    merges: ClassVar[bool] = True
-    needs_length: ClassVar[bool] = True
+    merges_neighbours: ClassVar[bool] = True
+    requires_max_tokens: ClassVar[bool] = True
 
     def __init__(
         self, *, provider: str = "anthropic", system_between: bool = False, reasoning: ReasoningPolicy = "native"
@@ -70,7 +70,7 @@ class AnthropicFormatter(Formatter):
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
                 last = "user"
             if last == "system" and role == "user":  # the reply that should follow was empty
-                last = self._with_tags(messages)
+                last = self._tag_last_system_messages(messages)
             if role == last and not segment.apart:
                 if messages[-1] is not merged:
                     merged = messages[-1] = {**messages[-1], "content": [*messages[-1]["content"]]}
@@ -84,7 +84,7 @@ class AnthropicFormatter(Formatter):
         return messages
 
     @staticmethod
-    def _with_tags(messages: list[JSONObject]) -> str:
+    def _tag_last_system_messages(messages: list[JSONObject]) -> str:
         """Convert the system messages at the end into text of the user message before them."""
         contents: list[list[JSONObject]] = []
         while messages[-1]["role"] == "system":
@@ -101,17 +101,17 @@ class AnthropicFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def marked(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         content: list[JSONObject] = message["content"]
         if not content or content[-1].get("type") in BLOCKS_WITHOUT_BREAKPOINT:
             return None
         *before, last = content
         return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
 
-    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return sum(["cache_control" in block for block in blocks])
 
-    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+    def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         return [
             {**message, "content": [without_cache_control(block) for block in message["content"]]}
             if any(["cache_control" in block for block in message["content"]])
@@ -119,7 +119,7 @@ class AnthropicFormatter(Formatter):
             for message in messages
         ]
 
-    def marked_head(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
         place = "system" if body.get("system") else "tools" if body.get("tools") else None
         if place is None:
             return body
@@ -138,10 +138,10 @@ class AnthropicFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return AnthropicStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.collect_events(events)
 
 

@@ -122,19 +122,19 @@ def parse_request(body: JSON) -> ParsedRequest:
             )
         )
     return ParsedRequest(
-        turns=tuple(turns),
+        messages=tuple(turns),
         body=whole,
-        prompt=prompt,
+        system=prompt,
         tools=tuple(reader.tools(whole.get("tools"))),
-        misshapen=tuple(reader.misshapen),
+        malformed=tuple(reader.misshapen),
     )
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and blocks that Anthropic does not have."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         yield from unknown_field_findings(turn.wire, MESSAGE_FIELDS, turn.path)
-        for piece in turn.pieces:
+        for piece in turn.parts:
             yield from find_unknown_block_fields(piece.wire, piece.path)
 
 
@@ -164,7 +164,7 @@ class _Reader:
             self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
             return
         pieces = self.pieces(given["content"], (*path, "content"), BLOCK_TYPES)
-        yield RequestMessage(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+        yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
 
     def pieces(self, content: JSON, path: JSONPath, shapes: dict[str, FieldTypes]) -> list[RequestPart]:
         if isinstance(content, str):

@@ -29,13 +29,13 @@ ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}
 RULES = RuleSet(
     "ANT",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    house="anthropic",
-    unknown=parse.find_unknown_fields,
+    vendor="anthropic",
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -47,29 +47,29 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "text"}]}]
     Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_first_message)
+@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
-@rule(4, provider_messages.EMPTY_CONTENT, mend=fixes.without_empty_messages)
+@rule(4, provider_messages.EMPTY_CONTENT, fix=fixes.without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
     Example: [{"role": "user", "content": []}]
     Repair: the message is left out.
     """
-    for turn in request.turns:
-        last = turn is request.turns[-1] and turn.role == "assistant"
+    for turn in request.messages:
+        last = turn is request.messages[-1] and turn.role == "assistant"
         if not turn.wire["content"] and not last and "output_config" not in turn.wire:
             yield make_finding(turn.path, "this message is empty.")
 
@@ -83,8 +83,8 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "text", "text": " "}]}]
     Repair: the block is left out.
     """
-    said = [piece for turn in request.turns if turn.wire["content"] != "" for piece in turn.of("text")]
-    for piece in (*request.prompt, *said):
+    said = [piece for turn in request.messages if turn.wire["content"] != "" for piece in turn.parts_of("text")]
+    for piece in (*request.system, *said):
         if not piece.text.strip():
             yield make_finding(piece.path, "this text is blank.")
 
@@ -101,7 +101,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for turn, call in match_results(merge_sides(request.turns), results_in_next_message).unanswered:
+    for turn, call in match_results(merge_sides(request.messages), results_in_next_message).unanswered_calls:
         message = f"call {call.id} has no result in the next message."
         yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
@@ -115,13 +115,13 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results are moved to the front.
     """
-    for turn in merge_sides(request.turns):
-        results = turn.of("result")
-        others = [index for index, piece in enumerate(turn.pieces) if piece.kind != "result"]
+    for turn in merge_sides(request.messages):
+        results = turn.parts_of("result")
+        others = [index for index, piece in enumerate(turn.parts) if piece.kind != "result"]
         if results and others and others[0] < len(results):
             message = f"another block comes before the result of call {results[-1].id}."
             yield make_finding(
-                turn.pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results)
+                turn.parts[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results)
             )
 
 
@@ -132,7 +132,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for _, result in match_results(merge_sides(request.turns), results_in_next_message).orphans:
+    for _, result in match_results(merge_sides(request.messages), results_in_next_message).orphan_results:
         yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", id=result.id
         )
@@ -147,7 +147,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(merge_sides(request.turns), results_in_next_message).doubled:
+    for _, result in match_results(merge_sides(request.messages), results_in_next_message).duplicate_results:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
@@ -162,8 +162,8 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the later call and its result get a new id.
     """
-    for turn in merge_sides(request.turns):
-        for call in find_duplicates(turn.of("call")):
+    for turn in merge_sides(request.messages):
+        for call in find_duplicates(turn.parts_of("call")):
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
@@ -175,8 +175,8 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: calls and thinking are moved to an assistant message, results to a user message.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
             if piece.kind == "media" and turn.role == "system":
                 role = "user"
@@ -198,7 +198,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.1"}]}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    for call, id in find_id_mismatches(ID, (call for turn in request.turns for call in turn.of("call"))):
+    for call, id in find_id_mismatches(ID, (call for turn in request.messages for call in turn.parts_of("call"))):
         yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
@@ -212,22 +212,22 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "Be brief."}]
     Repair: the message becomes user text in `<system-reminder>`.
     """
-    others = [(index, turn) for index, turn in enumerate(request.turns) if turn.role != "system"]
+    others = [(index, turn) for index, turn in enumerate(request.messages) if turn.role != "system"]
     place = 0
-    for index, turn in enumerate(request.turns):
+    for index, turn in enumerate(request.messages):
         while place < len(others) and others[place][0] < index:
             place += 1
         if turn.role != "system" or (not turn.wire["content"] and "output_config" in turn.wire):
             continue
         before = others[place - 1][1] if place else None
         after = others[place][1] if place < len(others) else None
-        ran = before is not None and before.pieces and "tool" in str(before.pieces[-1].wire.get("type"))
-        follows = before is not None and (before.role == "user" or (ran and not before.of("call")))
+        ran = before is not None and before.parts and "tool" in str(before.parts[-1].wire.get("type"))
+        follows = before is not None and (before.role == "user" or (ran and not before.parts_of("call")))
         if not (follows and (after is None or after.role == "assistant")):
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(14, provider_messages.SIGNATURE, mend=fixes.with_valid_thinking)
+@rule(14, provider_messages.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -237,13 +237,13 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hm", "signature": ""}, {"type": "text", "text": "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    for turn in request.turns:
-        for piece in turn.of("reasoning"):
+    for turn in request.messages:
+        for piece in turn.parts_of("reasoning"):
             if not is_valid_signature(piece.wire.get("signature", piece.wire.get("data"))):
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, provider_messages.THINKING_FIRST, mend=fixes.without_thinking)
+@rule(15, provider_messages.THINKING_FIRST, fix=fixes.without_thinking)
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -256,20 +256,20 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: thinking is disabled for this request.
     """
     thinking: JSON = request.body.get("thinking")
-    replies = [turn for turn in merge_sides(request.turns) if turn.role == "assistant"]
+    replies = [turn for turn in merge_sides(request.messages) if turn.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
         return
     last = replies[-1]
-    begins = last.pieces[0].kind if last.pieces else "reasoning"
-    if begins != "reasoning" and last.of("call") and any(turn.of("reasoning") for turn in replies):
+    begins = last.parts[0].kind if last.parts else "reasoning"
+    if begins != "reasoning" and last.parts_of("call") and any(turn.parts_of("reasoning") for turn in replies):
         yield make_finding(
-            last.pieces[0].path,
+            last.parts[0].path,
             "the reply does not begin with its thinking block.",
-            kind=last.pieces[0].wire.get("type", "text"),
+            kind=last.parts[0].wire.get("type", "text"),
         )
 
 
-@rule(16, provider_messages.TOO_MANY_BREAKPOINTS, mend=fixes.with_last_breakpoints)
+@rule(16, provider_messages.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
@@ -280,7 +280,8 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the last four breakpoints are kept.
     """
     marked = [
-        path for path, _ in fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]})
+        path
+        for path, _ in fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]})
     ]
     if len(marked) > fixes.MAX_BREAKPOINTS:
         yield make_finding(
@@ -288,7 +289,7 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, provider_messages.MISPLACED_BREAKPOINT, mend=fixes.without_thinking_breakpoints)
+@rule(17, provider_messages.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
@@ -297,8 +298,8 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": "go on"}]
     Repair: the breakpoint is removed.
     """
-    for turn in request.turns:
-        for piece in turn.of("reasoning"):
+    for turn in request.messages:
+        for piece in turn.parts_of("reasoning"):
             if piece.wire.get("cache_control"):
                 yield make_finding(
                     piece.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
@@ -315,15 +316,15 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
         yield make_finding(tool.path, f"invalid tool name {name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
-    for turn in request.turns:
-        for call in turn.of("call"):
+    for turn in request.messages:
+        for call in turn.parts_of("call"):
             if not TOOL_NAME.fullmatch(call.name):
                 yield make_finding(
                     call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
                 )
 
 
-@rule(19, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
+@rule(19, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -335,7 +336,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
+@rule(20, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -361,12 +362,12 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello, "}]
     Repair: the white space is removed.
     """
-    last = request.turns[-1] if request.turns else None
-    if last and last.role == "assistant" and last.pieces and (text := last.pieces[-1].text).rstrip() != text:
-        yield make_finding(last.pieces[-1].path, "the final text ends with white space.")
+    last = request.messages[-1] if request.messages else None
+    if last and last.role == "assistant" and last.parts and (text := last.parts[-1].text).rstrip() != text:
+        yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, provider_messages.MAX_TOKENS, mend=fixes.with_max_tokens)
+@rule(22, provider_messages.MAX_TOKENS, fix=fixes.with_max_tokens)
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
@@ -379,7 +380,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, provider_messages.SERVER_ORPHAN, mend=fixes.without_server_orphans)
+@rule(23, provider_messages.SERVER_ORPHAN, fix=fixes.without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
@@ -391,7 +392,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the result is left out. Only Anthropic can read its content.
     """
-    pieces = [piece for turn in request.turns if turn.role == "assistant" for piece in turn.pieces]
+    pieces = [piece for turn in request.messages if turn.role == "assistant" for piece in turn.parts]
     orphans = {id(wire) for wire in fixes.find_server_orphans([piece.wire for piece in pieces])}
     for each in pieces:
         if id(each.wire) in orphans:
@@ -404,7 +405,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(24, provider_messages.NO_PREFILL, mend=fixes.with_last_user_message)
+@rule(24, provider_messages.NO_PREFILL, fix=fixes.with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
@@ -416,13 +417,13 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if request.facts.prefill or request.body.get("max_tokens") is None:
         return
-    last = list(takewhile(lambda turn: turn.role == "assistant", reversed(request.turns)))
-    spoken = {piece.kind for turn in last for piece in turn.pieces}
-    if "text" in spoken and spoken <= {"text", "reasoning"} and not request.misshapen:
+    last = list(takewhile(lambda turn: turn.role == "assistant", reversed(request.messages)))
+    spoken = {piece.kind for turn in last for piece in turn.parts}
+    if "text" in spoken and spoken <= {"text", "reasoning"} and not request.malformed:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, provider_messages.FORCED_CHOICE, mend=fixes.with_auto_tool_choice)
+@rule(25, provider_messages.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
@@ -437,7 +438,7 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, provider_messages.UNKNOWN_FIELD, mend=fixes.without_unknown_fields)
+@rule(26, provider_messages.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 

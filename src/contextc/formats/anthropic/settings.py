@@ -54,20 +54,20 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "stop": "stop_sequences",
         "stream": "stream",
         "user": "metadata.user_id",
     },
-    take=read_structured,
-    put=write_structured,
-    also={
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={
         "max_tokens": "max_output_tokens",
         "output_config.effort": "effort",
         "temperature": "temperature",
         "top_p": "top_p",
         "top_k": "top_k",
     },
-    shaped=("max_output_tokens", "tool_choice", "parallel_tool_calls", "effort", "output"),
+    structured=("max_output_tokens", "tool_choice", "parallel_tool_calls", "effort", "output"),
 )

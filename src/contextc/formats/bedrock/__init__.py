@@ -46,21 +46,21 @@ class BedrockFormatter(AnthropicFormatter):
 
     name: ClassVar[str] = "bedrock"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "bedrock",
-        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_.:-]{1,64}"),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_.:-]{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
     unique_ids: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
-    marks: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
+    nested_extra: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
+    layout_extra: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("additionalModelRequestFields", "outputConfig")
     user_first: ClassVar[bool] = True
-    merges: ClassVar[bool] = True
-    needs_length: ClassVar[bool] = False
+    merges_neighbours: ClassVar[bool] = True
+    requires_max_tokens: ClassVar[bool] = False
     tool_key: ClassVar[str] = "toolSpec"
-    stand_in: ClassVar[Tool | None] = PLACEHOLDER_TOOL
+    placeholder_tool: ClassVar[Tool | None] = PLACEHOLDER_TOOL
 
     def __init__(
         self,
@@ -97,20 +97,20 @@ class BedrockFormatter(AnthropicFormatter):
             else body
         )
 
-    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+    def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         return {"modelId": model, **with_bytes(body)}
 
-    def marked(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         content: list[JSONObject] = message["content"]
         end = len(content)
         while end and not BLOCKS_WITHOUT_BREAKPOINT.isdisjoint(content[end - 1]):
             end -= 1
         return {**message, "content": [*content[:end], CACHE_POINT, *content[end:]]} if end else None
 
-    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return sum([CACHE_POINT_KEY in block for block in blocks])
 
-    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+    def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Also remove the white space before the breakpoints, which is accepted nowhere else."""
         return [
             {
@@ -122,7 +122,7 @@ class BedrockFormatter(AnthropicFormatter):
             for message in messages
         ]
 
-    def marked_head(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
         """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
         return {**body, "system": [*body["system"], CACHE_POINT]} if body.get("system") else body
 
@@ -130,7 +130,7 @@ class BedrockFormatter(AnthropicFormatter):
         return encode_tool(tool)
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
-        spelled = [tool if isinstance(tool, NativeTool) else self.spelling.write_tool(tool) for tool in tools]
+        spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]
         return encode_tools(spelled, self.provider)
 
     def decode_tools(self, definitions: list[JSONObject]) -> tuple[Tool | NativeTool, ...]:
@@ -145,10 +145,10 @@ class BedrockFormatter(AnthropicFormatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.model)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return BedrockStreamReader(self, self.model)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.collect_events(events)
 
 

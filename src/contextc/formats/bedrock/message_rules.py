@@ -18,12 +18,12 @@ from contextc.formats.lint_engine import (
 RULES = RuleSet(
     "BED",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    house="bedrock",
+    vendor="bedrock",
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -35,17 +35,17 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
     Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_first_message)
+@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
@@ -57,12 +57,12 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"text": "hi"}]}]
     Repair: the message is left out.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if not turn.wire["content"]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, provider_messages.BLANK_TEXT, mend=fixes.without_blank_texts)
+@rule(4, provider_messages.BLANK_TEXT, fix=fixes.without_blank_texts)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text is empty or only white space.
 
@@ -72,12 +72,12 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"text": " "}]}]
     Repair: the text is left out.
     """
-    for piece in request.prompt:
+    for piece in request.system:
         if piece.kind == "text" and not piece.text.strip():
             yield make_finding(piece.path, "this text is blank.")
-    for turn in request.turns:
-        wires = [piece.wire for piece in turn.pieces]
-        for index, piece in enumerate(turn.pieces):
+    for turn in request.messages:
+        wires = [piece.wire for piece in turn.parts]
+        for index, piece in enumerate(turn.parts):
             if fixes.is_blank(piece.wire) and not fixes.is_separator(wires, index, turn.role):
                 yield make_finding(piece.path, "this text is blank.")
 
@@ -89,8 +89,8 @@ def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
     Repair: neighbouring messages of one role are merged.
     """
-    for before, turn in zip(request.turns, request.turns[1:], strict=False):
-        if turn.role == before.role != "system" and not request.misshapen:
+    for before, turn in zip(request.messages, request.messages[1:], strict=False):
+        if turn.role == before.role != "system" and not request.malformed:
             yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
@@ -105,8 +105,8 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    places = {turn.path: number for number, turn in enumerate(request.turns)}
-    for turn, call in match_results(request.turns, results_in_next_message).unanswered:
+    places = {turn.path: number for number, turn in enumerate(request.messages)}
+    for turn, call in match_results(request.messages, results_in_next_message).unanswered_calls:
         where = f"messages.{places[turn.path] + 1}.content"
         yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
@@ -120,8 +120,8 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: results are moved to the front.
     """
-    for turn in request.turns:
-        pieces = [piece for piece in turn.pieces if "cachePoint" not in piece.wire]
+    for turn in request.messages:
+        pieces = [piece for piece in turn.parts if "cachePoint" not in piece.wire]
         results = [piece for piece in pieces if piece.kind == "result"]
         others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
         if results and others and others[0] < len(results):
@@ -136,7 +136,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for turn, result in match_results(request.turns, results_in_next_message).orphans:
+    for turn, result in match_results(request.messages, results_in_next_message).orphan_results:
         where = format_dotted_path((*turn.path, "content"))
         yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", where=where
@@ -152,7 +152,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for turn, result in match_results(request.turns, results_in_next_message).doubled:
+    for turn, result in match_results(request.messages, results_in_next_message).duplicate_results:
         where = format_dotted_path((*turn.path, "content"))
         yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 
@@ -166,13 +166,13 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: the later call gets a new id.
     """
-    for turn in request.turns:
-        for call in find_duplicates(turn.of("call")):
+    for turn in request.messages:
+        for call in find_duplicates(turn.parts_of("call")):
             where = format_dotted_path((*turn.path, "content"))
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
-@rule(11, provider_messages.WRONG_ROLE, mend=fixes.with_text_system_messages)
+@rule(11, provider_messages.WRONG_ROLE, fix=fixes.with_text_system_messages)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
 
@@ -181,8 +181,8 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: calls and reasoning are moved to an assistant message, results to a user message. A line of text replaces
         other media.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
             if piece.kind == "media" and (turn.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(piece.wire)):
                 role = "user"

@@ -63,7 +63,7 @@ def parse_request(body: JSON) -> ParsedRequest:
         tools = list(reader.tools(cast(JSONObject, config)))
     reader.settings(whole)
     return ParsedRequest(
-        turns=tuple(turns), body=whole, prompt=tuple(prompt), tools=tuple(tools), misshapen=tuple(reader.misshapen)
+        messages=tuple(turns), body=whole, system=tuple(prompt), tools=tuple(tools), malformed=tuple(reader.misshapen)
     )
 
 
@@ -88,7 +88,7 @@ class _Reader:
             self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
         else:
             pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
-            yield RequestMessage(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+            yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
 
     def settings(self, body: JSONObject) -> None:
         """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
@@ -136,11 +136,11 @@ def find_faults(request: ParsedRequest) -> Iterator[SchemaFault]:
     tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
     for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
         yield from _name_and_value_faults(tool, TOOL, ("toolConfig", "tools", index))
-    for piece in request.prompt:
+    for piece in request.system:
         yield from _name_and_value_faults(piece.wire, SYSTEM_CONTENT, piece.path)
-    for turn in request.turns:
+    for turn in request.messages:
         yield from _name_and_value_faults(turn.wire, MESSAGE, turn.path)
-        for piece in turn.pieces:
+        for piece in turn.parts:
             yield from _name_and_value_faults(piece.wire, BLOCK, piece.path)
             for index, each in enumerate(piece.wire["toolResult"]["content"] if "toolResult" in piece.wire else []):
                 yield from _name_and_value_faults(each, RESULT_CONTENT, (*piece.path, "toolResult", "content", index))

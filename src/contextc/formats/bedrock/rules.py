@@ -29,10 +29,10 @@ ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 MAX_LENGTH = 64
 CLAUDE_VENDOR = "anthropic"
 
-rule = RULES.rule
+rule = RULES.register
 
 
-@rule(12, provider_messages.CONSTRAINT, mend=fixes.with_valid_calls)
+@rule(12, provider_messages.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
@@ -41,14 +41,14 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"text": "1"}]}}]}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             kind = next(iter(piece.wire))
             if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
                 yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, provider_messages.CONSTRAINT, mend=fixes.with_valid_calls)
+@rule(13, provider_messages.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
@@ -58,8 +58,8 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for tool in request.tools:
         yield from _check_constraint(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             if "toolUse" in piece.wire:
                 yield from _check_constraint(
                     piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece
@@ -99,12 +99,12 @@ def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if not request.body or request.body.get("toolConfig"):
         return
-    used = next((piece for turn in request.turns for piece in turn.pieces if piece.kind in ("call", "result")), None)
+    used = next((piece for turn in request.messages for piece in turn.parts if piece.kind in ("call", "result")), None)
     if used is not None:
         yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
+@rule(15, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -116,7 +116,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(16, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
+@rule(16, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `toolChoice` is one of the tools.
 
@@ -141,8 +141,8 @@ def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         [], "status": "error"}}]}]
     Repair: a text is added which states the failure.
     """
-    for turn in request.turns:
-        for result in turn.of("result"):
+    for turn in request.messages:
+        for result in turn.parts_of("result"):
             inside = cast(JSONObject, result.wire["toolResult"])
             if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
                 where = format_dotted_path((*result.path, "toolResult"))
@@ -160,8 +160,8 @@ def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"json": [1, 2]}]}}]}]
     Repair: the value becomes text.
     """
-    for turn in request.turns:
-        for result in turn.of("result"):
+    for turn in request.messages:
+        for result in turn.parts_of("result"):
             for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
                 if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
                     path = (*result.path, "toolResult", "content", index)
@@ -176,13 +176,13 @@ def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
         "JVBERg=="}}}]}]
     Repair: a line of text is added.
     """
-    for turn in request.turns:
-        shown = [piece for piece in turn.of("media") if "document" in piece.wire]
-        if shown and not any(piece.text.strip() for piece in turn.of("text")):
+    for turn in request.messages:
+        shown = [piece for piece in turn.parts_of("media") if "document" in piece.wire]
+        if shown and not any(piece.text.strip() for piece in turn.parts_of("text")):
             yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, provider_messages.DOCUMENT_NAME, mend=fixes.with_valid_document_names)
+@rule(20, provider_messages.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
 def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
@@ -216,8 +216,8 @@ def check_unique_documents(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 def _valid_documents(request: ParsedRequest) -> Iterator[tuple[RequestMessage, JSONObject]]:
-    for turn in request.turns:
-        sound = [piece.wire for piece in turn.pieces]
+    for turn in request.messages:
+        sound = [piece.wire for piece in turn.parts]
         for block in find_documents(sound):
             if (
                 schema_error(block, {"document": dict}) is None
@@ -234,7 +234,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "system", "content": [{"text": "Be brief."}]}]
     Repair: the message becomes user text in `<system-reminder>`.
     """
-    turns = request.turns
+    turns = request.messages
     for index, turn in enumerate(turns):
         if turn.role != "system":
             continue
@@ -244,7 +244,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, provider_messages.SIGNATURE, mend=fixes.with_valid_thinking)
+@rule(23, provider_messages.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning of Claude has its original signature.
 
@@ -256,13 +256,13 @@ def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the block is left out. Only the model that wrote it could use it.
     """
     claude = fixes.is_for_claude(request.body)
-    for turn in request.turns:
-        for piece in turn.of("reasoning"):
+    for turn in request.messages:
+        for piece in turn.parts_of("reasoning"):
             if not fixes.is_valid_reasoning(piece.wire, claude):
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, provider_messages.TOO_MANY_BREAKPOINTS, mend=fixes.with_last_breakpoints)
+@rule(24, provider_messages.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most four cache points.
 
@@ -271,12 +271,12 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
     Repair: the last four are kept.
     """
-    marked = list(fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.turns]}))
+    marked = list(fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]}))
     if len(marked) > fixes.MAX_BREAKPOINTS:
         yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, provider_messages.MISPLACED_BREAKPOINT, mend=fixes.without_misplaced_breakpoints)
+@rule(25, provider_messages.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No cache point directly follows reasoning.
 
@@ -285,13 +285,13 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "user", "content": [{"text": "go on"}]}]
     Repair: the cache point is removed.
     """
-    for turn in request.turns:
-        for before, piece in zip(turn.pieces, turn.pieces[1:], strict=False):
+    for turn in request.messages:
+        for before, piece in zip(turn.parts, turn.parts[1:], strict=False):
             if before.kind == "reasoning" and "cachePoint" in piece.wire:
                 yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, provider_messages.CONSTRAINT, mend=fixes.with_settings_in_range)
+@rule(26, provider_messages.CONSTRAINT, fix=fixes.with_settings_in_range)
 def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
@@ -306,7 +306,7 @@ def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, provider_messages.NO_SIGNATURES, mend=fixes.without_claude_thinking)
+@rule(27, provider_messages.NO_SIGNATURES, fix=fixes.without_claude_thinking)
 def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning that Claude signed is not sent to a model of another vendor.
 
@@ -320,15 +320,15 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     model: object = request.body.get("modelId")
     if not isinstance(model, str) or vendor_of(model) in ("", CLAUDE_VENDOR):
         return
-    for turn in request.turns:
-        for piece in turn.of("reasoning"):
+    for turn in request.messages:
+        for piece in turn.parts_of("reasoning"):
             if fixes.has_signature(piece.wire):
                 yield make_finding(
                     piece.path, f"this reasoning was signed by a model of another vendor, not by {model}."
                 )
 
 
-@rule(28, provider_messages.CONSTRAINT, mend=fixes.with_valid_values)
+@rule(28, provider_messages.CONSTRAINT, fix=fixes.with_valid_values)
 def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
@@ -351,13 +351,13 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     """Return the value at a path as text, cut to 100 characters."""
     found: JSON = request.body
     if not request.body:
-        found = {turn.path[0]: turn.wire for turn in request.turns}
+        found = {turn.path[0]: turn.wire for turn in request.messages}
     for step in path:
         found = found[step]
     return str(found)[:100]
 
 
-@rule(29, provider_messages.UNKNOWN_NAME, mend=fixes.without_unknown_fields)
+@rule(29, provider_messages.UNKNOWN_NAME, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 
@@ -373,10 +373,10 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(each.path, each.message, where=where, name=each.path[-1], known=each.what)
 
 
-RULES.unknown = check_known_fields
+RULES.unknown_fields = check_known_fields
 
 
-@rule(30, provider_messages.TOO_MANY_DOCUMENTS, mend=fixes.with_last_documents)
+@rule(30, provider_messages.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
 def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most five documents.
 
@@ -391,7 +391,7 @@ def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, provider_messages.TOO_MANY_IMAGES, mend=fixes.with_last_images)
+@rule(31, provider_messages.TOO_MANY_IMAGES, fix=fixes.with_last_images)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.
 
@@ -409,7 +409,7 @@ def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}]}]
     Repair: the last twenty are kept. A line of text replaces each earlier one.
     """
-    for turn in request.turns:
-        count = sum("image" in piece.wire for piece in turn.pieces)
+    for turn in request.messages:
+        count = sum("image" in piece.wire for piece in turn.parts)
         if count > MAX_IMAGES:
             yield make_finding(turn.path, f"at most 20 images are allowed in a message, got {count}.", count=count)

@@ -39,42 +39,42 @@ class Schema(Struct, frozen=True, kw_only=True):
 
     kind: type | None = None
     members: Mapping[str, "Schema"] = {}
-    needs: tuple[str, ...] = ()
-    one: bool = False
-    open: bool = False
-    each: "Schema | None" = None
+    required: tuple[str, ...] = ()
+    exactly_one: bool = False
+    allow_unknown: bool = False
+    items: "Schema | None" = None
     key: "Schema | None" = None
-    words: tuple[str, ...] = ()
+    enum: tuple[str, ...] = ()
     pattern: str = ""
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     base64: bool = False
 
 
 def object_schema(*needs: str, **members: Schema) -> Schema:
-    return Schema(kind=dict, members=members, needs=needs)
+    return Schema(kind=dict, members=members, required=needs)
 
 
 def union_schema(**members: Schema) -> Schema:
-    return Schema(kind=dict, members=members, one=True)
+    return Schema(kind=dict, members=members, exactly_one=True)
 
 
 def list_schema(each: Schema, least: int | None = None, most: int | None = None) -> Schema:
-    return Schema(kind=list, each=each, least=least, most=most)
+    return Schema(kind=list, items=each, minimum=least, maximum=most)
 
 
 def enum_schema(*words: str) -> Schema:
-    return Schema(kind=str, words=words)
+    return Schema(kind=str, enum=words)
 
 
 def text_schema(least: int | None = None, most: int | None = None, pattern: str = "") -> Schema:
-    return Schema(kind=str, least=least, most=most, pattern=pattern)
+    return Schema(kind=str, minimum=least, maximum=most, pattern=pattern)
 
 
-ANY, TEXT, BOOLEAN, NON_NEGATIVE = Schema(), Schema(kind=str), Schema(kind=bool), Schema(kind=int, least=0)
-OBJECT, LIST = Schema(kind=dict, open=True), Schema(kind=list)
+ANY, TEXT, BOOLEAN, NON_NEGATIVE = Schema(), Schema(kind=str), Schema(kind=bool), Schema(kind=int, minimum=0)
+OBJECT, LIST = Schema(kind=dict, allow_unknown=True), Schema(kind=list)
 TEXT_LIST = list_schema(union_schema(text=TEXT))
-BYTES = Schema(kind=str, base64=True, least=1)
+BYTES = Schema(kind=str, base64=True, minimum=1)
 S3_LOCATION = object_schema("uri", uri=text_schema(1, 1024, S3_URI), bucketOwner=text_schema(pattern="[0-9]{12}"))
 SOURCE = union_schema(bytes=BYTES, s3Location=S3_LOCATION)
 MEDIA_ERROR = object_schema(message=TEXT)
@@ -173,7 +173,7 @@ BODY = object_schema(
     modelId=TEXT,
     messages=ANY,
     system=ANY,
-    toolConfig=object_schema(tools=Schema(least=1), toolChoice=TOOL_CHOICE),
+    toolConfig=object_schema(tools=Schema(minimum=1), toolChoice=TOOL_CHOICE),
     inferenceConfig=object_schema(
         maxTokens=ANY, temperature=ANY, topP=ANY, stopSequences=list_schema(text_schema(1), 0, 2500)
     ),
@@ -185,13 +185,13 @@ BODY = object_schema(
     ),
     additionalModelRequestFields=ANY,
     additionalModelResponseFieldPaths=list_schema(text_schema(1, 256), 0, 10),
-    promptVariables=Schema(kind=dict, each=union_schema(text=TEXT)),
+    promptVariables=Schema(kind=dict, items=union_schema(text=TEXT)),
     requestMetadata=Schema(
         kind=dict,
         key=text_schema(1, 256, METADATA_CHARACTERS + "*"),
-        each=text_schema(0, 256, METADATA_CHARACTERS + "*"),
-        least=1,
-        most=16,
+        items=text_schema(0, 256, METADATA_CHARACTERS + "*"),
+        minimum=1,
+        maximum=16,
     ),
     performanceConfig=object_schema(latency=enum_schema("standard", "optimized")),
     serviceTier=object_schema("type", type=enum_schema("priority", "default", "flex", "reserved")),
@@ -216,35 +216,35 @@ def find_schema_faults(value: JSON, shape: Schema, path: JSONPath = ()) -> Itera
         return
     if shape.kind is dict:
         yield from _object_faults(cast(JSONObject, value), shape, path)
-    elif shape.each is not None:
+    elif shape.items is not None:
         for index, each in enumerate(cast(list[JSON], value)):
-            yield from find_schema_faults(each, shape.each, (*path, index))
+            yield from find_schema_faults(each, shape.items, (*path, index))
     if what := _violated_constraint(value, shape):
         yield SchemaFault("value", path, f"invalid value {_quote(value)}.", what)
 
 
 def _object_faults(value: JSONObject, shape: Schema, path: JSONPath) -> Iterator[SchemaFault]:
-    if shape.one and (len(value) != 1 or next(iter(value)) not in shape.members):
+    if shape.exactly_one and (len(value) != 1 or next(iter(value)) not in shape.members):
         yield SchemaFault("shape", path, f"expected exactly one of {', '.join(shape.members)}.")
         return
-    for name in shape.needs:
+    for name in shape.required:
         if name not in value:
             yield SchemaFault("shape", path, f"`{name}` is missing.")
     for name, each in value.items():
-        if shape.each is not None:
+        if shape.items is not None:
             if shape.key is not None and (what := _violated_constraint(name, shape.key)):
                 yield SchemaFault("value", (*path, name), f"invalid name {_quote(name)}.", what)
-            yield from find_schema_faults(each, shape.each, (*path, name))
+            yield from find_schema_faults(each, shape.items, (*path, name))
         elif (inner := shape.members.get(name)) is not None:
             yield from find_schema_faults(each, inner, (*path, name))
-        elif not shape.open:
+        elif not shape.allow_unknown:
             yield SchemaFault("name", (*path, name), f"`{name}` is not a known field.", ", ".join(shape.members))
 
 
 def _violated_constraint(value: JSON, shape: Schema) -> str:
     """Return the constraint that a value does not satisfy, or ""."""
-    if shape.words and str(value).rpartition("/")[2] not in shape.words:
-        return f"Member must satisfy enum value set: [{', '.join(shape.words)}]"
+    if shape.enum and str(value).rpartition("/")[2] not in shape.enum:
+        return f"Member must satisfy enum value set: [{', '.join(shape.enum)}]"
     if shape.pattern and not re.fullmatch(shape.pattern, cast(str, value)):
         return f"Member must satisfy regular expression pattern: {shape.pattern}"
     size = (
@@ -255,10 +255,10 @@ def _violated_constraint(value: JSON, shape: Schema) -> str:
         else 0
     )
     measured = "value" if isinstance(value, int | float) else "length"
-    if shape.least is not None and size < shape.least:
-        return f"Member must have {measured} greater than or equal to {shape.least}"
-    if shape.most is not None and size > shape.most:
-        return f"Member must have {measured} less than or equal to {shape.most}"
+    if shape.minimum is not None and size < shape.minimum:
+        return f"Member must have {measured} greater than or equal to {shape.minimum}"
+    if shape.maximum is not None and size > shape.maximum:
+        return f"Member must have {measured} less than or equal to {shape.maximum}"
     return "Member must be base64" if shape.base64 and not decode_base64(cast(str, value)) else ""
 
 

@@ -56,19 +56,19 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "max_output_tokens": "inferenceConfig.maxTokens",
         "top_p": "inferenceConfig.topP",
         "stop": "inferenceConfig.stopSequences",
     },
-    take=read_structured,
-    put=write_structured,
-    also={
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={
         "modelId": "model",
         "inferenceConfig.temperature": "temperature",
         "outputConfig.effort": "effort",
         "serviceTier.type": "service_tier",
         "additionalModelRequestFields.top_k": "top_k",
     },
-    shaped=("tool_choice", "output", "effort", "temperature", "service_tier"),
+    structured=("tool_choice", "output", "effort", "temperature", "service_tier"),
 )

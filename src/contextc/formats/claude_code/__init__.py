@@ -42,8 +42,8 @@ __all__ = ["ClaudeCodeFormatter", "split_prompt", "transcript_entries"]
 class _ToolNames(IdentifierCodec):
     """Names of tools. Claude Code returns ours with the name of the MCP server as prefix."""
 
-    def read(self, text: str) -> str:
-        return super().read(text.removeprefix(TOOL_PREFIX))
+    def decode(self, text: str) -> str:
+        return super().decode(text.removeprefix(TOOL_PREFIX))
 
 
 class ClaudeCodeFormatter(Formatter):
@@ -54,18 +54,18 @@ class ClaudeCodeFormatter(Formatter):
     name: ClassVar[str] = "claude_code"
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "claude_code",
-        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_-]+"),
         names=_ToolNames("a-zA-Z0-9_-", 128 - len(TOOL_PREFIX)),
     )
     unique_ids: ClassVar[bool] = True
-    merges: ClassVar[bool] = True
-    lines: ClassVar[tuple[str, ...]] = ("type",)
+    merges_neighbours: ClassVar[bool] = True
+    session_line_fields: ClassVar[tuple[str, ...]] = ("type",)
     strict_tools: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.marks, NAME_KEY, "id", "model", "stop_reason")
+    layout_extra: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.layout_extra, NAME_KEY, "id", "model", "stop_reason")
 
-    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
+    def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         return unknown_field_findings(message, ("type", "message"), (0,))
 
     def __init__(self, *, provider: str = "claude-code", reasoning: ReasoningPolicy = "native") -> None:
@@ -99,7 +99,7 @@ class ClaudeCodeFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+    def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Also send results of calls that the session contains, although the calls are not in the request."""
         if request.settings.get("resume") is None:
             return request.messages
@@ -117,17 +117,17 @@ class ClaudeCodeFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(decode.find_reply(reply) or {}, self.provider)
 
-    def session_of(self, reply: JSONObject, field: str) -> str:
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("session_id"))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
-        reader = self.reader()
+        reader = self.create_reader()
         for event in events:
             reader.read(as_json(event))
         return reader.message()
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return ClaudeCodeStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return collect_events(event["event"] for event in events if event.get("type") == "stream_event")

@@ -53,11 +53,11 @@ def decode_prompt(given: JSON) -> tuple[str, JSON]:
 
 
 def decode_lines(
-    lines: Sequence[JSONObject], provider: str, called: Mapping[str, str] = MappingProxyType({})
+    lines: Sequence[JSONObject], provider: str, tool_names: Mapping[str, str] = MappingProxyType({})
 ) -> list[Message]:
     """Return the messages of the conversation. `called` maps ids of earlier calls to their tool names."""
     own = [lines[index] for index in active_lines(lines) if is_conversation_message(lines[index])]
-    names = dict(called)
+    names = dict(tool_names)
     found: list[Message] = []
     for wire in merge_lines(own):
         for message in _decode_message(wire, provider):

@@ -51,18 +51,18 @@ def parse_request(body: JSON) -> ParsedRequest:
     else:
         misshapen.append(make_finding(base, "messages must be a list.", what="messages must be a list."))
     return ParsedRequest(
-        turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen)
+        messages=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), malformed=tuple(misshapen)
     )
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and blocks that Claude Code ignores."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
         yield from unknown_field_findings(
             turn.wire, REPLY_FIELDS if replied else MESSAGE_FIELDS, (*turn.path, "message")
         )
-        for piece in turn.pieces:
+        for piece in turn.parts:
             yield from anthropic.find_unknown_block_fields(piece.wire, piece.path)
 
 
@@ -90,12 +90,12 @@ def _turns(lines: list[JSON], base: JSONPath, misshapen: list[RuleFinding]) -> I
         here: JSONPath = (*base, places[cast(int, index)])
         return (*here, "message", *rest) if rest else here
 
-    for each in found.misshapen:
+    for each in found.malformed:
         misshapen.append(RuleFinding(lifted(each.path), each.message, each.facts))
-    for turn in found.turns:
-        pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.pieces])
+    for turn in found.messages:
+        pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.parts])
         wire = sound[places[cast(int, turn.path[0])]]["message"]
-        yield RequestMessage(role=turn.role, path=lifted(turn.path), wire=wire, pieces=pieces)
+        yield RequestMessage(role=turn.role, path=lifted(turn.path), wire=wire, parts=pieces)
 
 
 def _run_results(lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:

@@ -23,12 +23,12 @@ from contextc.formats.lint_engine import (
 RULES = RuleSet(
     "CLC",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    unknown=parse.find_unknown_fields,
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 def results_before_next_reply(turns: Sequence[RequestMessage]) -> Sequence[int]:
@@ -53,10 +53,10 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "user"}]
     Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, mend=fixes.with_first_message)
+@rule(2, fix=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """There is at least one message of the user or the assistant.
 
@@ -65,7 +65,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "mode", "mode": "normal"}]
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
@@ -76,7 +76,7 @@ def check_line_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "user", "message": {"role": "assistant", "content": "hi"}}]
     Repair: the role is set to the type.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if (role := turn.wire.get("role", turn.role)) != turn.role:
             yield make_finding(
                 (*turn.path, "message", "role"), f"role must equal the line's type {turn.role!r}, got {role!r}."
@@ -95,7 +95,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match_results(request.turns, results_before_next_reply).unanswered:
+    for _, call in match_results(request.messages, results_before_next_reply).unanswered_calls:
         yield make_finding(call.path, f"call {call.id} has no result before the next reply.")
 
 
@@ -110,9 +110,9 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "1"}]}}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    first = next((turn.path for turn in request.turns if turn.role == "assistant"), None)
+    first = next((turn.path for turn in request.messages if turn.role == "assistant"), None)
     held = request.body.get("resume") is not None
-    for turn, result in match_results(request.turns, results_before_next_reply).orphans:
+    for turn, result in match_results(request.messages, results_before_next_reply).orphan_results:
         if held and (first is None or turn.path < first):
             continue
         yield make_finding(result.path, f"result without a call: call {result.id} not found in the previous reply.")
@@ -130,7 +130,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_use_id": "a"}]}}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(request.turns, results_before_next_reply).doubled:
+    for _, result in match_results(request.messages, results_before_next_reply).duplicate_results:
         yield make_finding(result.path, f"duplicate result for call {result.id}.")
 
 
@@ -147,7 +147,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}}]
     Repair: the later call and its result get a new id.
     """
-    for call in find_duplicates(call for turn in request.turns for call in turn.of("call")):
+    for call in find_duplicates(call for turn in request.messages for call in turn.parts_of("call")):
         yield make_finding(call.path, f"duplicate call id {call.id}.")
 
 
@@ -177,7 +177,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_call_id_format(request)
 
 
-@rule(10, provider_messages.SIGNATURE, mend=fixes.with_valid_thinking)
+@rule(10, provider_messages.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -191,7 +191,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, provider_messages.INVALID_SESSION_ID, mend=fixes.without_session)
+@rule(11, provider_messages.INVALID_SESSION_ID, fix=fixes.without_session)
 def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 
@@ -213,7 +213,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_tool_names(request)
 
 
-@rule(13, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
+@rule(13, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

@@ -28,9 +28,9 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={"model": "model", "stream": "include_partial_messages"},
-    take=read_structured,
-    put=write_structured,
-    also={"effort": "effort"},
-    shaped=("effort", "output"),
+    paths={"model": "model", "stream": "include_partial_messages"},
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={"effort": "effort"},
+    structured=("effort", "output"),
 )

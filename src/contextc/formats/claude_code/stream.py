@@ -88,7 +88,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
         if event.get("type") == "message_start" or self._streaming is None:
             self._streaming = self._started(str(cast(JSONObject, event.get("message") or {}).get("id") or ""))
         self._streaming.events.append(event)
-        self.at = self._streaming.number
+        self.message_index = self._streaming.number
         yield from super()._deltas(event)
         if event.get("type") == "message_stop":
             self._streaming.settle()
@@ -99,7 +99,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
         name = str(message.get("id") or event.get("uuid") or "")
         reply = self._replies.get(name) or self._started(name)
         reply.lines.append(event)
-        self.at = reply.number
+        self.message_index = reply.number
         self.cursor = event.get("uuid") or self.cursor
         self._names |= {
             block["id"]: block["name"] for block in content_blocks(message) if block.get("type") == "tool_use"
@@ -136,7 +136,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
         found = [self._read(each) for each in said]
         kept = [place for place, each in enumerate(found) if each.parts]
         found, said = [found[place] for place in kept], [said[place] for place in kept]
-        self.begun = [each.number for each in said if isinstance(each, _StreamedReply)]
+        self.message_starts = [each.number for each in said if isinstance(each, _StreamedReply)]
         if self._result:
             found = _with_usage(
                 found, [isinstance(each, _StreamedReply) and not each.events for each in said], self._result
@@ -147,7 +147,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
 
     def _read(self, said: _StreamedReply | Message) -> Message:
         decoded = decode_reply(said.wire(), self.formatter.provider) if isinstance(said, _StreamedReply) else said
-        message = self.formatter.spelling.read(decoded)
+        message = self.formatter.spelling.decode(decoded)
         if message.finish is None and message.tool_calls and self._result:
             return replace(message, finish="tool_calls")
         return message

@@ -41,9 +41,9 @@ class _Chain:
         self.leaf = own[-1] if own else None
 
     def indexes(self) -> list[LineIndex]:
-        return self._with_siblings(self._with_kept(self._way(self.leaf)))
+        return self._with_siblings(self._with_kept(self._path_from(self.leaf)))
 
-    def _way(self, leaf: LineIndex | None) -> list[LineIndex]:
+    def _path_from(self, leaf: LineIndex | None) -> list[LineIndex]:
         found: dict[LineIndex, None] = {}
         while leaf is not None and leaf not in found:
             found[leaf] = None
@@ -88,7 +88,7 @@ class _Chain:
                 and tool_results(self.lines[way[place]])
                 and self.lines[run[-1]].get("type") == "assistant"
             ):
-                beside = self._beside(run, on_way, answered)
+                beside = self._siblings(run, on_way, answered)
                 found += [index for index in beside if self.lines[index]["type"] == "assistant"]
                 answers = [index for index in beside if self.lines[index]["type"] == "user"]
                 next_ones = self._answers(way, place)
@@ -115,7 +115,7 @@ class _Chain:
             end += 1
         return way[place:end]
 
-    def _beside(self, run: list[LineIndex], on_way: set[LineIndex], answered: set[str]) -> list[LineIndex]:
+    def _siblings(self, run: list[LineIndex], on_way: set[LineIndex], answered: set[str]) -> list[LineIndex]:
         """Return blocks of the same reply, and results of its calls, that are not on the path."""
         name, open_lines = self._reply(run[-1]), deque(run)
         beside: list[LineIndex] = []
@@ -126,8 +126,8 @@ class _Chain:
                     open_lines.append(child)
                 elif child not in on_way and tool_results(self.lines[child]):
                     beside.append(child)
-        return sorted(index for index in beside if not self._is_old(index, answered))
+        return sorted(index for index in beside if not self._is_superseded(index, answered))
 
-    def _is_old(self, index: LineIndex, answered: set[str]) -> bool:
+    def _is_superseded(self, index: LineIndex, answered: set[str]) -> bool:
         """Return True if this is the result of a call that has another result on the path."""
         return any(str(block.get("tool_use_id")) in answered for block in tool_results(self.lines[index]))

@@ -32,13 +32,13 @@ class CodexFormatter(Formatter):
     rules: ClassVar[RuleSet] = RULES
     messages_key: ClassVar[str] = "items"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NAME_CODEC
+    name_codec: ClassVar[NameCodec] = NAME_CODEC
     unique_ids: ClassVar[bool] = True
-    lines: ClassVar[tuple[str, ...]] = ("type", "method")
+    session_line_fields: ClassVar[tuple[str, ...]] = ("type", "method")
     strict_tools: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]] = (BARE_KEY, ITEM_KEY, "turn", "text_elements")
+    layout_extra: ClassVar[tuple[str, ...]] = (BARE_KEY, ITEM_KEY, "turn", "text_elements")
 
-    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
+    def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         if is_event(message) or is_rollout_line(message):
             yield make_finding((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
 
@@ -51,9 +51,9 @@ class CodexFormatter(Formatter):
     def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
 
-    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
+    def pair_calls(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
         """Put results in the order of their calls: the item of a call contains its result."""
-        paired = super().paired(history, taken=taken)
+        paired = super().paired(history, used_ids=taken)
         return PairedHistory(_in_order_of_calls(paired.messages), paired.repairs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
@@ -77,13 +77,13 @@ class CodexFormatter(Formatter):
         """Return the final answer of a turn. `reader` returns all messages of it."""
         return turns.last_reply(turns.decode_turn(reply, self.provider))
 
-    def session_of(self, reply: JSONObject, field: str) -> str:
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return CodexStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return turns.collect_turn(events)
 
 

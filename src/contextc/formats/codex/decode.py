@@ -85,13 +85,13 @@ def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
         own = decoder.user(item)
         after_calls = run and item.get("type") not in CALL_TYPES and run[-1].get("type") in CALL_TYPES
         if own is not None or after_calls or item == EMPTY_REASONING:
-            found += decoder.whole(run)
+            found += decoder.decode_run(run)
             run = []
         if own is None:
             run.append(item)
         else:
             found.append(own)
-    return [*found, *decoder.whole(run)]
+    return [*found, *decoder.decode_run(run)]
 
 
 class Decoder:
@@ -106,24 +106,24 @@ class Decoder:
             return None
         blocks = cast(list[JSONObject], item.get("content") or [])
         message = Message(role="user", parts=tuple(part for block in blocks if (part := self.block(block)) is not None))
-        ours = Encoder(self.provider, {}).said(message)
-        return replace(message, extra=self.rest(item, ours[0] if len(ours) == 1 else {})) if ours else message
+        ours = Encoder(self.provider, {}).encode_message(message)
+        return replace(message, extra=self.extra_fields(item, ours[0] if len(ours) == 1 else {})) if ours else message
 
-    def whole(self, items: Sequence[JSONObject]) -> Iterator[Message]:
+    def decode_run(self, items: Sequence[JSONObject]) -> Iterator[Message]:
         """Return the messages of items for which the starts of the model's replies are unknown."""
         bare = bool(items) and items[0].get("type") in CALL_TYPES
-        for message in self.run(items):
+        for message in self.decode_step(items):
             marked = bare and message.role == "assistant"
             yield replace(message, extra={self.provider: {BARE_KEY: True}}) if marked else message
 
-    def run(self, items: Sequence[JSONObject]) -> Iterator[Message]:
+    def decode_step(self, items: Sequence[JSONObject]) -> Iterator[Message]:
         """Return the messages of consecutive items of the agent, with the results of its tools."""
         parts: list[AnyPart] = []
         results: list[ToolResult] = []
         running: set[str] = set()
         for item in items:
             if (kind := CALL_TYPES.get(item.get("type") or "")) is not None:
-                asked = self.asked(item, kind)
+                asked = self.decode_call(item, kind)
                 if asked.call.id not in running or item["type"] != "functionCallOutput":
                     parts.append(asked.call)
                 if asked.result is None:
@@ -160,7 +160,7 @@ class Decoder:
         """Return the part of an item other than a call, or None if it is empty."""
         match item.get("type"):
             case "agentMessage":
-                return self.kept(Text(text_of(item.get("text"))), item) if item.get("text") else None
+                return self.with_extra(Text(text_of(item.get("text"))), item) if item.get("text") else None
             case "reasoning":
                 return self.reasoning(item) if item != EMPTY_REASONING else None
             case _:
@@ -169,13 +169,13 @@ class Decoder:
     def reasoning(self, item: JSONObject) -> AnyPart | None:
         text, known = reasoning_text(item), {name: value for name, value in item.items() if name != SHOWN_TEXT_KEY}
         part = Reasoning(text=text, id=item.get("id"), provider=self.provider, model=self.model)
-        return self.kept(part, known) if text or part.id else None
+        return self.with_extra(part, known) if text or part.id else None
 
-    def kept(self, part: Text | Reasoning, item: JSONObject) -> AnyPart:
+    def with_extra(self, part: Text | Reasoning, item: JSONObject) -> AnyPart:
         ours = Encoder(self.provider, {}).item(part)
-        return replace(part, extra=self.rest(item, ours or {}))
+        return replace(part, extra=self.extra_fields(item, ours or {}))
 
-    def asked(self, item: JSONObject, kind: CallType) -> CallWithResult:
+    def decode_call(self, item: JSONObject, kind: CallType) -> CallWithResult:
         call_id = text_of(item.get("id"))
         call = tool_call(call_id, kind.name(item), _arguments(kind.arguments(item)))
         result: ToolResult | None = None
@@ -183,14 +183,14 @@ class Decoder:
             result = ToolResult(call_id=call_id, name=call.name, content=kind.output(item), is_error=is_error(item))
         if kind is CALL_TYPES["dynamicToolCall"]:
             ours = Encoder(self.provider, {}).call(call, result)
-            return CallWithResult(replace(call, extra=self.rest(item, ours)), result)
+            return CallWithResult(replace(call, extra=self.extra_fields(item, ours)), result)
         rest = without_output(item, kind)
         if result is not None and with_result(rest, kind, result) != item:
             rest = item
         rest = {name: value for name, value in rest.items() if name != "id" and value is not None}
         return CallWithResult(replace(call, extra={self.provider: {ITEM_KEY: rest}}), result)
 
-    def rest(self, item: JSONObject, ours: JSONObject) -> Extra | None:
+    def extra_fields(self, item: JSONObject, ours: JSONObject) -> Extra | None:
         """Return the fields of an item in which our encoding would differ."""
         rest = (extra_of(item, ours, self.provider) or {}).get(self.provider, {})
         return {self.provider: {ITEM_KEY: rest}} if rest else None

@@ -59,19 +59,19 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
     encoder.strays = {name: result for name, result in results.items() if name not in called}
     items: list[JSONObject] = []
     for message in segment:
-        items += encoder.reply(message, results) if message.role == "assistant" else encoder.said(message)
+        items += encoder.reply(message, results) if message.role == "assistant" else encoder.encode_message(message)
     return EncodedSegment(tuple(items), tuple(encoder.notes))
 
 
 def encode_text(message: Message, provider: str) -> str:
     """Return the whole message as one text: the instructions of a thread."""
     encoder = Encoder(provider, {})
-    return "\n\n".join(text for part in message.parts if (text := encoder.words(part)))
+    return "\n\n".join(text for part in message.parts if (text := encoder.part_text(part)))
 
 
 def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONObject:
     """Return the response to `item/tool/call`."""
-    return {"contentItems": Encoder("", blobs).returned(result), "success": not result.is_error}
+    return {"contentItems": Encoder("", blobs).result_blocks(result), "success": not result.is_error}
 
 
 def item_id(item: JSONObject) -> str:
@@ -99,12 +99,12 @@ class Encoder:
         self.strays: dict[str, ToolResult] = {}
         """Results whose calls are elsewhere. Each becomes a separate item."""
 
-    def said(self, message: Message) -> list[JSONObject]:
+    def encode_message(self, message: Message) -> list[JSONObject]:
         """Return the items of a user or system message, or of the parts of a tool message that are not results."""
         items: list[JSONObject] = []
         blocks: list[JSONObject] = []
-        for part in self.marked(message) if message.role == "system" else message.parts:
-            if isinstance(part, ProviderBlock) and self.is_own(part, ITEM_TYPES):
+        for part in self.mark_system_parts(message) if message.role == "system" else message.parts:
+            if isinstance(part, ProviderBlock) and self.is_codex_native(part, ITEM_TYPES):
                 items += self.user(message, blocks)
                 items.append(cast(JSONObject, part.data))
                 blocks = []
@@ -122,9 +122,9 @@ class Encoder:
         item: JSONObject = {"type": "userMessage", "content": blocks}
         return [merge_item_extra({**item, "id": item_id(item)}, message.extra, self.provider)]
 
-    def marked(self, message: Message) -> Iterable[AnyPart]:
+    def mark_system_parts(self, message: Message) -> Iterable[AnyPart]:
         """Return the parts of a system message as user text that is marked as context."""
-        text = "\n\n".join(words for part in message.parts if (words := self.words(part)))
+        text = "\n\n".join(words for part in message.parts if (words := self.part_text(part)))
         if not text:
             return ()
         self.notes.append(
@@ -132,9 +132,9 @@ class Encoder:
         )
         return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
 
-    def words(self, part: AnyPart) -> str:
+    def part_text(self, part: AnyPart) -> str:
         """Return a part as text."""
-        block = self.block(part) if isinstance(part, Text) else self.described(part)
+        block = self.block(part) if isinstance(part, Text) else self.describe_part(part)
         return cast(str, block["text"]) if block is not None and str(block["text"]).strip() else ""
 
     def block(self, part: AnyPart) -> JSONObject | None:
@@ -150,15 +150,17 @@ class Encoder:
                     return merge_extra({"type": part.kind, "url": url}, part.extra, self.provider)
                 if part.file_id is not None and part.provider == self.provider:
                     return merge_extra({"type": "image", "fileId": part.file_id}, part.extra, self.provider)
-                return self.described(part)
+                return self.describe_part(part)
             case ProviderBlock():
-                return cast(JSONObject, part.data) if self.is_own(part, USER_BLOCKS) else self.described(part)
+                return (
+                    cast(JSONObject, part.data) if self.is_codex_native(part, USER_BLOCKS) else self.describe_part(part)
+                )
             case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
-    def described(self, part: AnyPart) -> JSONObject | None:
+    def describe_part(self, part: AnyPart) -> JSONObject | None:
         """Return one line of text that replaces a part that cannot be sent."""
         if isinstance(part, Media):
             self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
@@ -191,11 +193,11 @@ class Encoder:
             case Text():
                 return self.message(part.text, part.extra) if part.text else None
             case Media():
-                return self.message(cast(JSONObject, self.described(part))["text"], None)
+                return self.message(cast(JSONObject, self.describe_part(part))["text"], None)
             case ProviderBlock():
-                if self.is_own(part, ITEM_TYPES):
+                if self.is_codex_native(part, ITEM_TYPES):
                     return cast(JSONObject, part.data)
-                return self.message(cast(JSONObject, self.described(part))["text"], None)
+                return self.message(cast(JSONObject, self.describe_part(part))["text"], None)
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall() | ToolResult() | UserNotice():
@@ -220,21 +222,21 @@ class Encoder:
 
     def call(self, part: ToolCall, result: ToolResult | None) -> JSONObject:
         """Return the item of a call with its result. An unchanged call of Codex keeps its original item."""
-        if (own := self.own(part)) is not None:
+        if (own := self.original_item(part)) is not None:
             kind = CALL_TYPES[text_of(own["type"])]
             if result is None:
                 return {**own, **({"status": RUNNING} if "status" in own else {})}
             return with_result(own, kind, result)
         given: JSON = part.raw if part.malformed else part.arguments
         item: JSONObject = {"type": "dynamicToolCall", "id": part.id, "tool": part.name, "arguments": given}
-        extra = part.extra if "type" not in self.rest(part) else None
+        extra = part.extra if "type" not in self.codex_fields(part) else None
         if result is None:
             return merge_item_extra({**item, "status": RUNNING}, extra, self.provider)
         item["status"] = FAILED if result.is_error else COMPLETED
-        item |= {"contentItems": self.returned(result), "success": not result.is_error}
+        item |= {"contentItems": self.result_blocks(result), "success": not result.is_error}
         return merge_item_extra(item, extra, self.provider)
 
-    def rest(self, part: ToolCall) -> JSONObject:
+    def codex_fields(self, part: ToolCall) -> JSONObject:
         """Return Codex's data of a call beyond our types. For one of Codex's own tools, this is the whole item."""
         return cast(JSONObject, own_extra(part.extra, self.provider).get(ITEM_KEY) or {})
 
@@ -248,25 +250,25 @@ class Encoder:
             )
         return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
 
-    def own(self, part: ToolCall) -> JSONObject | None:
+    def original_item(self, part: ToolCall) -> JSONObject | None:
         """Return the original item of a call of Codex's own tools.
 
         None if it is no such call, or its arguments have changed.
         """
-        item = self.rest(part)
+        item = self.codex_fields(part)
         kind = CALL_TYPES.get(item.get("type") or "")
         if kind is None:
             return None
         given, name = kind.arguments(item), kind.name(item)
         if (
-            part.name not in (name, NAMES.spell(name))
+            part.name not in (name, NAMES.encode(name))
             or part.malformed
             or (given if isinstance(given, dict) else {}) != part.arguments
         ):
             return None
         return {**item, "id": part.id}
 
-    def returned(self, result: ToolResult) -> list[JSONObject]:
+    def result_blocks(self, result: ToolResult) -> list[JSONObject]:
         """Return the content of a result as blocks that Codex accepts."""
         if isinstance(result.content, str):
             return [{"type": "inputText", "text": result.content}] if result.content else []
@@ -284,7 +286,7 @@ class Encoder:
             blocks.append(merge_extra(block, part.extra, self.provider))
         return blocks
 
-    def is_own(self, part: ProviderBlock, kinds: Mapping[str, object]) -> bool:
+    def is_codex_native(self, part: ProviderBlock, kinds: Mapping[str, object]) -> bool:
         """Return True if this came from Codex, as an item or as a block."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False

@@ -56,7 +56,7 @@ def completed_notification(item: JSONObject) -> JSONObject:
 
 def collect_items(events: Iterable[JSONObject]) -> list[JSONObject]:
     """Return all items of the events, including the user's, each in its last state."""
-    gathered = EventCollector(users=True)
+    gathered = EventCollector(include_users=True)
     for event in events:
         gathered.read(event)
     return [item for step in gathered.steps for item in step.items.values()]
@@ -72,8 +72,8 @@ def reasoning_text(item: JSONObject) -> str:
 class EventCollector:
     """The state of a turn so far. With `users` it also collects user messages, of any number of turns."""
 
-    def __init__(self, *, users: bool = False) -> None:
-        self.users = users
+    def __init__(self, *, include_users: bool = False) -> None:
+        self.users = include_users
         self.thread = self.turn = self.status = ""
         self.model: str | None = None
         self.error: JSONObject | None = None
@@ -93,7 +93,7 @@ class EventCollector:
             return []  # a request to the client, or an event of another thread
         match told.method:
             case "thread/started" | "thread/settings/updated" | "model/rerouted":
-                self._settled(told.params)
+                self._apply_settings(told.params)
             case "turn/started":
                 self.turn = text_of(object_or_empty(told.params.get("turn")).get("id")) or self.turn
             case "item/started" | "item/completed":
@@ -103,7 +103,7 @@ class EventCollector:
             case "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta":
                 return self._thought(told.params, *REASONING_DELTAS[told.method])
             case "thread/tokenUsage/updated":
-                self._counted(object_or_empty(told.params.get("tokenUsage")))
+                self._add_usage(object_or_empty(told.params.get("tokenUsage")))
             case "thread/compacted":
                 self.compacted = True
             case "error":
@@ -122,7 +122,7 @@ class EventCollector:
             return False
         return self.users or not (turn and self.turn and turn != self.turn)
 
-    def _settled(self, params: JSONObject) -> None:
+    def _apply_settings(self, params: JSONObject) -> None:
         settings = object_or_empty(params.get("threadSettings")) or object_or_empty(params.get("thread"))
         self.model = text_of(params.get("toModel") or settings.get("model")) or self.model
         if params.get("toModel"):
@@ -138,7 +138,7 @@ class EventCollector:
         if not kind or (not self.users and (kind in USER_ITEMS or kind == COMPACTION)):
             return
         call, name = CALL_TYPES.get(kind), text_of(item.get("id"))
-        if call is not None and call.late and not done:
+        if call is not None and call.arguments_late and not done:
             return  # its arguments are known only at the end
         step, known = self._step(name), name in self._places
         self._places[name] = step
@@ -196,7 +196,7 @@ class EventCollector:
         self._given[item["id"]] = self._given.get(item["id"], 0) + len(gap + piece)
         return [ItemDelta("reasoning", item, gap + piece)] if gap + piece else []
 
-    def _counted(self, usage: JSONObject) -> None:
+    def _add_usage(self, usage: JSONObject) -> None:
         """Store the tokens of one model call. Repeated reports, and those during compaction, do not end a step."""
         last, total = object_or_empty(usage.get("last")), object_or_empty(usage.get("total")).get("totalTokens")
         if not (last.get("inputTokens") or last.get("outputTokens")) or (total is not None and total == self._total):
@@ -213,7 +213,7 @@ class EventCollector:
     def _failed(self, params: JSONObject) -> None:
         error = object_or_empty(params.get("error"))
         if params.get("willRetry"):
-            self._abandon(self.steps[-1:])
+            self._remove_unfinished(self.steps[-1:])
             self.notes.append(f"Codex tried again: {text_of(error.get('message'))}")
         else:
             self.error = error
@@ -226,9 +226,9 @@ class EventCollector:
             if isinstance(item, dict) and text_of(cast(JSONObject, item).get("id")) not in self._places:
                 yield from self._item(cast(JSONObject, item), done=True)
         if self.status == "completed":
-            self._abandon(self.steps)
+            self._remove_unfinished(self.steps)
 
-    def _abandon(self, steps: Iterable[ModelStep]) -> None:
+    def _remove_unfinished(self, steps: Iterable[ModelStep]) -> None:
         """Remove text that started but never finished: Codex retried, and its thread does not contain it."""
         for step in steps:
             for name, item in list(step.items.items()):

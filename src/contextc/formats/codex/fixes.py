@@ -41,7 +41,7 @@ def without_thread_id(body: JSONObject) -> JSONObject:
 
 
 def with_encoded_names(body: JSONObject) -> JSONObject:
-    return _with_tools(body, lambda tool: {**tool, "name": NAMES.spell(tool["name"])})
+    return _with_tools(body, lambda tool: {**tool, "name": NAMES.encode(tool["name"])})
 
 
 def with_unique_names(body: JSONObject) -> JSONObject:

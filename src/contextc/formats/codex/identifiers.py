@@ -17,17 +17,17 @@ class UnreservedNames(IdentifierCodec):
 
     reserved: ClassVar[str] = RESERVED_PREFIX
 
-    def writes(self, text: str) -> bool:
-        return super().writes(text) and not text.startswith(self.reserved)
+    def is_unchanged(self, text: str) -> bool:
+        return super().is_unchanged(text) and not text.startswith(self.reserved)
 
-    def _spelled_anew(self, text: str) -> str:
+    def _reencode(self, text: str) -> str:
         if not text.startswith(self.reserved):
-            return super()._spelled_anew(text)
-        rest = super()._spelled_anew(text.removeprefix(self.reserved)) if text != self.reserved else ""
+            return super()._reencode(text)
+        rest = super()._reencode(text.removeprefix(self.reserved)) if text != self.reserved else ""
         whole = ENCODED_PREFIX + rest
-        return whole if self._sound.fullmatch(whole) else super()._spelled_anew(f"_{text}")
+        return whole if self._sound.fullmatch(whole) else super()._reencode(f"_{text}")
 
 
-IDS = IdentifierCodec("a-zA-Z0-9_-", 64, taken=".{1,64}")
+IDS = IdentifierCodec("a-zA-Z0-9_-", 64, accepted=".{1,64}")
 NAMES = UnreservedNames("a-zA-Z0-9_-", 128)
 NAME_CODEC = NameCodec("codex", ids=IDS, names=NAMES)

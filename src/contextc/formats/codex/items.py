@@ -86,7 +86,7 @@ class CallType(NamedTuple):
     output: Callable[[JSONObject], Content]
     field: str = ""
     write: Callable[[JSONObject, ToolResult], JSON] | None = None
-    late: bool = False
+    arguments_late: bool = False
 
 
 def is_running(item: JSONObject) -> bool:
@@ -236,13 +236,13 @@ CALL_TYPES: dict[str, CallType] = {
         _read_field("tool"), _select_fields("prompt", "receiverThreadIds", "model"), _read_list("agentsStates")
     ),
     "webSearch": CallType(
-        _fixed_name("web_search"), _select_fields("query", "action"), _read_list("results"), late=True
+        _fixed_name("web_search"), _select_fields("query", "action"), _read_list("results"), arguments_late=True
     ),
     "imageView": CallType(_fixed_name("view_image"), _select_fields("path"), _read_list("")),
     "imageGeneration": CallType(
-        _fixed_name("image_generation"), _select_fields("revisedPrompt"), _read_image, late=True
+        _fixed_name("image_generation"), _select_fields("revisedPrompt"), _read_image, arguments_late=True
     ),
     "functionCallOutput": CallType(
-        _read_field("name"), _write_nothing, _read_list("output"), "output", _write_text, late=True
+        _read_field("name"), _write_nothing, _read_list("output"), "output", _write_text, arguments_late=True
     ),
 }

@@ -56,7 +56,7 @@ def parse_request(body: JSON) -> ParsedRequest:
     if whole.get(INSTRUCTIONS_FIELD) is not None and not isinstance(whole[INSTRUCTIONS_FIELD], str):
         reader.refuse((INSTRUCTIONS_FIELD,), "", f"{INSTRUCTIONS_FIELD} must be a string.")
     tools = tuple(reader.tools(whole.get(TOOLS_FIELD)))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 CLIENT_ITEMS = {
@@ -72,11 +72,11 @@ CLIENT_ITEMS = {
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of items and blocks that Codex does not have. Items of Codex itself are not checked."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         kind = str(turn.wire.get("type"))
         if (more := CLIENT_ITEMS.get(kind)) is not None:
             yield from unknown_field_findings(turn.wire, field_names(ITEM_TYPES[kind], "id", "type", *more), turn.path)
-        for piece in turn.pieces if kind == "userMessage" else ():
+        for piece in turn.parts if kind == "userMessage" else ():
             yield from unknown_field_findings(
                 piece.wire, field_names(USER_BLOCKS[piece.wire["type"]], "type"), piece.path
             )
@@ -122,9 +122,9 @@ class _Reader:
         elif wrong := schema_error(item, {"id?": str, **ITEM_TYPES[kind]}) or _item_error(item, kind):
             self.refuse(path, *wrong)
         elif kind in USER_ITEMS:
-            yield RequestMessage(role="user", path=path, wire=item, pieces=tuple(self.blocks(item, path)))
+            yield RequestMessage(role="user", path=path, wire=item, parts=tuple(self.blocks(item, path)))
         else:
-            yield RequestMessage(role="assistant", path=path, wire=item, pieces=tuple(self.pieces(item, kind, path)))
+            yield RequestMessage(role="assistant", path=path, wire=item, parts=tuple(self.pieces(item, kind, path)))
 
     def blocks(self, item: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
         for index, block in enumerate(cast(list[JSON], item.get("content") or [])):

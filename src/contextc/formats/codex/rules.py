@@ -12,13 +12,13 @@ from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, fi
 RULES = RuleSet(
     "COD",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    key="items",
-    unknown=parse.find_unknown_fields,
+    messages_key="items",
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -32,10 +32,10 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
         "id": "2"}]
     Repair: the intended shape is restored. Anything else becomes text, and an invalid tool is left out.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_ID, mend=fixes.with_item_ids)
+@rule(2, provider_messages.NO_ID, fix=fixes.with_item_ids)
 def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item has an id.
 
@@ -44,12 +44,12 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "userMessage", "content": [{"type": "text", "text": "hi"}]}]
     Repair: the item gets an id derived from its content.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role != "record" and not turn.wire.get("id"):
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, provider_messages.INVALID_THREAD_ID, mend=fixes.without_thread_id)
+@rule(3, provider_messages.INVALID_THREAD_ID, fix=fixes.without_thread_id)
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 
@@ -76,11 +76,11 @@ def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
         "userMessage", "id": "1", "content": [{"type": "text", "text": "and?"}]}]
     Repair: a result is added which states that it is missing.
     """
-    for turn in fixes.find_unfinished_calls(request.turns):
+    for turn in fixes.find_unfinished_calls(request.messages):
         yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, provider_messages.TOOL_NAME, mend=fixes.with_encoded_names)
+@rule(5, provider_messages.TOOL_NAME, fix=fixes.with_encoded_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
@@ -89,12 +89,12 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: other characters are replaced, wherever the name is used.
     """
     for tool in request.tools:
-        if not NAMES.takes(tool.name) or tool.name.startswith(NAMES.reserved):
+        if not NAMES.accepts(tool.name) or tool.name.startswith(NAMES.reserved):
             message = f"invalid or reserved tool name {tool.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
             yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_names)
+@rule(6, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_names)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

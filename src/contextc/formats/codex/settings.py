@@ -16,8 +16,8 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={"model": "model", "effort": "effort", "service_tier": "serviceTier"},
-    take=read_structured,
-    put=write_structured,
-    shaped=("output",),
+    paths={"model": "model", "effort": "effort", "service_tier": "serviceTier"},
+    read_structured=read_structured,
+    write_structured=write_structured,
+    structured=("output",),
 )

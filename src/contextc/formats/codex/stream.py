@@ -26,7 +26,7 @@ class CodexStreamReader(StreamReader):
 
     def messages(self) -> list[Message]:
         found = decode_turn(as_turn(self._gathered), self.formatter.provider)
-        return [self.formatter.spelling.read(message) for message in found]
+        return [self.formatter.spelling.decode(message) for message in found]
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
         gathered, noted = self._gathered, len(self._gathered.notes)
@@ -47,7 +47,7 @@ class CodexStreamReader(StreamReader):
         decoder = Decoder(self.formatter.provider, model=self._gathered.model)
         if news.what == "reasoning":
             return [Reasoning(text=news.text, id=item.get("id"), provider=decoder.provider, model=decoder.model)]
-        call, result = decoder.asked(item, CALL_TYPES[item["type"]])
+        call, result = decoder.decode_call(item, CALL_TYPES[item["type"]])
         if news.what == "call":
             return [call]
         return [result] if result is not None else []

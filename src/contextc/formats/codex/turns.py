@@ -76,7 +76,7 @@ def _steps(turn: JSONObject) -> list[JSONObject]:
 
 def _step(step: JSONObject, decoder: Decoder) -> Iterator[Message]:
     usage = object_or_empty(step.get("usage"))
-    for message in decoder.run(cast(list[JSONObject], step["items"])):
+    for message in decoder.decode_step(cast(list[JSONObject], step["items"])):
         spoken = message.role == "assistant" and bool(usage)
         yield replace(message, usage=usage_of(usage)) if spoken else message
 

@@ -47,12 +47,12 @@ class GeminiFormatter(Formatter):
     rules: ClassVar[RuleSet] = RULES
     user_first: ClassVar[bool] = True
     tool_key: ClassVar[str] = "functionDeclarations"
-    merges: ClassVar[bool] = True
+    merges_neighbours: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec("gemini", names=NAMES)
+    name_codec: ClassVar[NameCodec] = NameCodec("gemini", names=NAMES)
     strict_tools: ClassVar[bool] = False
-    nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
-    marks: ClassVar[tuple[str, ...]] = (
+    nested_extra: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
+    layout_extra: ClassVar[tuple[str, ...]] = (
         APART_KEY,
         SPELLED_KEY,
         URLSAFE_KEY,
@@ -106,7 +106,7 @@ class GeminiFormatter(Formatter):
         return contents
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        body: JSONObject = {**request.settings, "contents": self.settled(messages, request.settings)}
+        body: JSONObject = {**request.settings, "contents": self.apply_settings(messages, request.settings)}
         if request.system is not None and (content := encode_system(request.system, self.provider)):
             snake = own_extra(request.system.extra, self.provider).get(SPELLED_KEY)
             body["system_instruction" if snake else "systemInstruction"] = content
@@ -115,12 +115,12 @@ class GeminiFormatter(Formatter):
             body["tools"] = tools[0] if alone else tools
         return body
 
-    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+    def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         rest = {name: value for name, value in body.items() if name not in ("contents", "generationConfig", "model")}
         config: JSONObject = {**body.get("generationConfig", {}), **rest}
         return {"model": model, "contents": body["contents"], **({"config": config} if config else {})}
 
-    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+    def apply_settings(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         if not (self.signatures and has_thinking_level(settings)):
             return messages
         return with_signatures({"contents": messages})["contents"]
@@ -129,7 +129,7 @@ class GeminiFormatter(Formatter):
         return encode_tool(tool)
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
-        spelled = [tool if isinstance(tool, NativeTool) else self.spelling.write_tool(tool) for tool in tools]
+        spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]
         return encode_tools(spelled, self.provider)
 
     def _decode_request(self, body: JSONObject) -> Request:
@@ -141,8 +141,8 @@ class GeminiFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return GeminiStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.collect_events(events)

@@ -260,7 +260,7 @@ class _Decoder:
 
     def answered(self, name: str, call_id: str | None) -> str:
         """Return the id of the call that a result answers: its own, or that of the first open call of its name."""
-        call = self.waiting.take(("id", call_id)) or self.waiting.take(("unnamed" if call_id else "name", name))
+        call = self.waiting.pop(("id", call_id)) or self.waiting.pop(("unnamed" if call_id else "name", name))
         return call.id if call is not None else call_id or UNKNOWN_CALL
 
     def file(self, uri: str, mime_type: str) -> Media:

@@ -20,7 +20,7 @@ RUN_BY_GOOGLE = ("toolCall", "toolResponse", "executableCode", "codeExecutionRes
 PLACEHOLDER_SIGNATURES = (PLACEHOLDER_SIGNATURE, "context_engineering_is_the_way_to_go")
 CONFIG_NAMES, CHOICE_NAMES = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED_NAMES = ("allowedFunctionNames", "allowed_function_names")
-NAMES = IdentifierCodec("a-zA-Z0-9_.:-", 128, first="a-zA-Z_")
+NAMES = IdentifierCodec("a-zA-Z0-9_.:-", 128, first_characters="a-zA-Z_")
 SETTINGS_NAMES, THINKING_NAMES, LEVEL_NAMES = (
     ("generationConfig", "generation_config"),
     ("thinkingConfig", "thinking_config"),
@@ -132,7 +132,7 @@ def with_unique_functions(body: JSONObject) -> JSONObject:
 def with_declared_choice(body: JSONObject) -> JSONObject:
     """Return the body without unknown functions in the allowed names. Renamed functions get their new names."""
     names = [cast(str, function["name"]) for function in declared_functions(body)]
-    known = {**{NAMES.read(name): name for name in names}, **{name: name for name in names}}
+    known = {**{NAMES.decode(name): name for name in names}, **{name: name for name in names}}
     for outer, inner, key in dict.fromkeys(cast(tuple[str, str, str], path[:3]) for path, _ in allowed_functions(body)):
         choice = cast(JSONObject, body[outer][inner])
         left = [known[name] for _, name in iter_list(choice[key], ()) if isinstance(name, str) and name in known]

@@ -99,16 +99,16 @@ def parse_request(body: JSON) -> ParsedRequest:
     for name in SYSTEM_NAMES:
         reader.system(whole.get(name), (name,))
     return ParsedRequest(
-        turns=tuple(_with_ids(turns)),
+        messages=tuple(_with_ids(turns)),
         body=whole,
         tools=tuple(reader.functions(whole.get("tools"))),
-        misshapen=tuple(reader.misshapen),
+        malformed=tuple(reader.misshapen),
     )
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields inside the data of parts that Google does not have."""
-    for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
+    for piece in [piece for turn in sketch.messages for piece in turn.parts]:
         for name, value in piece.wire.items():
             fields = OPTIONAL_DATA_FIELDS.get(to_camel_case(name))
             inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
@@ -134,7 +134,7 @@ class _Reader:
             message = f'invalid role {role!r}: expected "user" or "model".'
             self.misshapen.append(make_finding(path, message, what=provider_messages.INVALID_ROLE, role=role))
             role = ROLE_ALIASES.get(role.lower(), "user")
-        yield RequestMessage(role=role, path=path, wire=given, pieces=tuple(self.parts(given, path, DATA_TYPES)))
+        yield RequestMessage(role=role, path=path, wire=given, parts=tuple(self.parts(given, path, DATA_TYPES)))
 
     def parts(self, content: JSONObject, path: JSONPath, among: Iterable[str]) -> list[RequestPart]:
         """Return the parts of a content. Findings on the whole content come before those on its parts."""
@@ -263,7 +263,7 @@ def _with_ids(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
             calls, keyed = OpenCalls[str](), dict[Hashable, str]()
             speaks = side_of(turn)
         pieces: list[RequestPart] = []
-        for piece in turn.pieces:
+        for piece in turn.parts:
             if piece.kind == "call":
                 given = f"{piece.id or piece.name}#{len(calls)}"
                 keys = [("name", piece.name), ("id", piece.id) if piece.id else ("unnamed", piece.name)]
@@ -273,7 +273,7 @@ def _with_ids(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
                 piece = replace(piece, id=given)
             elif piece.kind == "result":
                 alike = ("unnamed" if piece.id else "name", piece.name)
-                chosen = before.take(("id", piece.id)) or before.take(alike)
+                chosen = before.pop(("id", piece.id)) or before.pop(alike)
                 chosen = chosen or first.get(("id", piece.id)) or first.get(alike, "")
                 piece = replace(piece, id=chosen)
             pieces.append(piece)

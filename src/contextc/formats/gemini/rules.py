@@ -26,13 +26,13 @@ FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 RULES = RuleSet(
     "GEM",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    key="contents",
-    unknown=parse.find_unknown_fields,
+    messages_key="contents",
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -46,17 +46,17 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: content without a valid shape becomes text, so that the model still sees it. An invalid function is left
         out.
     """
-    return [finding for finding in request.misshapen if not finding.facts.keys() & {"second", "role"}]
+    return [finding for finding in request.malformed if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, provider_messages.NO_CONTENTS, mend=fixes.with_first_content)
+@rule(2, provider_messages.NO_CONTENTS, fix=fixes.with_first_content)
 def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 
     Example: []
     Repair: a user content is inserted which states that nothing has been said yet.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("contents",) if request.body else (), "contents is empty.")
 
 
@@ -70,7 +70,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "hello?"}]}]
     Repair: the content is left out.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if not turn.wire.get("parts") and turn.wire.get("parts") != {}:
             yield make_finding(turn.path, "this content is empty.", where=format_google_path(turn.path))
 
@@ -82,7 +82,7 @@ def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "parts": [{"text": "Look:", "fileData": {"fileUri": "gs://bucket/a.png"}}]}]
     Repair: each field becomes a separate part.
     """
-    return [finding for finding in request.misshapen if "second" in finding.facts]
+    return [finding for finding in request.malformed if "second" in finding.facts]
 
 
 @rule(5, provider_messages.INVALID_ROLE)
@@ -92,7 +92,7 @@ def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "assistant", "parts": [{"text": "Hello!"}]}]
     Repair: "assistant" becomes "model", and any other role becomes "user".
     """
-    return [finding for finding in request.misshapen if "role" in finding.facts]
+    return [finding for finding in request.malformed if "role" in finding.facts]
 
 
 @rule(6, provider_messages.WRONG_ROLE)
@@ -103,8 +103,8 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: calls are moved to a content of the model, results to one of the user.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             if piece.kind == "call" and turn.role != "model":
                 yield _finding_at(
                     piece,
@@ -121,7 +121,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(7, provider_messages.CALL_PLACE, mend=fixes.with_opening)
+@rule(7, provider_messages.CALL_PLACE, fix=fixes.with_opening)
 def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls come after a content of the user, or after results.
 
@@ -132,8 +132,8 @@ def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a user content is inserted before the first content.
     """
-    for turn in merge_sides(request.turns)[:1]:
-        calls = turn.of("call")
+    for turn in merge_sides(request.messages)[:1]:
+        calls = turn.parts_of("call")
         if calls and turn.role == "model":
             yield make_finding(turn.path, f"{_describe(calls[0])} is at the start of the conversation.")
 
@@ -150,7 +150,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match_results(merge_sides(request.turns), results_in_next_message).unanswered:
+    for _, call in match_results(merge_sides(request.messages), results_in_next_message).unanswered_calls:
         yield make_finding(call.path, f"{_describe(call)} has no result in the next content.")
 
 
@@ -163,11 +163,11 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    turns = merge_sides(request.turns)
+    turns = merge_sides(request.messages)
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
-    for turn, result in match_results(turns, results_in_next_message).orphans:
+    for turn, result in match_results(turns, results_in_next_message).orphan_results:
         before = earlier.get(turn.path)
-        what = provider_messages.RESULT_COUNT if before and before.of("call") else provider_messages.RESULT_PLACE
+        what = provider_messages.RESULT_COUNT if before and before.parts_of("call") else provider_messages.RESULT_PLACE
         yield make_finding(result.path, f"{_describe(result)} has no call in the previous content.", what=what)
 
 
@@ -180,11 +180,11 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(merge_sides(request.turns), results_in_next_message).doubled:
+    for _, result in match_results(merge_sides(request.messages), results_in_next_message).duplicate_results:
         yield make_finding(result.path, f"{_describe(result)} is a duplicate for its call.")
 
 
-@rule(11, provider_messages.SIGNATURE, mend=fixes.with_valid_signatures)
+@rule(11, provider_messages.SIGNATURE, fix=fixes.with_valid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `thoughtSignature` is the original one of its part.
 
@@ -194,13 +194,13 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "thoughtSignature": "not a signature"}]}, {"role": "user", "parts": [{"text": "go on"}]}]
     Repair: the signature is left out. A call gets the placeholder signature that Google accepts.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             if not fixes.has_valid_signature(piece.wire):
                 yield make_finding(piece.path, "the signature of this part is invalid.")
 
 
-@rule(12, provider_messages.UNSIGNED, mend=fixes.with_signatures)
+@rule(12, provider_messages.UNSIGNED, fix=fixes.with_signatures)
 def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """From Gemini 3 on, the first call of each step since the last user message has its signature.
 
@@ -213,16 +213,16 @@ def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if not fixes.has_thinking_level(request.body):
         return
-    turns = merge_sides(request.turns)
+    turns = merge_sides(request.messages)
     spoke = max((index for index, turn in enumerate(turns) if _has_user_content(turn)), default=0)
     for index, turn in enumerate(turns[spoke:], spoke):
-        if any(fixes.signature_of(piece.wire) for piece in turn.pieces):
+        if any(fixes.signature_of(piece.wire) for piece in turn.parts):
             continue
-        for call in turn.of("call")[:1]:
+        for call in turn.parts_of("call")[:1]:
             yield make_finding(call.path, f"{_describe(call)} has no signature.", name=call.name, position=index + 1)
 
 
-@rule(13, provider_messages.BASE64, mend=fixes.with_valid_media)
+@rule(13, provider_messages.BASE64, fix=fixes.with_valid_media)
 def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The data of `inlineData` is base64, in either alphabet.
 
@@ -230,8 +230,8 @@ def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
         "data:image/png;base64,iVBORw0KGgo="}}]}]
     Repair: the prefix of a data URL is removed. Text becomes a text part, and a line replaces unreadable data.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             for path, part in _inline(piece):
                 if not fixes.has_valid_media(part):
                     data = str(with_camel_case(with_camel_case(part)["inlineData"])["data"])[:24]
@@ -253,7 +253,7 @@ def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, message, where=format_google_path(function.path))
 
 
-@rule(15, provider_messages.DUPLICATE_FUNCTION, mend=fixes.with_unique_functions)
+@rule(15, provider_messages.DUPLICATE_FUNCTION, fix=fixes.with_unique_functions)
 def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Functions have different names.
 
@@ -265,7 +265,7 @@ def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, f"duplicate function name {function.id}.", name=function.id)
 
 
-@rule(16, provider_messages.UNKNOWN_CHOICE, mend=fixes.with_declared_choice)
+@rule(16, provider_messages.UNKNOWN_CHOICE, fix=fixes.with_declared_choice)
 def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The functions in `allowedFunctionNames` are declared.
 
@@ -294,7 +294,7 @@ def _describe(piece: RequestPart) -> str:
 
 def _has_user_content(turn: RequestMessage) -> bool:
     """Return True if the user sends something other than results here."""
-    return turn.role != "model" and any(piece.kind != "result" for piece in turn.pieces)
+    return turn.role != "model" and any(piece.kind != "result" for piece in turn.parts)
 
 
 def _inline(piece: RequestPart) -> Iterator[tuple[JSONPath, JSONObject]]:

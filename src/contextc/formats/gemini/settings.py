@@ -74,7 +74,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "max_output_tokens": "generationConfig.maxOutputTokens",
         "temperature": "generationConfig.temperature",
         "top_p": "generationConfig.topP",
@@ -84,8 +84,8 @@ SETTINGS = SettingsTable(
         "frequency_penalty": "generationConfig.frequencyPenalty",
         "presence_penalty": "generationConfig.presencePenalty",
     },
-    take=read_structured,
-    put=write_structured,
-    also={"model": "model"},
-    shaped=("tool_choice", "output", "effort"),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={"model": "model"},
+    structured=("tool_choice", "output", "effort"),
 )

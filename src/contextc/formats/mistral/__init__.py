@@ -37,16 +37,16 @@ class MistralFormatter(Formatter):
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "mistral", ids=NineCharacterIds(), names=IdentifierCodec("a-zA-Z0-9_-", 64)
     )
     system_among_messages: ClassVar[bool] = True
-    system_leads: ClassVar[bool] = True
+    allows_leading_system: ClassVar[bool] = True
     user_first: ClassVar[bool] = True
-    merges: ClassVar[bool] = True  # nothing is merged, but `join` must see the preceding messages
-    marks: ClassVar[tuple[str, ...]] = (EMPTY_CONTENT, UNNAMED_RESULT, OBJECT_ARGUMENTS, "closed")
-    nests: ClassVar[tuple[str, ...]] = ("image_url",)
-    understood: ClassVar[tuple[str, ...]] = ("url",)
+    merges_neighbours: ClassVar[bool] = True  # nothing is merged, but `join` must see the preceding messages
+    layout_extra: ClassVar[tuple[str, ...]] = (EMPTY_CONTENT, UNNAMED_RESULT, OBJECT_ARGUMENTS, "closed")
+    nested_extra: ClassVar[tuple[str, ...]] = ("image_url",)
+    shared_extra: ClassVar[tuple[str, ...]] = ("url",)
 
     def __init__(self, *, provider: str = "mistral", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
@@ -91,8 +91,8 @@ class MistralFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return MistralStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -15,12 +15,12 @@ LETTERS = digits + ascii_letters
 
 class NineCharacterIds(IdentifierCodec):
     def __init__(self) -> None:
-        super().__init__("a-zA-Z0-9", LENGTH, taken=f"[a-zA-Z0-9]{{{LENGTH}}}")
+        super().__init__("a-zA-Z0-9", LENGTH, accepted=f"[a-zA-Z0-9]{{{LENGTH}}}")
 
-    def writes(self, text: str) -> bool:
-        return self.takes(text)
+    def is_unchanged(self, text: str) -> bool:
+        return self.accepts(text)
 
-    def _spelled_anew(self, text: str) -> str:
+    def _reencode(self, text: str) -> str:
         number = int.from_bytes(sha256(text.encode("utf-8", "replace")).digest())
         spelled = ""
         while len(spelled) < LENGTH:

@@ -159,7 +159,7 @@ class Encoder:
             case Reasoning():
                 return self.reasoning(part) if role == "assistant" else None
             case Media():
-                return self.media(part) if role == "user" else self.described(part)
+                return self.media(part) if role == "user" else self.describe(part)
             case ProviderBlock():
                 if part.provider == self.provider and (own := _allowed_native_chunk(part.data, role)) is not None:
                     return own
@@ -195,9 +195,9 @@ class Encoder:
             return {"type": "document_url", "document_url": place, **name}
         if part.file_id is not None and part.provider == self.provider:
             return {"type": "file", "file_id": part.file_id}
-        return self.described(part)
+        return self.describe(part)
 
-    def described(self, part: Media) -> JSONObject:
+    def describe(self, part: Media) -> JSONObject:
         self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
         return {"type": "text", "text": describe_media(part)}
 

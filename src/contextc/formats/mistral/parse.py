@@ -98,7 +98,7 @@ def parse_request(body: JSON) -> ParsedRequest:
     else:
         reader.refuse(base, "", "the messages must be a list.", provider_messages.WRONG_TYPE, kind="list")
     tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 def vendor_path(path: JSONPath) -> str:
@@ -142,7 +142,7 @@ class _Reader:
             )
             pieces += self.chunks(given.get("content"), (*path, "content"))
             pieces += self.calls(given.get("tool_calls"), (*path, "tool_calls"))
-            yield RequestMessage(role=role, path=path, wire=given, pieces=tuple(pieces))
+            yield RequestMessage(role=role, path=path, wire=given, parts=tuple(pieces))
 
     def is_unnamed(self, given: JSONObject, path: JSONPath) -> bool:
         """Refuse a message with a tool call that has no tool name; return True if there is one."""

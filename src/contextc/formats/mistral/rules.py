@@ -43,12 +43,12 @@ results_directly_after = results_in_role("tool")
 RULES = RuleSet(
     "MIS",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    house="mistral",
+    vendor="mistral",
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -63,17 +63,17 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
         tool is removed.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, mend=with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, fix=with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
@@ -87,12 +87,12 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
         "go on"}]
     Repair: the message is removed.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role == "assistant" and not turn.wire.get("content") and not turn.wire.get("tool_calls"):
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, provider_messages.EXTRA, mend=fixes.without_unknown_chunk_fields)
+@rule(4, provider_messages.EXTRA, fix=fixes.without_unknown_chunk_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 
@@ -102,9 +102,9 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "name": "ada", "content": "hi"}]
     Repair: the field is removed.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         yield from _unknown_field_findings(turn.path, turn.wire, ROLES[turn.role], "role")
-        for piece in turn.pieces:
+        for piece in turn.parts:
             if piece.kind == "call":
                 yield from _unknown_field_findings(piece.path, piece.wire, CALL)
                 yield from _unknown_field_findings((*piece.path, "function"), piece.wire["function"], FUNCTION)
@@ -115,10 +115,10 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield from _unknown_field_findings((*tool.path, "function"), tool.wire["function"], FUNCTION_DEFINITION)
 
 
-RULES.unknown = check_known_fields
+RULES.unknown_fields = check_known_fields
 
 
-@rule(5, provider_messages.EXTRA, mend=fixes.without_openai_settings)
+@rule(5, provider_messages.EXTRA, fix=fixes.without_openai_settings)
 def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings that only OpenAI has must not be sent.
 
@@ -145,7 +145,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.turns, results_directly_after).unanswered:
+    for _, call in match_results(request.messages, results_directly_after).unanswered_calls:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
 
 
@@ -156,8 +156,8 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    roles = {turn.path: before.role for before, turn in pairwise(request.turns)}
-    for turn, result in match_results(request.turns, results_directly_after).orphans:
+    roles = {turn.path: before.role for before, turn in pairwise(request.messages)}
+    for turn, result in match_results(request.messages, results_directly_after).orphan_results:
         what = provider_messages.UNEXPECTED_ID.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
             what = provider_messages.UNEXPECTED_ROLE.format(role="tool", before=before)
@@ -175,7 +175,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match_results(request.turns, results_directly_after).doubled:
+    for _, result in match_results(request.messages, results_directly_after).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
@@ -188,14 +188,14 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.turns:
-        for call in find_duplicates(turn.of("call")):
+    for turn in request.messages:
+        for call in find_duplicates(turn.parts_of("call")):
             yield make_finding(
                 call.path, f"another tool call in this message already has the id {call.id}.", id=call.id
             )
 
 
-@rule(10, provider_messages.EXTRA, mend=with_assistant_calls)
+@rule(10, provider_messages.EXTRA, fix=with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -204,7 +204,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "1"}]
     Repair: the role of the message becomes `assistant`.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role != "assistant" and turn.wire.get("tool_calls"):
             where = vendor_path((*turn.path, "tool_calls"))
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
@@ -236,7 +236,9 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
     named = [(tool.path, tool.id) for tool in request.tools] + [(call.path, call.name) for call in _calls(request)]
-    named += [(turn.path, turn.wire["name"]) for turn in request.turns if turn.role == "tool" and turn.wire.get("name")]
+    named += [
+        (turn.path, turn.wire["name"]) for turn in request.messages if turn.role == "tool" and turn.wire.get("name")
+    ]
     for path, name in named:
         if not TOOL_NAME.fullmatch(name):
             yield make_finding(
@@ -254,7 +256,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "Be brief."}, {"role": "user", "content": "go on"}]
     Repair: it becomes user text, tagged as a system reminder.
     """
-    for before, turn in pairwise(request.turns):
+    for before, turn in pairwise(request.messages):
         if turn.role == "system" and before.role in ("assistant", "tool"):
             message = f"a system message cannot follow a message of role {before.role}."
             yield make_finding(turn.path, message, role=turn.role, before=before.role)
@@ -270,8 +272,8 @@ def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
     Repair: a user message stating this is inserted before it.
     """
-    turns = request.turns
-    if turns and turns[0].role == "assistant" and (len(turns) == 1 or turns[0].of("call")):
+    turns = request.messages
+    if turns and turns[0].role == "assistant" and (len(turns) == 1 or turns[0].parts_of("call")):
         yield make_finding(turns[0].path, "the conversation begins with the assistant.")
 
 
@@ -282,7 +284,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}]
     Repair: `prefix` is set.
     """
-    last = request.turns[-1] if len(request.turns) > 1 else None
+    last = request.messages[-1] if len(request.messages) > 1 else None
     if last is not None and last.role == "assistant" and not last.wire.get("prefix"):
         yield make_finding(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
 
@@ -295,7 +297,7 @@ def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": "go on"}]
     Repair: `prefix` is removed.
     """
-    for turn in request.turns[:-1]:
+    for turn in request.messages[:-1]:
         if turn.role == "assistant" and turn.wire.get("prefix"):
             yield make_finding(turn.path, "this message has `prefix` but is not the last.")
 
@@ -308,15 +310,15 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "https://example.com/a.png"}]}, {"role": "user", "content": "go on"}]
     Repair: a line of text describes what was there; thoughts in other messages become text.
     """
-    for turn in request.turns:
-        for piece in turn.pieces:
+    for turn in request.messages:
+        for piece in turn.parts:
             kind: JSON = piece.wire.get("type") if piece.kind not in ("call", "result") else None
             if kind is not None and kind not in ALLOWED_CHUNKS[turn.role]:
                 message = f"a message of role {turn.role} cannot contain a chunk of type `{kind}`."
                 yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, provider_messages.ONE_OF, mend=fixes.without_tool_choice)
+@rule(18, provider_messages.ONE_OF, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
@@ -331,7 +333,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(19, provider_messages.EXTRA, mend=fixes.without_other_api_settings)
+@rule(19, provider_messages.EXTRA, fix=fixes.without_other_api_settings)
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -363,7 +365,7 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, provider_messages.ONE_OF, mend=fixes.without_response_format)
+@rule(21, provider_messages.ONE_OF, fix=fixes.without_response_format)
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 
@@ -378,7 +380,7 @@ def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
-    return (call for turn in request.turns for call in turn.of("call"))
+    return (call for turn in request.messages for call in turn.parts_of("call"))
 
 
 def _pydantic_choices(words: Sequence[str]) -> str:

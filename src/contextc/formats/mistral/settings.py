@@ -18,7 +18,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "max_output_tokens": "max_tokens",
         "temperature": "temperature",
@@ -33,8 +33,8 @@ SETTINGS = SettingsTable(
         "metadata": "metadata",
         "cache_key": "prompt_cache_key",
     },
-    take=read_structured,
-    put=write_structured,
-    also={"stop": "stop"},
-    shaped=("tool_choice", "output", "stop"),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={"stop": "stop"},
+    structured=("tool_choice", "output", "stop"),
 )

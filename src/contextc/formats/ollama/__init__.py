@@ -43,14 +43,14 @@ class OllamaFormatter(Formatter):
     name: ClassVar[str] = "ollama"
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec("ollama")
+    name_codec: ClassVar[NameCodec] = NameCodec("ollama")
     prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
     system_among_messages: ClassVar[bool] = True
-    system_leads: ClassVar[bool] = True
-    counts_all_input: ClassVar[bool] = False  # older servers count only tokens that were not cached
+    allows_leading_system: ClassVar[bool] = True
+    input_includes_cached: ClassVar[bool] = False  # older servers count only tokens that were not cached
     strict_tools: ClassVar[bool] = False
-    nests: ClassVar[tuple[str, ...]] = ("function",)
-    marks: ClassVar[tuple[str, ...]] = ("role", "index", "type")
+    nested_extra: ClassVar[tuple[str, ...]] = ("function",)
+    layout_extra: ClassVar[tuple[str, ...]] = ("role", "index", "type")
 
     def __init__(
         self, *, provider: str = "ollama", num_ctx: int | None = None, reasoning: ReasoningPolicy = "native"
@@ -73,7 +73,7 @@ class OllamaFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+    def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         return {name: value for name, value in body.items() if name in SDK_ARGUMENTS}
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
@@ -91,8 +91,8 @@ class OllamaFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return OllamaStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -20,41 +20,41 @@ class OpenCall(NamedTuple):
 
     id: str
     name: str
-    made: bool = False
+    is_generated: bool = False
 
 
 class CallMatcher:
     """The tool calls of one request, read from its first message to its last."""
 
     def __init__(self, messages: Iterable[JSON] = ()) -> None:
-        self.taken = set(_ids(messages))
-        self.waiting = OpenCalls[OpenCall]()
+        self.used_ids = set(_ids(messages))
+        self.open_calls = OpenCalls[OpenCall]()
         self.number = 0
 
-    def speaks(self) -> None:
+    def begin_reply(self) -> None:
         """Begin an assistant message: earlier calls are no longer open."""
-        self.waiting = OpenCalls[OpenCall]()
+        self.open_calls = OpenCalls[OpenCall]()
 
-    def asked(self, call: JSONObject) -> str:
+    def add_call(self, call: JSONObject) -> str:
         """Return the id of a call: its own, or a generated one that no other call of the request has."""
         given = text_of(call.get("id"))
-        while not given and generated_id(self.number) in self.taken:
+        while not given and generated_id(self.number) in self.used_ids:
             self.number += 1
         made = OpenCall(
             given or generated_id(self.number),
             text_of(object_or_empty(call.get("function")).get("name")),
-            made=not given,
+            is_generated=not given,
         )
-        self.taken.add(made.id)
-        kinds = ("any", "made") if made.made else ("any",)
+        self.used_ids.add(made.id)
+        kinds = ("any", "made") if made.is_generated else ("any",)
         keys = [key for kind in kinds for key in ((kind, ""), (kind, made.name))]
-        self.waiting.add(made, ("id", made.id), *dict.fromkeys(keys))
+        self.open_calls.add(made, ("id", made.id), *dict.fromkeys(keys))
         return made.id
 
-    def answered(self, result: JSONObject) -> OpenCall:
+    def match_result(self, result: JSONObject) -> OpenCall:
         """Return the id and name of the call that a result answers; those of the result itself if there is none."""
         call_id, name = text_of(result.get("tool_call_id")), text_of(result.get("tool_name"))
-        call = self.waiting.take(("id", call_id)) or self.waiting.take(("made" if call_id else "any", name))
+        call = self.open_calls.pop(("id", call_id)) or self.open_calls.pop(("made" if call_id else "any", name))
         return OpenCall(call_id, name) if call is None else OpenCall(call.id, name or call.name)
 
 

@@ -76,10 +76,10 @@ def _finish(reply: JSONObject, message: Message) -> str | None:
     return "tool_calls" if reason == "stop" and message.tool_calls else reason
 
 
-def with_call_ids(calls: JSON, given: CallMatcher) -> list[JSONObject]:
+def with_call_ids(calls: JSON, matcher: CallMatcher) -> list[JSONObject]:
     """Return the calls of a reply, each with an id, so that their results can be matched."""
     listed = cast(list[JSON], calls) if isinstance(calls, list) else []
-    return [{**call, "id": given.asked(call)} for call in map(object_or_empty, listed) if call]
+    return [{**call, "id": matcher.add_call(call)} for call in map(object_or_empty, listed) if call]
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
@@ -106,7 +106,7 @@ class _Decoder:
     def message(self, wire: JSONObject) -> Message:
         role = text_of(wire.get("role")).lower()
         if is_assistant_message(wire):
-            self.calls.speaks()
+            self.calls.begin_reply()
         elif role == "tool":
             return Message(role="tool", parts=(self.result(wire),))
         message = Message(role=ROLES.get(role, "user"), parts=tuple(self.parts(wire)))
@@ -130,13 +130,13 @@ class _Decoder:
             yield self.call(call)
 
     def call(self, call: JSONObject) -> ToolCall:
-        function, call_id = object_or_empty(call.get("function")), self.calls.asked(call)
+        function, call_id = object_or_empty(call.get("function")), self.calls.add_call(call)
         made = tool_call(call_id, function.get("name") or UNKNOWN_TOOL, function.get("arguments") or {})
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
         return replace(made, extra=_extra_fields(call, ours, self.provider))
 
     def result(self, wire: JSONObject) -> ToolResult:
-        answers = self.calls.answered(wire)
+        answers = self.calls.match_result(wire)
         made = ToolResult(call_id=answers.id, name=answers.name or UNKNOWN_TOOL, content=text_of(wire.get("content")))
         return replace(made, extra=extra_of(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider))
 

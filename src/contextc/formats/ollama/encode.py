@@ -120,7 +120,7 @@ class _Encoder:
 
     def words(self, message: Message) -> str:
         said = [self.said(part, message.role) for part in message.parts]
-        return join_texts(filter(None, said), flows=message.role == "assistant")
+        return join_texts(filter(None, said), is_reply=message.role == "assistant")
 
     def said(self, part: AnyPart, role: Role) -> str:
         """Return the text that a part adds to its message; empty if it is encoded elsewhere or left out."""
@@ -155,13 +155,13 @@ class _Encoder:
         return role == "user" and part.mime_type in IMAGE_TYPES and bool(part.data or self.blobs.get(part.blob or ""))
 
 
-def join_texts(texts: Iterable[str], *, flows: bool) -> str:
+def join_texts(texts: Iterable[str], *, is_reply: bool) -> str:
     """Join texts into one. With `flows`, texts of a model may be pieces of one sentence, split by citations.
 
     Such texts are concatenated where one ends, or the next begins, with white space or punctuation.
     """
     whole = ""
     for text in texts:
-        on = flows and whole and (whole[-1].isspace() or not text[0].isalnum())
+        on = is_reply and whole and (whole[-1].isspace() or not text[0].isalnum())
         whole += text if on or not whole else f"\n\n{text}"
     return whole

@@ -87,17 +87,17 @@ def parse_request(body: JSON) -> ParsedRequest:
         reader.refuse(base, "", "the messages must be a list.", messages)
     turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
     tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and calls that Ollama does not define and would ignore."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         yield from unknown_field_findings(turn.wire, field_names(MESSAGE), turn.path)
-        for image in turn.of("media"):
+        for image in turn.parts_of("media"):
             if decode_base64("".join(image.text.split())) is None:
                 yield make_finding(image.path, "`images` must contain base64.")
-        for call in turn.of("call"):
+        for call in turn.parts_of("call"):
             yield from unknown_field_findings(call.wire, field_names(CALL, "type"), call.path)
             yield from unknown_field_findings(
                 call.wire.get("function"), field_names(FUNCTION), (*call.path, "function")
@@ -128,7 +128,7 @@ class _Reader:
         if (nameless := next((number for number, call in enumerate(calls) if not _is_named(call)), None)) is not None:
             return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call.", None)
         if is_assistant_message(given):
-            self.seen.speaks()
+            self.seen.begin_reply()
         pieces = [self.result(given, path)] if role == "tool" else []
         if given.get("content"):
             pieces.append(RequestPart(kind="text", path=(*path, "content"), wire={}, text=given["content"]))
@@ -136,10 +136,10 @@ class _Reader:
             pieces.append(RequestPart(kind="reasoning", path=(*path, "thinking"), wire={}, text=given["thinking"]))
         pieces += self.images(given.get("images"), (*path, "images"))
         pieces += self.calls(calls, (*path, "tool_calls"))
-        yield RequestMessage(role=role, path=path, wire=given, pieces=tuple(pieces))
+        yield RequestMessage(role=role, path=path, wire=given, parts=tuple(pieces))
 
     def result(self, wire: JSONObject, path: JSONPath) -> RequestPart:
-        answers = self.seen.answered(wire)
+        answers = self.seen.match_result(wire)
         return RequestPart(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
 
     def images(self, images: JSON, path: JSONPath) -> Iterator[RequestPart]:
@@ -156,7 +156,7 @@ class _Reader:
                 self.refuse(here, *wrong, call)
             else:
                 wire = cast(JSONObject, call)
-                yield RequestPart(kind="call", path=here, wire=wire, id=self.seen.asked(wire), name=function["name"])
+                yield RequestPart(kind="call", path=here, wire=wire, id=self.seen.add_call(wire), name=function["name"])
 
     def tools(self, tools: JSON) -> Iterator[RequestPart]:
         if tools is not None and not isinstance(tools, list):

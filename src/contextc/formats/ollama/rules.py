@@ -23,12 +23,12 @@ from contextc.formats.request_settings import object_or_empty
 RULES = RuleSet(
     "OLL",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_message,
-    unknown=parse.find_unknown_fields,
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -42,10 +42,10 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
         tool is removed.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, mend=fixes.with_a_message)
+@rule(2, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -54,7 +54,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
@@ -69,7 +69,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.turns, before_next_reply).unanswered:
+    for _, call in match_results(request.messages, before_next_reply).unanswered_calls:
         yield make_finding(
             call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message."
         )
@@ -82,7 +82,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match_results(request.turns, before_next_reply).orphans:
+    for _, result in match_results(request.messages, before_next_reply).orphan_results:
         name = result.id or result.name or "without a name"
         yield make_finding(result.path, f"the last assistant message has no tool call for the result {name}.")
 
@@ -96,7 +96,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match_results(request.turns, before_next_reply).doubled:
+    for _, result in match_results(request.messages, before_next_reply).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.")
 
 
@@ -111,8 +111,8 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.turns:
-        for call in find_duplicates(turn.of("call")):
+    for turn in request.messages:
+        for call in find_duplicates(turn.parts_of("call")):
             yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.")
 
 
@@ -126,25 +126,25 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         {}}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the role of the message becomes `assistant`.
     """
-    for turn in request.turns:
-        if turn.role != "assistant" and (turn.of("call") or (turn.role != "tool" and turn.of("reasoning"))):
+    for turn in request.messages:
+        if turn.role != "assistant" and (turn.parts_of("call") or (turn.role != "tool" and turn.parts_of("reasoning"))):
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
-@rule(8, provider_messages.NOT_BASE64, mend=fixes.with_plain_images)
+@rule(8, provider_messages.NOT_BASE64, fix=fixes.with_plain_images)
 def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
     Example: [{"role": "user", "content": "What is this?", "images": ["data:image/png;base64,iVBORw=="]}]
     Repair: the prefix is removed; an image without data is replaced by a line of text.
     """
-    for turn in request.turns:
-        for picture in turn.of("media"):
+    for turn in request.messages:
+        for picture in turn.parts_of("media"):
             if (byte := fixes.first_invalid_byte(picture.text)) is not None:
                 yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, provider_messages.THINK, mend=fixes.without_think)
+@rule(9, provider_messages.THINK, fix=fixes.without_think)
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -156,7 +156,7 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, provider_messages.FORMAT, mend=fixes.without_format)
+@rule(10, provider_messages.FORMAT, fix=fixes.without_format)
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 
@@ -168,7 +168,7 @@ def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, provider_messages.OPTION, mend=fixes.with_valid_options)
+@rule(11, provider_messages.OPTION, fix=fixes.with_valid_options)
 def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
@@ -182,7 +182,7 @@ def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, provider_messages.TOP_LOGPROBS, mend=fixes.with_allowed_logprobs)
+@rule(12, provider_messages.TOP_LOGPROBS, fix=fixes.with_allowed_logprobs)
 def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`top_logprobs` must be between 0 and 20.
 
@@ -194,7 +194,7 @@ def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, provider_messages.MALFORMED, mend=fixes.with_valid_schemas)
+@rule(13, provider_messages.MALFORMED, fix=fixes.with_valid_schemas)
 def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
     """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 

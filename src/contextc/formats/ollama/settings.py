@@ -52,7 +52,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "stream": "stream",
         "max_output_tokens": "options.num_predict",
@@ -64,7 +64,7 @@ SETTINGS = SettingsTable(
         "frequency_penalty": "options.frequency_penalty",
         "presence_penalty": "options.presence_penalty",
     },
-    take=read_structured,
-    put=write_structured,
-    shaped=("effort", "output"),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    structured=("effort", "output"),
 )

@@ -23,7 +23,7 @@ class TypeMismatch(NamedTuple):
 
     path: JSONPath
     error: str
-    mended: JSON
+    replacement: JSON
 
 
 class FieldType(NamedTuple):
@@ -94,10 +94,10 @@ def remove_type_mismatches(schema: JSONObject) -> JSONObject:
         holder: JSON = made
         for step in outer:
             holder = holder[step]
-        if wrong.mended is None:
+        if wrong.replacement is None:
             del holder[last]
         else:
-            holder[last] = wrong.mended
+            holder[last] = wrong.replacement
     return made
 
 

@@ -36,17 +36,19 @@ class OpenAIFormatter(Formatter):
         *("response_format", "verbosity"),
     )
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
-        "openai_chat", ids=IdentifierCodec("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=IdentifierCodec("a-zA-Z0-9_-", 64)
+    name_codec: ClassVar[NameCodec] = NameCodec(
+        "openai_chat",
+        ids=IdentifierCodec("a-zA-Z0-9_-", 40, accepted=".{1,64}"),
+        names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
     system_among_messages: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
-    understood: ClassVar[tuple[str, ...]] = (
+    nested_extra: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
+    shared_extra: ClassVar[tuple[str, ...]] = (
         *("name", "arguments", "description", "parameters"),
         *("url", "data", "format", "file_id", "file_data", "filename"),
     )
-    marks: ClassVar[tuple[str, ...]] = ("role",)
-    system_leads: ClassVar[bool] = True
+    layout_extra: ClassVar[tuple[str, ...]] = ("role",)
+    allows_leading_system: ClassVar[bool] = True
     tool_key: ClassVar[str] = "function"
 
     def __init__(
@@ -82,18 +84,18 @@ class OpenAIFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def marked(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         return cache_control.with_cache_breakpoint(message) if self.cache_marks else None
 
-    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return cache_control.count_breakpoints(blocks) if self.cache_marks else 0
 
-    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+    def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         return (
             [cache_control.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
         )
 
-    def marked_head(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
         return cache_control.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
@@ -114,8 +116,8 @@ class OpenAIFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return ChatStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -156,12 +156,12 @@ def generated_id(number: int) -> str:
     return f"call_{number}"
 
 
-def merge_call_fragment(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
+def merge_call_fragment(calls: list[JSONObject], fragment: JSONObject) -> JSONObject:
     """Merge a fragment into its call and return the call. It is found by id, else by index, else it is the last one.
 
     A new id begins a new call, and so does the same id at another index.
     """
-    call_id, index = piece.get("id"), piece.get("index")
+    call_id, index = fragment.get("id"), fragment.get("index")
     same = [
         call
         for call in calls
@@ -173,11 +173,11 @@ def merge_call_fragment(calls: list[JSONObject], piece: JSONObject) -> JSONObjec
     if not same and not call_id and index is None and calls:
         same = [calls[-1]]
     if not same:
-        calls.append({"index": index, "id": call_id or "", "type": piece.get("type") or "function"})
+        calls.append({"index": index, "id": call_id or "", "type": fragment.get("type") or "function"})
         same = [calls[-1]]
     call = same[-1]
     call["id"] = call_id or call["id"]
-    for name, value in piece.items():
+    for name, value in fragment.items():
         if name in ("index", "id", "type"):
             continue
         inner = cast(JSONObject, value or {}) if isinstance(value, dict) else None
@@ -234,7 +234,7 @@ class _Decoder:
     def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
         """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
         blocks = reasoning_details.decode_blocks(
-            wire.get(reasoning_details.DETAILS), self.provider, self.model, replied=self.replied
+            wire.get(reasoning_details.DETAILS), self.provider, self.model, is_reply=self.replied
         )
         texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
         if texts and not (blocks and reasoning_details.blocks_text(wire[reasoning_details.DETAILS])):
@@ -302,7 +302,7 @@ class _Decoder:
         return made
 
     def old_id(self, name: JSON) -> str:
-        found = self.waiting.take(name) if isinstance(name, str) else None
+        found = self.waiting.pop(name) if isinstance(name, str) else None
         return "" if found is None else found.id
 
     def result(self, wire: JSONObject) -> ToolResult:

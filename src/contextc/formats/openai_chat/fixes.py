@@ -102,8 +102,8 @@ def with_valid_tool_names(body: JSONObject) -> JSONObject:
     for message in _messages(copy):
         things += cast(list[JSON], message.get("tool_calls") or [])
     for named in filter(None, map(find_function, things)):
-        if not TOOL_NAME_CODEC.takes(named["name"]):  # encoding has already changed some of them
-            named["name"] = TOOL_NAME_CODEC.spell(named["name"])
+        if not TOOL_NAME_CODEC.accepts(named["name"]):  # encoding has already changed some of them
+            named["name"] = TOOL_NAME_CODEC.encode(named["name"])
     return copy
 
 

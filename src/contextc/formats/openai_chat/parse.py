@@ -109,14 +109,14 @@ def parse_request(body: JSON) -> ParsedRequest:
     else:
         reader.refuse(base, "", "the messages must be a list.")
     tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages, parts and calls that no known endpoint defines."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         yield from unknown_field_findings(turn.wire, FIELDS, turn.path)
-        for piece in turn.pieces:
+        for piece in turn.parts:
             if piece.kind == "call":
                 yield from unknown_field_findings(piece.wire, CALL_FIELDS, piece.path)
                 kind = "custom" if piece.wire.get("function") is None else "function"
@@ -162,7 +162,7 @@ class _Reader:
         pieces = [RequestPart(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
         pieces += self.parts(given.get("content"), (*path, "content"))
         pieces += self.calls(given.get("tool_calls"), (*path, "tool_calls"))
-        yield RequestMessage(role=role, path=path, wire=given, pieces=tuple(pieces))
+        yield RequestMessage(role=role, path=path, wire=given, parts=tuple(pieces))
 
     def parts(self, content: JSON, path: JSONPath) -> Iterator[RequestPart]:
         if isinstance(content, str):

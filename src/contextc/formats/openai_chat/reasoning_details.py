@@ -21,7 +21,7 @@ SIGNATURE_REQUIRED = ("reasoning.text", "anthropic")
 ReasoningBlock: TypeAlias = Reasoning | ProviderBlock
 
 
-def decode_blocks(details: JSON, provider: str, model: str | None, *, replied: bool = False) -> list[ReasoningBlock]:
+def decode_blocks(details: JSON, provider: str, model: str | None, *, is_reply: bool = False) -> list[ReasoningBlock]:
     """Return the blocks as parts; empty if one of them is not a valid block.
 
     With `replied`, the blocks are from a reply. A block that was cut off before its signature then keeps only its text,
@@ -29,7 +29,7 @@ def decode_blocks(details: JSON, provider: str, model: str | None, *, replied: b
     """
     if not isinstance(details, list) or not all(_is_block(each) for each in cast(list[JSON], details)):
         return []
-    return [_part(each, provider, model, replied) for each in cast(list[JSONObject], details)]
+    return [_part(each, provider, model, is_reply) for each in cast(list[JSONObject], details)]
 
 
 def encode_block(part: AnyPart, provider: str) -> JSONObject | None:
@@ -59,13 +59,13 @@ def blocks_text(details: JSON) -> str:
     return "".join(_block_text(_object(each)) for each in _listed(details))
 
 
-def merge_fragments(blocks: list[JSON], pieces: JSON) -> None:
+def merge_fragments(blocks: list[JSON], fragments: JSON) -> None:
     """Merge the fragments in the next chunk of a stream into the blocks.
 
     Some providers give all blocks the index 0. So a fragment must also match the type and the id of the last block. A
     fragment after a signature begins a new block.
     """
-    for piece in _listed(pieces):
+    for piece in _listed(fragments):
         last, more = _object(blocks[-1] if blocks else None), _object(piece)
         if last and _continues(last, more):
             _grow(last, more)

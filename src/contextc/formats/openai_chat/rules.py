@@ -32,13 +32,13 @@ results_directly_after = results_in_role("tool")
 RULES = RuleSet(
     "OAC",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    house="openai",
-    unknown=parse.find_unknown_fields,
+    vendor="openai",
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -52,21 +52,21 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
         tool is removed.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, provider_messages.EMPTY_REPLY, mend=fixes.without_empty_replies)
+@rule(3, provider_messages.EMPTY_REPLY, fix=fixes.without_empty_replies)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -75,24 +75,24 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null}]
     Repair: the message is removed.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role == "assistant" and fixes.is_empty_reply(turn.wire):
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, provider_messages.EMPTY_LIST, mend=fixes.without_empty_content)
+@rule(4, provider_messages.EMPTY_LIST, fix=fixes.without_empty_content)
 def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `content` that is a list must not be empty.
 
     Example: [{"role": "user", "content": []}]
     Repair: the message is removed; the content of a tool message becomes an empty string.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.wire.get("content") == [] and not fixes.has_calls(turn.wire):
             yield make_finding(turn.path, "`content` is an empty list.", where=f"{vendor_path(turn.path)}.content")
 
 
-@rule(5, provider_messages.EMPTY_LIST, mend=fixes.without_empty_lists)
+@rule(5, provider_messages.EMPTY_LIST, fix=fixes.without_empty_lists)
 def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tools` and `tool_calls` must be left out if they are empty.
 
@@ -106,7 +106,7 @@ def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
         return
     if request.body.get("tools") == []:
         yield make_finding(("tools",), "`tools` is an empty list.")
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.wire.get("tool_calls") == []:
             yield make_finding(
                 (*turn.path, "tool_calls"),
@@ -126,7 +126,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.turns, results_directly_after).unanswered:
+    for _, call in match_results(request.messages, results_directly_after).unanswered_calls:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
@@ -137,7 +137,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match_results(request.turns, results_directly_after).orphans:
+    for _, result in match_results(request.messages, results_directly_after).orphan_results:
         yield make_finding(
             result.path, f"tool call {result.id} of this result is not in the preceding assistant message."
         )
@@ -152,10 +152,10 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    doubled = {result.path for _, result in match_results(request.turns, results_directly_after).doubled}
+    doubled = {result.path for _, result in match_results(request.messages, results_directly_after).duplicate_results}
     latest: dict[str, RequestMessage] = {}
-    for turn in request.turns:
-        for result in turn.of("result"):
+    for turn in request.messages:
+        for result in turn.parts_of("result"):
             first = latest.get(result.id, turn)
             latest[result.id] = turn
             if result.path in doubled:
@@ -165,7 +165,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(9, provider_messages.DUPLICATE_CALL_ID, mend=fixes.with_distinct_ids)
+@rule(9, provider_messages.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -176,13 +176,13 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.turns:
-        for call in find_duplicates(turn.of("call")):
+    for turn in request.messages:
+        for call in find_duplicates(turn.parts_of("call")):
             message = f"another tool call in this message already has the id {call.id}."
             yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
-@rule(10, provider_messages.ASSISTANT_ONLY, mend=fixes.with_assistant_calls)
+@rule(10, provider_messages.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -190,7 +190,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the role of the message becomes `assistant`.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role != "assistant" and fixes.has_calls(turn.wire):
             what = "tool calls" if turn.wire.get("tool_calls") else "a function call"
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
@@ -221,7 +221,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message, where=f"{vendor_path(call.path)}.id", what=what)
 
 
-@rule(12, provider_messages.PATTERN, mend=fixes.with_valid_tool_names)
+@rule(12, provider_messages.PATTERN, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`.
 
@@ -239,14 +239,14 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
 
 
-@rule(13, provider_messages.PATTERN, mend=fixes.with_valid_message_names)
+@rule(13, provider_messages.PATTERN, fix=fixes.with_valid_message_names)
 def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `name` of a message must not contain white space, slashes, bars or angle brackets.
 
     Example: [{"role": "user", "name": "Ada Lovelace", "content": "hi"}]
     Repair: each such character is replaced by `_`.
     """
-    for turn in request.turns if vendor_group(request.body) != "other" else ():
+    for turn in request.messages if vendor_group(request.body) != "other" else ():
         name = cast(str | None, turn.wire.get("name"))
         if turn.role in ("tool", "function") or name is None:
             continue
@@ -255,7 +255,7 @@ def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, where=f"{vendor_path(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
 
 
-@rule(14, provider_messages.DUPLICATE_TOOL, mend=fixes.with_unique_tools)
+@rule(14, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool names must be unique.
 
@@ -267,7 +267,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, provider_messages.TOO_MANY, mend=fixes.with_allowed_tools)
+@rule(15, provider_messages.TOO_MANY, fix=fixes.with_allowed_tools)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
@@ -299,7 +299,7 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
+@rule(16, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -314,7 +314,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
 
 
-@rule(17, provider_messages.NO_TOOLS, mend=fixes.without_unusable_settings)
+@rule(17, provider_messages.NO_TOOLS, fix=fixes.without_unusable_settings)
 def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` and `parallel_tool_calls` must be set only if there are tools.
 
@@ -330,7 +330,7 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, provider_messages.TOO_MANY, mend=fixes.with_allowed_stops)
+@rule(18, provider_messages.TOO_MANY, fix=fixes.with_allowed_stops)
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -342,7 +342,7 @@ def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
 
 
-@rule(19, provider_messages.MISPLACED_MEDIA, mend=fixes.with_user_media)
+@rule(19, provider_messages.MISPLACED_MEDIA, fix=fixes.with_user_media)
 def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Images, audio and files must be in user messages.
 
@@ -355,13 +355,13 @@ def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if vendor_group(request.body) == "other":
         return
-    for turn in request.turns:
-        for piece in turn.of("media") if turn.role != "user" else ():
+    for turn in request.messages:
+        for piece in turn.parts_of("media") if turn.role != "user" else ():
             message = f"a message of role {turn.role} cannot contain a part of type `{piece.wire['type']}`."
             yield make_finding(piece.path, message, where=vendor_path(turn.path), role=turn.role)
 
 
-@rule(20, provider_messages.DAMAGED_REASONING, mend=fixes.without_damaged_reasoning)
+@rule(20, provider_messages.DAMAGED_REASONING, fix=fixes.without_damaged_reasoning)
 def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`reasoning_details` from OpenRouter must be sent back unchanged.
 
@@ -373,13 +373,13 @@ def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "go on"}]
     Repair: the reasoning of that message is removed; only the model that wrote it could have read it.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         for index in fixes.damaged_details(turn.wire):
             path = (*turn.path, "reasoning_details", index)
             yield make_finding(path, "this reasoning was altered after its provider wrote it.", where=vendor_path(path))
 
 
-@rule(21, provider_messages.NO_MAX_TOKENS, mend=fixes.with_completion_limit)
+@rule(21, provider_messages.NO_MAX_TOKENS, fix=fixes.with_completion_limit)
 def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models require `max_completion_tokens` in place of `max_tokens`.
 
@@ -392,7 +392,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, provider_messages.NO_SAMPLING, mend=fixes.without_sampling)
+@rule(22, provider_messages.NO_SAMPLING, fix=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -407,7 +407,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, provider_messages.TOOLS_AND_EFFORT, mend=fixes.with_no_effort)
+@rule(23, provider_messages.TOOLS_AND_EFFORT, fix=fixes.with_no_effort)
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
@@ -424,7 +424,7 @@ def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("reasoning_effort",), message, model=request.body["model"])
 
 
-@rule(24, provider_messages.TEXT_ONLY, mend=fixes.with_images_described)
+@rule(24, provider_messages.TEXT_ONLY, fix=fixes.with_images_described)
 def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models accept no images: GPT-3.5, GPT-4, o1-mini, o3-mini.
 
@@ -436,13 +436,13 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if request.facts.media != ():
         return
-    for turn in request.turns:
-        for piece in turn.of("media"):
+    for turn in request.messages:
+        for piece in turn.parts_of("media"):
             if piece.wire["type"] == fixes.IMAGE_TYPE:
                 yield make_finding(piece.path, "this model accepts only text.")
 
 
-@rule(25, provider_messages.UNKNOWN_PARAMETER, mend=fixes.without_unknown_fields)
+@rule(25, provider_messages.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 
@@ -452,14 +452,14 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the field is removed.
     """
     if vendor_group(request.body) != "other":
-        for turn in request.turns:
+        for turn in request.messages:
             for finding in unknown_field_findings(turn.wire, parse.FIELDS, turn.path):
                 yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
     return (
-        (call for turn in request.turns for call in turn.of("call"))
+        (call for turn in request.messages for call in turn.parts_of("call"))
         if vendor_group(request.body) != "other"
         else iter(())
     )

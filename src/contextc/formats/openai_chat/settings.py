@@ -47,7 +47,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "max_output_tokens": "max_completion_tokens",
         "temperature": "temperature",
@@ -65,14 +65,14 @@ SETTINGS = SettingsTable(
         "cache_key": "prompt_cache_key",
         "verbosity": "verbosity",
     },
-    take=read_structured,
-    put=write_structured,
-    also={
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={
         "max_tokens": "max_output_tokens",
         "stop": "stop",
         "top_k": "top_k",
         "reasoning.effort": "effort",
         "safety_identifier": "user",
     },
-    shaped=("tool_choice", "output", "stop"),
+    structured=("tool_choice", "output", "stop"),
 )

@@ -77,20 +77,22 @@ class ChatStreamReader(StreamReader):
             yield tool_call(call["id"], name, cast(JSONObject, written))
             return
         self._growing[number].add(_text(written))
-        yield from self._growing[number].take(call["id"], name)
+        yield from self._growing[number].take_new(call["id"], name)
 
     def _without_id(self) -> Iterable[ToolCall]:
         """Emit the calls that never received an id."""
         for number, (call, growing) in enumerate(zip(self._calls, self._growing, strict=True)):
             if not call["id"]:
                 kind = "custom" if "custom" in call else "function"
-                yield from growing.take(generated_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
+                yield from growing.take_new(
+                    generated_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or ""
+                )
 
     def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
         """Read a legacy `function_call`, which has no id; it is numbered after the calls that have one."""
         self._old_name += _text(piece.get("name"))
         self._old.add(_text(piece.get("arguments")))
-        yield from self._old.take(f"function_{len(self._calls)}", self._old_name)
+        yield from self._old.take_new(f"function_{len(self._calls)}", self._old_name)
 
 
 def _text(value: JSON) -> str:

@@ -38,33 +38,33 @@ class OpenAIResponsesFormatter(Formatter):
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning", "text")
     messages_key: ClassVar[str] = "input"
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "openai_responses",
-        ids=IdentifierCodec("a-zA-Z0-9_-", 64, taken=".{1,64}"),
+        ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted=".{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids: ClassVar[bool] = True
-    system_leads: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = (ITEM,)
-    marks: ClassVar[tuple[str, ...]] = (STRING_INPUT, NESTED)
+    allows_leading_system: ClassVar[bool] = True
+    nested_extra: ClassVar[tuple[str, ...]] = (ITEM,)
+    layout_extra: ClassVar[tuple[str, ...]] = (STRING_INPUT, NESTED)
 
     def __init__(self, *, provider: str = "openai", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
     @property
-    def place(self) -> str:
+    def extra_key(self) -> str:
         return extra_key(self.provider)
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
+    def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         return (Reasoning(provider=reasoning.provider),)  # so that the item after it is sent without its id
 
     def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
 
-    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+    def apply_settings(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         body: JSONObject = {**settings, "input": messages}
         if is_openai_model(settings):
             body = without_foreign_ids(body)
@@ -82,10 +82,10 @@ class OpenAIResponsesFormatter(Formatter):
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         if isinstance(body.get("input"), list):
-            body["input"] = self.settled(messages, request.settings)
+            body["input"] = self.apply_settings(messages, request.settings)
         return body
 
-    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+    def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""
         return encode_stored_results(request, provider=self.provider, blobs=blobs)
 
@@ -104,11 +104,11 @@ class OpenAIResponsesFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def session_of(self, reply: JSONObject, field: str) -> str:
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
         return decode.find_session(reply, field)
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         return ResponsesStreamReader(self)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

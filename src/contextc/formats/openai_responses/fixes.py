@@ -27,7 +27,7 @@ BEDROCK_PREFIX = "rsn_"
 class UnpairedItems(NamedTuple):
     unanswered: list[RequestPart]
     orphans: list[RequestPart]
-    doubled: list[RequestPart]
+    duplicates: list[RequestPart]
 
 
 def find_unpaired(request: ParsedRequest) -> UnpairedItems:
@@ -36,7 +36,7 @@ def find_unpaired(request: ParsedRequest) -> UnpairedItems:
     waiting: dict[tuple[str, str], RequestPart] = {}
     answered: set[tuple[str, str]] = set()
     held = refers_to_stored_items(request)
-    for piece in [piece for turn in request.turns for piece in turn.pieces]:
+    for piece in [piece for turn in request.messages for piece in turn.parts]:
         kind = cast(str, piece.wire.get("type") or "")
         key = parse.RESULTS.get(kind, kind), piece.id
         if piece.kind == "result" and key not in waiting:
@@ -48,14 +48,14 @@ def find_unpaired(request: ParsedRequest) -> UnpairedItems:
         elif piece.kind == "result" and (waiting.pop(key, None) or (held and key not in answered)):
             answered.add(key)
         elif piece.kind == "result":
-            (found.doubled if key in answered else found.orphans).append(piece)
+            (found.duplicates if key in answered else found.orphans).append(piece)
     found.unanswered.extend(call for call in waiting.values() if not call.wire.get("async"))
     return found
 
 
 def refers_to_stored_items(request: ParsedRequest) -> bool:
     """Return True if the provider stores items that are not in the request."""
-    return any(is_reference(turn.wire) for turn in request.turns) or any(
+    return any(is_reference(turn.wire) for turn in request.messages) or any(
         request.body.get(name) for name in STORED_HISTORY
     )
 
@@ -72,7 +72,7 @@ def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMess
     """
     after: RequestMessage | None = None
     for turn in reversed(list(turns)):
-        if not turn.of("reasoning"):
+        if not turn.parts_of("reasoning"):
             after = turn if turn.wire.get("type") not in parse.CONTROL_ITEMS else after
         elif requires_following_item(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
             yield turn
@@ -129,7 +129,7 @@ def with_paired_items(body: JSONObject) -> JSONObject:
     """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
     found = find_unpaired(parse.parse_request(body))
     calls = {id(piece.wire) for piece in found.unanswered}
-    strays = {id(piece.wire) for piece in (*found.orphans, *found.doubled)}
+    strays = {id(piece.wire) for piece in (*found.orphans, *found.duplicates)}
 
     def paired(item: JSONObject) -> list[JSONObject]:
         if id(item) in strays:
@@ -152,14 +152,14 @@ def with_short_ids(body: JSONObject) -> JSONObject:
         return [
             item
             if not isinstance(name, str) or 1 <= len(name) <= 64
-            else {**item, "call_id": CALL_ID_CODEC.spell(name)}
+            else {**item, "call_id": CALL_ID_CODEC.encode(name)}
         ]
 
     return _changed(body, renamed)
 
 
 def without_lone_reasoning(body: JSONObject) -> JSONObject:
-    gone = {id(turn.wire) for turn in find_lone_reasoning(parse.parse_request(body).turns)}
+    gone = {id(turn.wire) for turn in find_lone_reasoning(parse.parse_request(body).messages)}
     return _without(body, lambda item: id(item) in gone)
 
 
@@ -172,7 +172,7 @@ def without_damaged_items(body: JSONObject) -> JSONObject:
 
 
 def without_repeated_ids(body: JSONObject) -> JSONObject:
-    again = {id(turn.wire) for turn in find_repeated_items(parse.parse_request(body).turns)}
+    again = {id(turn.wire) for turn in find_repeated_items(parse.parse_request(body).messages)}
 
     def once(item: JSONObject) -> list[JSONObject]:
         if id(item) not in again:
@@ -209,7 +209,7 @@ def with_valid_tool_names(body: JSONObject) -> JSONObject:
     def spelled(item: JSONObject) -> JSONObject:
         kind, name = item.get("type"), item.get("name")
         named = kind in ("function", "custom", "function_call", "custom_tool_call") and isinstance(name, str)
-        return {**item, "name": TOOL_NAME_CODEC.spell(cast(str, name))} if named else item
+        return {**item, "name": TOOL_NAME_CODEC.encode(cast(str, name))} if named else item
 
     body = _changed(body, lambda item: [spelled(item)])
     tools: JSON = body.get("tools")
@@ -218,7 +218,7 @@ def with_valid_tool_names(body: JSONObject) -> JSONObject:
 
 def with_known_choice(body: JSONObject) -> JSONObject:
     choice = cast(JSONObject, body["tool_choice"])
-    name = TOOL_NAME_CODEC.spell(choice["name"])
+    name = TOOL_NAME_CODEC.encode(choice["name"])
     if name in tool_names(parse.parse_request(body)):
         return {**body, "tool_choice": {**choice, "name": name}}
     return _without_field(body, "tool_choice")
@@ -228,7 +228,7 @@ def tool_names(request: ParsedRequest) -> set[str]:
     """Return the names of all tools in the request, wherever they are defined."""
     given: list[JSON] = [tool.wire for tool in request.tools]
     given += cast(list[JSON], request.body.get("tools") or [])
-    given += [tool for turn in request.turns for tool in cast(list[JSON], turn.wire.get("tools") or [])]
+    given += [tool for turn in request.messages for tool in cast(list[JSON], turn.wire.get("tools") or [])]
     names: set[str] = set()
     while given:
         tool = given.pop()

@@ -146,7 +146,7 @@ def parse_request(body: JSON) -> ParsedRequest:
     if base and isinstance(given, str):
         turns = [
             RequestMessage(
-                role="user", path=base, wire={}, pieces=(RequestPart(kind="text", path=base, wire={}, text=given),)
+                role="user", path=base, wire={}, parts=(RequestPart(kind="text", path=base, wire={}, text=given),)
             )
         ]
     elif isinstance(given, list):
@@ -158,17 +158,17 @@ def parse_request(body: JSON) -> ParsedRequest:
     if instructions is not None and not isinstance(instructions, str):
         reader.refuse(("instructions",), "", "the instructions must be a string.")
     tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages, calls and results that this API does not define."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         kind = str(turn.wire.get("type") or "message")
         fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
         if fields is not None:
             yield from unknown_field_findings(turn.wire, fields, turn.path)
-        for piece in turn.pieces if kind == "message" else ():
+        for piece in turn.parts if kind == "message" else ():
             if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
                 yield from unknown_field_findings(piece.wire, fields, piece.path)
 
@@ -223,7 +223,7 @@ class _Reader:
         pieces = [RequestPart(kind="text", path=here, wire={}, text=content)] if isinstance(content, str) else []
         if isinstance(content, list):
             pieces = list(self.blocks(cast(list[JSON], content), here, BLOCKS))
-        yield RequestMessage(role=item["role"], path=path, wire=item, pieces=tuple(pieces))
+        yield RequestMessage(role=item["role"], path=path, wire=item, parts=tuple(pieces))
 
     def item(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
         if kind == "reasoning" and not self.lenient and (wrong := _reasoning_error(item)):
@@ -235,14 +235,14 @@ class _Reader:
         piece = RequestPart(
             kind=_kind(item, kind), path=path, wire=item, id=item.get("call_id") or "", name=item.get("name") or ""
         )
-        yield RequestMessage(role=_role(item, kind, piece.kind), path=path, wire=item, pieces=(piece,))
+        yield RequestMessage(role=_role(item, kind, piece.kind), path=path, wire=item, parts=(piece,))
 
     def half(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
         """Parse a malformed call or result, so that it still counts for pairing."""
         paired = _kind(item, kind)
         if paired in ("call", "result") and isinstance(item.get("call_id"), str):
             piece = RequestPart(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
-            yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, pieces=(piece,))
+            yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, parts=(piece,))
 
     def blocks(self, blocks: list[JSON], path: JSONPath, shapes: dict[str, FieldTypes]) -> Iterator[RequestPart]:
         for index, block in enumerate(blocks):

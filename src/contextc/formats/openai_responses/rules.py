@@ -28,14 +28,14 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 RULES = RuleSet(
     "OAR",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_block,
-    key="input",
-    house="openai",
-    unknown=parse.find_unknown_fields,
+    messages_key="input",
+    vendor="openai",
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -50,21 +50,21 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
         tool is removed.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_INPUT, mend=fixes.with_a_message)
+@rule(2, provider_messages.NO_INPUT, fix=fixes.with_a_message)
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.turns and not request.misshapen and not any(request.body.get(name) for name in HISTORIES):
+    if not request.messages and not request.malformed and not any(request.body.get(name) for name in HISTORIES):
         yield make_finding(("input",) if request.body else (), "the request has no input.")
 
 
-@rule(3, provider_messages.WRONG_BLOCK_TYPE, mend=fixes.with_correct_block_types)
+@rule(3, provider_messages.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
@@ -72,13 +72,13 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hi"}]
     Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
-    for turn in request.turns if not parse.is_other_vendor_model(request.body) else ():
+    for turn in request.messages if not parse.is_other_vendor_model(request.body) else ():
         own, others = (
             (parse.OUTPUT_BLOCKS, parse.INPUT_BLOCKS)
             if turn.role == "assistant"
             else (parse.INPUT_BLOCKS[:3], parse.OUTPUT_BLOCKS)
         )
-        for piece in turn.pieces:
+        for piece in turn.parts:
             kind = piece.wire.get("type")
             if kind in others:
                 supported = ", ".join(f"'{each}'" for each in own)
@@ -90,7 +90,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(4, provider_messages.UNANSWERED, mend=fixes.with_paired_items)
+@rule(4, provider_messages.UNANSWERED, fix=fixes.with_paired_items)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
@@ -107,7 +107,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(5, provider_messages.ORPHAN, mend=fixes.with_paired_items)
+@rule(5, provider_messages.ORPHAN, fix=fixes.with_paired_items)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
@@ -123,7 +123,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(6, provider_messages.DUPLICATE_RESULT, mend=fixes.with_paired_items)
+@rule(6, provider_messages.DUPLICATE_RESULT, fix=fixes.with_paired_items)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -132,13 +132,13 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "call_id": "a", "output": "1"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for result in fixes.find_unpaired(request).doubled:
+    for result in fixes.find_unpaired(request).duplicates:
         yield make_finding(
             result.path, f"tool call {result.id} already has a result.", kind=_type_as_words(result), id=result.id
         )
 
 
-@rule(7, provider_messages.CALL_ID, mend=fixes.with_short_ids)
+@rule(7, provider_messages.CALL_ID, fix=fixes.with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -146,7 +146,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
         "{}"}, {"type": "function_call_output", "call_id": "", "output": "1"}]
     Repair: the id is replaced by a valid one, on the call and on its result.
     """
-    for call in [piece for turn in request.turns for piece in turn.of("call")]:
+    for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
         if not call.id or (len(call.id) > MAX_ID_LENGTH and not parse.is_other_vendor_model(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
@@ -160,7 +160,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, provider_messages.LONE_REASONING, mend=fixes.without_lone_reasoning)
+@rule(8, provider_messages.LONE_REASONING, fix=fixes.without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
@@ -171,13 +171,13 @@ def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the reasoning is removed.
     """
-    for turn in fixes.find_lone_reasoning(request.turns) if not parse.is_other_vendor_model(request.body) else ():
+    for turn in fixes.find_lone_reasoning(request.messages) if not parse.is_other_vendor_model(request.body) else ():
         yield make_finding(
             turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
         )
 
 
-@rule(9, provider_messages.NOT_STORED, mend=fixes.without_unstored_items)
+@rule(9, provider_messages.NOT_STORED, fix=fixes.without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
@@ -187,13 +187,13 @@ def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the item is removed.
     """
     if request.body.get("store") is False and not parse.is_other_vendor_model(request.body):
-        for turn in request.turns:
+        for turn in request.messages:
             if fixes.is_unstored(turn.wire):
                 name = turn.wire["id"]
                 yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, provider_messages.ENCRYPTED, mend=fixes.without_damaged_items)
+@rule(10, provider_messages.ENCRYPTED, fix=fixes.without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
@@ -205,13 +205,13 @@ def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
         "text": "Hello!", "annotations": []}]}]
     Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if not fixes.is_intact(turn.wire):
             begins = f"{turn.wire['encrypted_content'][:4]}..."
             yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, provider_messages.DUPLICATE_ITEM, mend=fixes.without_repeated_ids)
+@rule(11, provider_messages.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
@@ -221,11 +221,11 @@ def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; any other duplicate is removed.
     """
-    for turn in fixes.find_repeated_items(request.turns) if not parse.is_other_vendor_model(request.body) else ():
+    for turn in fixes.find_repeated_items(request.messages) if not parse.is_other_vendor_model(request.body) else ():
         yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
-@rule(12, provider_messages.ID_FORM, mend=fixes.without_foreign_ids)
+@rule(12, provider_messages.ID_FORM, fix=fixes.without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
@@ -236,14 +236,14 @@ def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
         "output": "1"}]}
     Repair: the id is removed.
     """
-    for turn in request.turns if parse.is_openai_model(request.body) else ():
+    for turn in request.messages if parse.is_openai_model(request.body) else ():
         if prefix := fixes.expected_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
             yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, provider_messages.TOOL_NAME, mend=fixes.with_valid_tool_names)
+@rule(13, provider_messages.TOOL_NAME, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
@@ -255,12 +255,12 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
         yield make_finding(tool.path, message.format(name), where=vendor_path(tool.path))
-    for call in [piece for turn in request.turns for piece in turn.of("call")]:
+    for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
         if "name" in call.wire and not TOOL_NAME.fullmatch(call.name):
             yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
-@rule(14, provider_messages.UNKNOWN_CHOICE, mend=fixes.with_known_choice)
+@rule(14, provider_messages.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
@@ -270,14 +270,14 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     choice = cast(JSONObject, request.body["tool_choice"]) if isinstance(request.body.get("tool_choice"), dict) else {}
     name: JSON = choice.get("name")
-    elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.misshapen)
+    elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.malformed)
     if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
         return
     if name not in fixes.tool_names(request):
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, provider_messages.TWO_HISTORIES, mend=fixes.with_single_history)
+@rule(15, provider_messages.TWO_HISTORIES, fix=fixes.with_single_history)
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
@@ -288,7 +288,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, provider_messages.TOO_SHORT, mend=fixes.with_min_output_tokens)
+@rule(16, provider_messages.TOO_SHORT, fix=fixes.with_min_output_tokens)
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -302,21 +302,21 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, provider_messages.TRIGGER_NOT_LAST, mend=fixes.with_trigger_last)
+@rule(17, provider_messages.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}, {"role": "user", "content": "and?"}]
     Repair: it is moved to the end.
     """
-    for turn in request.turns[:-1]:
+    for turn in request.messages[:-1]:
         if turn.wire.get("type") == "compaction_trigger":
             yield make_finding(
                 turn.path, "this `compaction_trigger` is not the last item.", where=vendor_path(turn.path)
             )
 
 
-@rule(18, provider_messages.NO_SAMPLING, mend=fixes.without_sampling)
+@rule(18, provider_messages.NO_SAMPLING, fix=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -332,7 +332,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, provider_messages.UNKNOWN_PARAMETER, mend=fixes.without_unknown_fields)
+@rule(19, provider_messages.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 

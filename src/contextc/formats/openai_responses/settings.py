@@ -45,7 +45,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "temperature": "temperature",
         "top_p": "top_p",
@@ -59,8 +59,8 @@ SETTINGS = SettingsTable(
         "cache_key": "prompt_cache_key",
         "verbosity": "text.verbosity",
     },
-    take=read_structured,
-    put=write_structured,
-    also={"max_output_tokens": "max_output_tokens", "safety_identifier": "user"},
-    shaped=("max_output_tokens", "tool_choice", "output"),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    aliases={"max_output_tokens": "max_output_tokens", "safety_identifier": "user"},
+    structured=("max_output_tokens", "tool_choice", "output"),
 )

@@ -25,11 +25,11 @@ class VercelFormatter(Formatter):
     keeps_layout: ClassVar[bool] = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec("vercel")
+    name_codec: ClassVar[NameCodec] = NameCodec("vercel")
     unique_ids: ClassVar[bool] = True
-    system_leads: ClassVar[bool] = True
-    carries: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED_FIELDS
-    marks: ClassVar[tuple[str, ...]] = (ORIGINAL_FORM,)
+    allows_leading_system: ClassVar[bool] = True
+    carried_extra: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED_FIELDS
+    layout_extra: ClassVar[tuple[str, ...]] = (ORIGINAL_FORM,)
 
     def __init__(self, *, provider: str = "vercel", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
@@ -40,7 +40,7 @@ class VercelFormatter(Formatter):
     def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
 
-    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+    def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Return the messages; calls that a person has just approved are sent without a result, because the SDK runs
         them.
         """
@@ -74,5 +74,5 @@ class VercelFormatter(Formatter):
         """Decode one assistant message, `ModelMessage` or `UIMessage`, with all its steps, but without tool results."""
         return decode.decode_reply(reply, self.provider)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return ui_messages.gather(events)

@@ -89,7 +89,7 @@ class _Decoder:
         for each in wire:
             message = ui_messages.with_content_in_parts(each) if "parts" in each else each
             if ui_messages.is_ui_message(message):
-                yield from decode_ui_message(message, self.part, self.provider, in_one=self.in_one)
+                yield from decode_ui_message(message, self.part, self.provider, as_one_message=self.in_one)
             else:
                 yield from self.message(message)
 

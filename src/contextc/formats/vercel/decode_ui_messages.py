@@ -19,7 +19,9 @@ PartDecoder: TypeAlias = Callable[[JSONObject, Role], AnyPart]
 URL_SCHEMES = ("https:", "http:", "data:")
 
 
-def decode_ui_message(wire: JSONObject, decode: PartDecoder, provider: str, *, in_one: bool) -> Iterator[Message]:
+def decode_ui_message(
+    wire: JSONObject, decode: PartDecoder, provider: str, *, as_one_message: bool
+) -> Iterator[Message]:
     """Decode one `UIMessage`. Its id becomes the uid of the first message; steering messages have their own.
 
     With `in_one`, steering messages stay in the message that they steered.
@@ -27,7 +29,7 @@ def decode_ui_message(wire: JSONObject, decode: PartDecoder, provider: str, *, i
     uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), message_metadata(wire)
     parts = _Parts(decode, provider)
     for step in ui_messages.split_steps(cast(list[JSONObject], wire["parts"])):
-        if step and ui_messages.is_steering_message(step[0]) and not in_one:
+        if step and ui_messages.is_steering_message(step[0]) and not as_one_message:
             heard = tuple(parts.part(each, "user") for each in cast(list[JSONObject], step[0]["parts"]))
             yield Message(role="user", parts=heard, uid=cast(str, step[0].get("id") or ""))
             continue

@@ -52,18 +52,20 @@ def with_prompt_among_messages(body: JSONObject) -> JSONObject:
 
 
 def with_orphans_as_text(body: JSONObject) -> JSONObject:
-    return _with_text(body, [piece for _, piece in parse.match_pairs(parse.parse_request(body).turns).orphans])
+    return _with_text(
+        body, [piece for _, piece in parse.match_pairs(parse.parse_request(body).messages).orphan_results]
+    )
 
 
 def with_misplaced_as_text(body: JSONObject) -> JSONObject:
-    turns = parse.parse_request(body).turns
+    turns = parse.parse_request(body).messages
     ran = parse.provider_executed_calls(turns)
     return _with_text(body, [piece for turn in turns for piece in misplaced_parts(turn, ran)])
 
 
 def without_unknown_approvals(body: JSONObject) -> JSONObject:
     unasked = [
-        piece for piece, call_id in parse.find_approval_responses(parse.parse_request(body).turns) if call_id is None
+        piece for piece, call_id in parse.find_approval_responses(parse.parse_request(body).messages) if call_id is None
     ]
     return _with_text(body, unasked)
 
@@ -96,7 +98,7 @@ def is_empty(wire: JSONObject) -> bool:
 def misplaced_parts(turn: RequestMessage, ran: set[str]) -> list[RequestPart]:
     """Return the parts of a message that its role cannot have. `ran`: ids of provider-executed calls."""
     found: list[RequestPart] = []
-    for piece in turn.pieces:
+    for piece in turn.parts:
         kind = cast(str, piece.wire.get("type"))
         home = turn.role in PART_ROLES.get(kind, (turn.role,))
         if not home or (turn.role == "assistant" and piece.kind == "result" and piece.id not in ran):

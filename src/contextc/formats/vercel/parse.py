@@ -54,7 +54,7 @@ class SchemaError(NamedTuple):
     field: str
     message: str
     rule: str = ""
-    says: str = ""
+    provider_message: str = ""
 
 
 def parse_request(body: JSON) -> ParsedRequest:
@@ -71,7 +71,7 @@ def parse_request(body: JSON) -> ParsedRequest:
     for name in ("instructions", "system"):
         reader.instructions(whole.get(name), (name,))
     tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
 
 class _Reader:
@@ -79,7 +79,7 @@ class _Reader:
         self.misshapen: list[RuleFinding] = []
 
     def refuse(self, path: JSONPath, wrong: SchemaError) -> None:
-        what = wrong.says or (f"{wrong.field}: Invalid input" if wrong.field else "Invalid input")
+        what = wrong.provider_message or (f"{wrong.field}: Invalid input" if wrong.field else "Invalid input")
         self.misshapen.append(make_finding(path, wrong.message, what=what, rule=wrong.rule, role=wrong.field))
 
     def turns(self, messages: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
@@ -93,7 +93,7 @@ class _Reader:
             else:
                 given = {name: each for name, each in cast(JSONObject, wire).items() if name != "parts"}
                 pieces = self.pieces(given["content"], (*path, "content"))
-                yield RequestMessage(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+                yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
 
     def pieces(self, content: JSON, path: JSONPath) -> Iterator[RequestPart]:
         if isinstance(content, str):
@@ -172,14 +172,14 @@ class _Reader:
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and parts that the SDK does not define and would remove."""
     seen: set[JSONPath] = set()
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, which may have several turns
             if turn.path not in seen:
                 yield from _unknown_ui_fields(turn.wire, turn.path)
             seen.add(turn.path)
             continue
         yield from unknown_field_findings(turn.wire, MESSAGE_FIELDS, turn.path)
-        for piece in turn.pieces:
+        for piece in turn.parts:
             fields = PART_FIELDS.get(str(piece.wire.get("type")), {})
             yield from unknown_field_findings(piece.wire, field_names(fields, "type", *COMMON_UI_FIELDS), piece.path)
 
@@ -211,10 +211,10 @@ def match_pairs(turns: Sequence[RequestMessage]) -> PairingErrors:
     covered: dict[str, int] = {}  # by id, further calls after one was answered: the SDK accepts that
     answered: set[str] = set()
     for turn in turns:
-        if turn.role in ("user", "system") and not turn.of("result"):
-            found.unanswered.extend(each for calls in waiting.values() for each in calls)
+        if turn.role in ("user", "system") and not turn.parts_of("result"):
+            found.unanswered_calls.extend(each for calls in waiting.values() for each in calls)
             waiting, covered = {}, {}
-        for piece in turn.pieces:
+        for piece in turn.parts:
             if piece.kind == "call" and piece.id not in ran:
                 waiting.setdefault(piece.id, []).append((turn, piece))
             elif piece.kind == "result" and piece.id not in ran:
@@ -224,15 +224,15 @@ def match_pairs(turns: Sequence[RequestMessage]) -> PairingErrors:
                 elif covered.get(piece.id):
                     covered[piece.id] -= 1
                 else:
-                    (found.doubled if piece.id in answered else found.orphans).append((turn, piece))
+                    (found.duplicate_results if piece.id in answered else found.orphan_results).append((turn, piece))
     approved = {call_id for _, call_id in find_approval_responses(turns)}
-    found.unanswered.extend(each for calls in waiting.values() for each in calls if each[1].id not in approved)
+    found.unanswered_calls.extend(each for calls in waiting.values() for each in calls if each[1].id not in approved)
     return found
 
 
 def provider_executed_calls(turns: Sequence[RequestMessage]) -> set[str]:
     """Return the ids of provider-executed calls."""
-    return {call.id for turn in turns for call in turn.of("call") if call.wire.get("providerExecuted") is True}
+    return {call.id for turn in turns for call in turn.parts_of("call") if call.wire.get("providerExecuted") is True}
 
 
 def find_approval_responses(turns: Sequence[RequestMessage]) -> Iterator[tuple[RequestPart, str | None]]:
@@ -240,14 +240,14 @@ def find_approval_responses(turns: Sequence[RequestMessage]) -> Iterator[tuple[R
 
     The id is None if there was no such request, or the call is missing.
     """
-    pieces = [piece for turn in turns for piece in turn.pieces]
+    pieces = [piece for turn in turns for piece in turn.parts]
     calls = {piece.id for piece in pieces if piece.kind == "call"}
     asked = {
         piece.wire["approvalId"]: piece.wire["toolCallId"]
         for piece in pieces
         if piece.wire.get("type") == "tool-approval-request" and piece.wire["toolCallId"] in calls
     }
-    for piece in turns[-1].pieces if turns and turns[-1].role == "tool" else ():
+    for piece in turns[-1].parts if turns and turns[-1].role == "tool" else ():
         if piece.wire.get("type") == "tool-approval-response":
             yield piece, asked.get(piece.wire["approvalId"])
 
@@ -262,7 +262,7 @@ def _step(
         if pieces or role in ("system", "user"):
             content = [piece.wire for piece in pieces]
             yield RequestMessage(
-                role=role, path=path, wire={**wire, "role": role, "content": content}, pieces=tuple(pieces)
+                role=role, path=path, wire={**wire, "role": role, "content": content}, parts=tuple(pieces)
             )
 
 

@@ -15,16 +15,16 @@ from contextc.formats.vercel import coerce, fixes, parse, provider_messages
 RULES = RuleSet(
     "VER",
     parse.parse_request,
-    reshape=coerce.coerce_value,
+    coerce=coerce.coerce_value,
     message=coerce.text_message,
     block=coerce.text_block,
-    unknown=parse.find_unknown_fields,
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
-    return [finding for finding in request.misshapen if finding.facts["rule"] == rule]
+    return [finding for finding in request.malformed if finding.facts["rule"] == rule]
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -90,7 +90,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
+@rule(6, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -98,11 +98,11 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     prompted = request.body.get("prompt") is not None and request.body.get("messages") is None
-    if not request.turns and not request.misshapen and not prompted:
+    if not request.messages and not request.malformed and not prompted:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(7, provider_messages.EMPTY, mend=fixes.without_empty)
+@rule(7, provider_messages.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No user or assistant message may be empty.
 
@@ -111,12 +111,12 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": []}]
     Repair: the message is removed.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role in fixes.NON_EMPTY_ROLES and fixes.is_empty(turn.wire):
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, provider_messages.SYSTEM_AMONG_MESSAGES, mend=fixes.with_system_allowed)
+@rule(8, provider_messages.SYSTEM_AMONG_MESSAGES, fix=fixes.with_system_allowed)
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -128,7 +128,7 @@ def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if len(request.body) < 2 or request.body.get("allowSystemInMessages"):
         return
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role == "system":
             yield make_finding(
                 turn.path, "a system message is among the messages, but `allowSystemInMessages` is not set."
@@ -136,7 +136,7 @@ def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
             return
 
 
-@rule(9, mend=fixes.with_one_system_prompt)
+@rule(9, fix=fixes.with_one_system_prompt)
 def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The system prompt must be in `instructions` or in `system`, its older name, not in both.
 
@@ -149,7 +149,7 @@ def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
-@rule(10, provider_messages.TWO_PROMPTS, mend=fixes.with_prompt_among_messages)
+@rule(10, provider_messages.TWO_PROMPTS, fix=fixes.with_prompt_among_messages)
 def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have `messages` or a `prompt`, not both.
 
@@ -174,13 +174,13 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in parse.match_pairs(request.turns).unanswered:
+    for _, call in parse.match_pairs(request.messages).unanswered_calls:
         yield make_finding(
             call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id
         )
 
 
-@rule(12, provider_messages.ORPHAN, mend=fixes.with_orphans_as_text)
+@rule(12, provider_messages.ORPHAN, fix=fixes.with_orphans_as_text)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result must answer a call before it.
 
@@ -190,7 +190,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in parse.match_pairs(request.turns).orphans:
+    for _, result in parse.match_pairs(request.messages).orphan_results:
         yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
 
 
@@ -206,11 +206,11 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in parse.match_pairs(request.turns).doubled:
+    for _, result in parse.match_pairs(request.messages).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(14, provider_messages.WRONG_ROLE, mend=fixes.with_misplaced_as_text)
+@rule(14, provider_messages.WRONG_ROLE, fix=fixes.with_misplaced_as_text)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
 
@@ -222,9 +222,9 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: calls and reasoning move to the assistant, results to a tool message; a part without a valid place becomes
         text.
     """
-    orphans = {piece.path for _, piece in parse.match_pairs(request.turns).orphans}
-    ran = parse.provider_executed_calls(request.turns)
-    for turn in request.turns:
+    orphans = {piece.path for _, piece in parse.match_pairs(request.messages).orphan_results}
+    ran = parse.provider_executed_calls(request.messages)
+    for turn in request.messages:
         for piece in fixes.misplaced_parts(turn, ran):
             if piece.path not in orphans:
                 yield make_finding(
@@ -232,7 +232,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(15, provider_messages.UNKNOWN_APPROVAL, mend=fixes.without_unknown_approvals)
+@rule(15, provider_messages.UNKNOWN_APPROVAL, fix=fixes.without_unknown_approvals)
 def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An approval response in the last message must name a request that was made for a call.
 
@@ -240,7 +240,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
         "approvalId": "ok1", "approved": true}]}]
     Repair: the response is removed; its reason becomes text.
     """
-    for piece, call_id in parse.find_approval_responses(request.turns):
+    for piece, call_id in parse.find_approval_responses(request.messages):
         if call_id is None:
             asked = piece.wire["approvalId"]
             yield make_finding(
@@ -248,7 +248,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(16, provider_messages.SIGNATURE, mend=fixes.without_invalid_signatures)
+@rule(16, provider_messages.SIGNATURE, fix=fixes.without_invalid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning signed by Anthropic must have its original signature.
 
@@ -260,13 +260,13 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the signature is removed; without one, the SDK does not send the reasoning to Anthropic.
     """
-    for turn in request.turns:
-        for piece in turn.of("reasoning"):
+    for turn in request.messages:
+        for piece in turn.parts_of("reasoning"):
             if not fixes.has_valid_signature(piece.wire):
                 yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_tool_choice)
+@rule(17, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 
@@ -292,9 +292,9 @@ def check_message_kind(request: ParsedRequest) -> Iterable[RuleFinding]:
         "Hello!"}]
     Repair: all become `ModelMessage`s.
     """
-    shown = [isinstance(turn.wire.get("parts"), list) for turn in request.turns]
+    shown = [isinstance(turn.wire.get("parts"), list) for turn in request.messages]
     if any(shown) and not all(shown):
-        odd = request.turns[shown.index(not shown[0])]
+        odd = request.messages[shown.index(not shown[0])]
         yield make_finding(
             odd.path, "`ModelMessage` and `UIMessage` are mixed: this message differs from the previous one."
         )

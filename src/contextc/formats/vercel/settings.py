@@ -26,7 +26,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "max_output_tokens": "maxOutputTokens",
         "temperature": "temperature",
@@ -38,7 +38,7 @@ SETTINGS = SettingsTable(
         "presence_penalty": "presencePenalty",
         "effort": "reasoning",
     },
-    take=read_structured,
-    put=write_structured,
-    shaped=("tool_choice",),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    structured=("tool_choice",),
 )

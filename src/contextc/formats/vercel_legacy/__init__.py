@@ -23,10 +23,10 @@ class VercelLegacyFormatter(Formatter):
     name: ClassVar[str] = "vercel_legacy"
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[NameCodec] = NameCodec("vercel_legacy")
+    name_codec: ClassVar[NameCodec] = NameCodec("vercel_legacy")
     unique_ids: ClassVar[bool] = True
     system_among_messages: ClassVar[bool] = True
-    system_leads: ClassVar[bool] = True
+    allows_leading_system: ClassVar[bool] = True
     strict_tools: ClassVar[bool] = False
 
     def __init__(self, *, provider: str = "vercel_legacy", reasoning: ReasoningPolicy = "native") -> None:
@@ -58,6 +58,6 @@ class VercelLegacyFormatter(Formatter):
         messages = cast(list[JSONObject], reply["messages"]) if "messages" in reply else [reply]
         return decode.decode_reply(messages, self.provider)
 
-    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         """Collect the whole messages of one reply, one per call. Stream chunks of that time are not supported."""
         return {"messages": list(events)}

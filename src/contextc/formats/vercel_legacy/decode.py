@@ -209,9 +209,9 @@ class _Decoder:
 
     def result(self, wire: JSONObject) -> ToolResult:
         name, call_id = _text(wire, "name"), _text(wire, "tool_call_id")
-        same = self.waiting.take(("id", call_id))
+        same = self.waiting.pop(("id", call_id))
         if same is None and call_id not in self.asked:
-            same = self.waiting.take("any" if name is None else ("name", name))
+            same = self.waiting.pop("any" if name is None else ("name", name))
         if same is not None:
             call_id, name = same.id, name or same.name
         content = wire.get("content")

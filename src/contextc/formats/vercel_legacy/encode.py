@@ -81,7 +81,7 @@ class _Encoder:
                 asked = merge_extra(asked, message.extra, self.provider)
                 asked.setdefault("content", None)
             wire.append(asked | group if len(calls) > 1 else asked)
-            if (answer := results.take(call.id)) is not None:
+            if (answer := results.pop(call.id)) is not None:
                 wire.append(self.result(answer, named="tool_call_id" in asked))
         return [*wire, *self.media_shown()]
 
@@ -110,7 +110,7 @@ class _Encoder:
         """Encode the parts of a tool message that were not encoded with their calls."""
         wire: list[JSONObject] = []
         for result in message.tool_results:
-            if results.take(id(result)) is not None:
+            if results.pop(id(result)) is not None:
                 wire.append(self.result(result, named=True))
         others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
         return [*wire, *self.media_shown(), *(self.message(Message(role="user", parts=others)) if others else [])]

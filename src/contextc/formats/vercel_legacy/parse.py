@@ -64,7 +64,7 @@ def parse_request(body: JSON) -> ParsedRequest:
                 misshapen.append(_refused(path, *wrong))
             else:
                 pieces = tuple(_pieces(cast(JSONObject, wire), path))
-                turns.append(RequestMessage(role=wire["role"], path=path, wire=wire, pieces=pieces))
+                turns.append(RequestMessage(role=wire["role"], path=path, wire=wire, parts=pieces))
     else:
         misshapen.append(_refused(base, "", "the messages must be a list."))
     functions: JSON = whole.get("functions")
@@ -77,12 +77,12 @@ def parse_request(body: JSON) -> ParsedRequest:
             misshapen.append(_refused(path, *wrong))
         else:
             tools.append(RequestPart(kind="other", path=path, wire=wire, id=wire["name"]))
-    return ParsedRequest(turns=tuple(turns), body=whole, tools=tuple(tools), misshapen=tuple(misshapen))
+    return ParsedRequest(messages=tuple(turns), body=whole, tools=tuple(tools), malformed=tuple(misshapen))
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and calls that the older SDK does not define."""
-    for turn in sketch.turns:
+    for turn in sketch.messages:
         yield from unknown_field_findings(turn.wire, FIELDS, turn.path)
         yield from unknown_field_findings(
             turn.wire.get("function_call"), field_names(FUNCTION, "arguments"), (*turn.path, "function_call")
@@ -107,20 +107,20 @@ def match_pairs(turns: Sequence[RequestMessage]) -> PairingErrors:
     waiting = OpenCalls[tuple[RequestMessage, RequestPart]]()
     answered: set[Hashable] = set()
     for turn in turns:
-        calls, results = turn.of("call"), turn.of("result")
+        calls, results = turn.parts_of("call"), turn.parts_of("result")
         if turn.role in ("system", "user") or (turn.role == "assistant" and not calls):
-            found.unanswered.extend(waiting.left())
+            found.unanswered_calls.extend(waiting.remaining())
             waiting, answered = OpenCalls[tuple[RequestMessage, RequestPart]](), set[Hashable]()
         for call in calls:
             waiting.add((turn, call), *_keys(call))
         for result in results:
             likeliest, others = _matching_keys(result)
-            if (mine := waiting.take(*likeliest) or waiting.take(*others)) is not None:
+            if (mine := waiting.pop(*likeliest) or waiting.pop(*others)) is not None:
                 answered.update(_keys(mine[1]))
             else:
                 twice = not answered.isdisjoint((*likeliest, *others))
-                (found.doubled if twice else found.orphans).append((turn, result))
-    found.unanswered.extend(waiting.left())
+                (found.duplicate_results if twice else found.orphan_results).append((turn, result))
+    found.unanswered_calls.extend(waiting.remaining())
     return found
 
 

@@ -14,12 +14,12 @@ from contextc.formats.vercel_legacy import fixes, parse, provider_messages
 RULES = RuleSet(
     "VEL",
     parse.parse_request,
-    reshape=parse.coerce_value,
+    coerce=parse.coerce_value,
     message=parse.text_message,
     block=parse.text_message,
-    unknown=parse.find_unknown_fields,
+    unknown_fields=parse.find_unknown_fields,
 )
-rule = RULES.rule
+rule = RULES.register
 
 
 @rule(1, provider_messages.MALFORMED)
@@ -31,28 +31,28 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": ["hi"]}]
     Repair: content in parts, and any malformed value, becomes one text; a malformed function is removed.
     """
-    return request.misshapen
+    return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, mend=fixes.with_a_message)
+@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.turns and not request.misshapen:
+    if not request.messages and not request.malformed:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, provider_messages.EMPTY, mend=fixes.without_empty)
+@rule(3, provider_messages.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message except a result may be empty.
 
     Example: [{"role": "user", "content": ""}]
     Repair: the message is removed.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if fixes.is_empty(turn.wire):
             yield make_finding(turn.path, "this message is empty.")
 
@@ -65,15 +65,15 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "arguments": {"at": "a.py"}}}, {"role": "function", "name": "look", "content": "1"}]
     Repair: they are encoded as a string.
     """
-    for turn in request.turns:
-        for call in turn.of("call"):
+    for turn in request.messages:
+        for call in turn.parts_of("call"):
             given: JSON = call.wire.get("arguments")
             if call.wire and not isinstance(given, str):
                 kind = type(given).__name__
                 yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, provider_messages.WRONG_ROLE, mend=fixes.with_assistant_calls)
+@rule(5, provider_messages.WRONG_ROLE, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may make calls.
 
@@ -81,9 +81,9 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "function", "name": "look", "content": "1"}]
     Repair: the role of the message becomes `assistant`.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role != "assistant" and (
-            turn.of("call") or (turn.role != "data" and parse.tool_invocations(turn.wire))
+            turn.parts_of("call") or (turn.role != "data" and parse.tool_invocations(turn.wire))
         ):
             yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
 
@@ -97,7 +97,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in parse.match_pairs(request.turns).unanswered:
+    for _, call in parse.match_pairs(request.messages).unanswered_calls:
         name = call.name or call.id
         yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
 
@@ -112,7 +112,7 @@ def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         "call", "toolCallId": "a", "toolName": "look", "args": {}}]}]
     Repair: it becomes a `function_call`, followed by a result stating that it is missing.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         for each in parse.tool_invocations(turn.wire) if turn.role != "data" else ():
             if each["state"] != "result":
                 text = encode(each).decode()
@@ -126,7 +126,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "function", "name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in parse.match_pairs(request.turns).orphans:
+    for _, result in parse.match_pairs(request.messages).orphan_results:
         name = result.name or result.id
         yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
 
@@ -140,7 +140,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "content": "1"}]
     Repair: the first result is kept; any other becomes text.
     """
-    for _, result in parse.match_pairs(request.turns).doubled:
+    for _, result in parse.match_pairs(request.messages).duplicate_results:
         name = result.name or result.id
         yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
 
@@ -153,12 +153,12 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "arguments": "{}"}, "tool_call_id": "a"}, {"role": "function", "content": "1", "tool_call_id": "a"}]
     Repair: it gets the name of its call.
     """
-    for turn in request.turns:
+    for turn in request.messages:
         if turn.role == "function" and not turn.wire.get("name"):
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, provider_messages.UNKNOWN_CHOICE, mend=fixes.without_function_choice)
+@rule(11, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_function_choice)
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 

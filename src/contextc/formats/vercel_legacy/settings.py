@@ -25,7 +25,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    places={
+    paths={
         "model": "model",
         "max_output_tokens": "max_tokens",
         "temperature": "temperature",
@@ -37,7 +37,7 @@ SETTINGS = SettingsTable(
         "presence_penalty": "presence_penalty",
         "user": "user",
     },
-    take=read_structured,
-    put=write_structured,
-    shaped=("tool_choice",),
+    read_structured=read_structured,
+    write_structured=write_structured,
+    structured=("tool_choice",),
 )

@@ -46,23 +46,23 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
 class ImportSource(Protocol):
     ABOUT: str
 
-    def recognises(self, sample: FileSample) -> bool: ...
+    def matches(self, sample: FileSample) -> bool: ...
 
-    def conversations(self, given: ImportInput) -> Iterator[FoundConversation]: ...
+    def read_conversations(self, given: ImportInput) -> Iterator[FoundConversation]: ...
 
 
 @runtime_checkable
 class SessionSource(Protocol):
     """A source that stores its sessions at a known place."""
 
-    def found(self, directory: str | None) -> Iterator[TranscriptFile]: ...
+    def find_transcripts(self, directory: str | None) -> Iterator[TranscriptFile]: ...
 
 
 @runtime_checkable
 class ExchangeSource(Protocol):
     """A source that records requests in an envelope of its own."""
 
-    def exchanges(self, value: JSON) -> list[Exchange]: ...
+    def read_exchanges(self, value: JSON) -> list[Exchange]: ...
 
 
 def source_names() -> list[str]:

@@ -43,17 +43,17 @@ class _LeafCheckpoint(NamedTuple):
 
 
 def matches(sample: FileSample) -> bool:
-    return sample.has("checkpoints", "thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint", "type")
+    return sample.has_table("checkpoints", "thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint", "type")
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
-        with file.database() as connection:
+        with file.open_database() as connection:
             threads = connection.execute(
                 "SELECT thread_id FROM checkpoints WHERE checkpoint_ns = '' GROUP BY thread_id"
                 " ORDER BY min(checkpoint_id)"
             ).fetchall()
-            for (thread,) in given.counted(threads):
+            for (thread,) in given.with_progress(threads):
                 yield read_or_error(str(thread), lambda thread=thread: _thread(connection, thread))
 
 

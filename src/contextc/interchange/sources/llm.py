@@ -20,15 +20,15 @@ ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assi
 
 
 def matches(sample: FileSample) -> bool:
-    return sample.has("responses", "prompt", "response", "conversation_id") and "conversations" in sample.tables
+    return sample.has_table("responses", "prompt", "response", "conversation_id") and "conversations" in sample.tables
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
-        with file.database() as connection:
+        with file.open_database() as connection:
             log = _LogDatabase(connection, file.sample())
-            file.notes += log.alone()
-            for kind, row in given.counted(log.listed()):
+            file.notes += log.orphan_notes()
+            for kind, row in given.with_progress(log.listed()):
                 read = log.thread if kind == "thread" else log.conversation
                 yield read_or_error(str(row["id"]), lambda read=read, row=row: read(row))
 
@@ -43,12 +43,12 @@ class _LogDatabase:
         found: dict[str, tuple[str, sqlite3.Row]] = {}
         for row in self.rows("SELECT id, name FROM conversations"):
             found[str(row["id"])] = "conversation", row
-        if self.sample.has("threads", "tip_message_hash"):
+        if self.sample.has_table("threads", "tip_message_hash"):
             for row in self.rows("SELECT * FROM threads WHERE tip_message_hash IS NOT NULL"):
                 found[str(row["id"])] = "thread", row
         return [found[id] for id in sorted(found)]
 
-    def alone(self) -> list[str]:
+    def orphan_notes(self) -> list[str]:
         """Return notes for responses without a conversation."""
         sql = "SELECT count(*) FROM responses WHERE conversation_id IS NULL OR conversation_id NOT IN (SELECT id FROM"
         ((count,),) = self.rows(f"{sql} conversations WHERE id IS NOT NULL)")
@@ -144,12 +144,12 @@ class _ResponseRow(NamedTuple):
         )
 
     def of(self, table: str) -> list[sqlite3.Row]:
-        if not self.log.sample.has(table, "response_id"):
+        if not self.log.sample.has_table(table, "response_id"):
             return []
         return self.log.rows(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", self.row["id"])
 
     def fragments(self, table: str) -> list[str]:
-        if not self.log.sample.has(table, "fragment_id"):
+        if not self.log.sample.has_table(table, "fragment_id"):
             return []
         sql = (
             f"SELECT content FROM {table} t JOIN fragments f ON f.id = t.fragment_id WHERE response_id = ?"
@@ -158,7 +158,7 @@ class _ResponseRow(NamedTuple):
         return [str(row["content"]) for row in self.log.rows(sql, self.row["id"])]
 
     def attachments(self) -> list[sqlite3.Row]:
-        if not self.log.sample.has("prompt_attachments", "attachment_id"):
+        if not self.log.sample.has_table("prompt_attachments", "attachment_id"):
             return []
         sql = (
             "SELECT a.* FROM prompt_attachments p JOIN attachments a ON a.id = p.attachment_id WHERE response_id = ?"
@@ -232,7 +232,7 @@ class _ThreadTree:
 
     def part(self, row: sqlite3.Row) -> AnyPart | None:
         held = parse_object(str(row["payload"])) or {} if row["payload"] else {}
-        text = str(row["text"]) if row["text"] is not None else self.joined(held)
+        text = str(row["text"]) if row["text"] is not None else self.expand_fragments(held)
         by_provider = bool(held.get("server_executed"))
         match row["type"]:
             case "text":
@@ -267,7 +267,7 @@ class _ThreadTree:
         rows = self.log.rows("SELECT * FROM attachments WHERE id = ?", str(as_object(reference).get("id")))
         return self.log.media(rows[0]) if rows else None
 
-    def joined(self, held: JSONObject) -> str:
+    def expand_fragments(self, held: JSONObject) -> str:
         """Return a text that refers to fragments, with their content."""
         found = ""
         for piece in as_objects(held.get("text_ref")):

@@ -34,15 +34,15 @@ def matches(sample: FileSample) -> bool:
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     for file in given.files:
-        with file.database() as connection:
+        with file.open_database() as connection:
             tables = _tables(file.sample())
             if not tables:
                 file.notes.append("a database without a table of sessions")
-            has_branches = file.sample().has("message_structure", "branch_id", "message_id", "sequence_number")
+            has_branches = file.sample().has_table("message_structure", "branch_id", "message_id", "sequence_number")
             for table in tables:
                 sql = f"SELECT session_id FROM {_quoted(table)} GROUP BY session_id ORDER BY min(id)"
                 is_first = table == tables[0]
-                for (session,) in given.counted(connection.execute(sql).fetchall()):
+                for (session,) in given.with_progress(connection.execute(sql).fetchall()):
                     id = str(session) if is_first else f"{table}-{session}"
                     reading = _Session(connection, table, session, id, has_branches and is_first)
                     yield read_or_error(id, reading.found)

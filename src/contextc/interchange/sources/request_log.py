@@ -20,10 +20,10 @@ def matches(sample: FileSample) -> bool:
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
     is_batch = any("custom_id" in value for file in given.files for value in file.sample().objects)
-    return log_import.read_conversations(_logged(given), format=given.format, apart=is_batch)
+    return log_import.read_conversations(_logged(given), format=given.format, is_batch=is_batch)
 
 
 def _logged(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
     for file in given.files:
         for placed in file.values():
-            yield f"{file.name}, {placed.where}", parse_exchange(placed.value)
+            yield f"{file.name}, {placed.position}", parse_exchange(placed.value)

@@ -63,7 +63,7 @@ def _found(value: JSON, name: str) -> FoundConversation:
     title: JSON = chat.get("title") or chat.get("name")
     return FoundConversation(
         id=str(chat.get("id") or name),
-        is_made_up=not chat.get("id"),
+        is_derived_id=not chat.get("id"),
         title=title if isinstance(title, str) else "",
         lines=[list(_timed(said, wire, _when(chat)))],
     )

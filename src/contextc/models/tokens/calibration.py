@@ -17,7 +17,7 @@ class Calibration(Struct, frozen=True, gc=False):
     factor: float = 1.0
     samples: int = 0
 
-    def learned(self, estimated: int, real: int) -> "Calibration":
+    def with_sample(self, estimated: int, real: int) -> "Calibration":
         """Return the calibration after one more request: its uncorrected estimate and its real count."""
         if estimated < MIN_TOKENS or real < MIN_TOKENS:
             return self
@@ -25,7 +25,7 @@ class Calibration(Struct, frozen=True, gc=False):
         seen = min(max(real / estimated, MIN_FACTOR), MAX_FACTOR)
         return Calibration(self.factor + (seen - self.factor) * share, self.samples + 1)
 
-    def corrected(self, estimated: int) -> int:
+    def apply(self, estimated: int) -> int:
         return round(estimated * self.factor)
 
 

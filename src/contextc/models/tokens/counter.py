@@ -29,9 +29,9 @@ class TokenCounter:
     The overhead of messages, calls and tools is always an empirical figure.
     """
 
-    __slots__ = ("_profile", "exact", "overhead", "provider", "text", "tokenizer")
+    __slots__ = ("_profile", "exact", "overhead", "provider", "count_text", "tokenizer")
 
-    text: Callable[[str], int]
+    count_text: Callable[[str], int]
     """Returns the tokens of a text, without message overhead."""
     tokenizer: str
     """The name under which counts are stored. It contains everything that affects a count."""
@@ -42,7 +42,7 @@ class TokenCounter:
     def __init__(self, tokenizer: str, provider: str, figures: OverheadProfile) -> None:
         counted = load_vocabulary(figures.vocabulary) if figures.vocabulary else None
         self.exact = counted is not None
-        self.text = counted or _make_estimator(figures.factor)
+        self.count_text = counted or _make_estimator(figures.factor)
         self.provider = provider
         self.overhead = figures.request
         self.tokenizer = f"{tokenizer}{'' if counted else '~'}/{figures.name}/{provider}/{VERSION}"
@@ -51,11 +51,11 @@ class TokenCounter:
     def __repr__(self) -> str:
         return f"Counter({self.tokenizer!r}, exact={self.exact})"
 
-    def message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
+    def count_message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
         """Return the tokens of a message as sent, 0 if nothing of it is. `blobs` may have the bytes of its media."""
         parts = message.parts
         if len(parts) == 1 and type(part := parts[0]) is Text and part.extra is None:
-            return self.text(part.text) + self._frame(message, True)
+            return self.count_text(part.text) + self._frame(message, True)
         counts = [count for part in parts if (count := self._part(part, blobs)) is not None]
         if not counts:
             return 0
@@ -74,7 +74,7 @@ class TokenCounter:
         kind = type(part)
         if kind is Text:
             part = cast(Text, part)
-            return self.text(part.text) + (self._signature(part) if part.extra else 0)
+            return self.count_text(part.text) + (self._signature(part) if part.extra else 0)
         if kind is ToolCall:
             return self._call(cast(ToolCall, part))
         if kind is ToolResult:
@@ -85,22 +85,22 @@ class TokenCounter:
             return self._media(cast(Media, part), blobs)
         if kind is ProviderBlock:
             part = cast(ProviderBlock, part)
-            return self.text(dump_json(part.data)) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
+            return self.count_text(dump_json(part.data)) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
         return None
 
     def _call(self, call: ToolCall) -> int:
         arguments = call.raw if call.raw is not None else encode(call.arguments).decode()
         signature = self._signature(call) if call.extra else 0
-        return self._profile.call + self.text(call.name) + self.text(arguments) + signature
+        return self._profile.call + self.count_text(call.name) + self.count_text(arguments) + signature
 
     def _result(self, result: ToolResult, blobs: Mapping[str, bytes]) -> int:
         figures, content = self._profile, result.content
-        said = self.text(content) if type(content) is str else 0
+        said = self.count_text(content) if type(content) is str else 0
         if type(content) is tuple:
             said = sum(
-                [self.text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
+                [self.count_text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
             )
-        name = self.text(result.name) if figures.result_names else 0
+        name = self.count_text(result.name) if figures.result_names else 0
         return figures.message + figures.result + name + said
 
     def _reasoning(self, reasoning: Reasoning) -> int | None:
@@ -111,11 +111,11 @@ class TokenCounter:
         if reasoning.data:
             return self._sealed(reasoning.data)
         if reasoning.text:
-            return self.text(reasoning.text)
+            return self.count_text(reasoning.text)
         return self._sealed(reasoning.signature or "")
 
     def _media(self, media: Media, blobs: Mapping[str, bytes]) -> int:
-        return count_media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
+        return count_media_tokens(media, self._profile.image_rule, blobs.get(media.blob) if media.blob else None)
 
     def _signature(self, part: Text | ToolCall) -> int:
         """Return the tokens of a thought signature, which Gemini attaches to the part after its thoughts."""
@@ -133,7 +133,7 @@ class TokenCounter:
         """When returned reasoning counts as input: always, until the next user message, or never."""
         return self._profile.keeps_reasoning
 
-    def reasoning(self, message: Message) -> int:
+    def count_reasoning(self, message: Message) -> int:
         """Return the reasoning tokens in `message()`, which some providers drop at the next user message."""
         found = 0
         for part in message.parts:
@@ -143,45 +143,49 @@ class TokenCounter:
                 found += self._signature(part) if part.extra else 0
         return found
 
-    def replayed(self, reply: Message, *, same_turn: bool = True) -> int:
+    def count_replayed(self, reply: Message, *, same_turn: bool = True) -> int:
         """Return the output tokens of a reply that the next request sends back, from its usage if that is complete."""
-        usage, thoughts = reply.usage, self.reasoning(reply)
+        usage, thoughts = reply.usage, self.count_reasoning(reply)
         keeps = self.keeps_reasoning
         back = thoughts > 0 and (keeps == "always" or (keeps == "turn" and same_turn))
         if usage is None or not usage.output or (not back and thoughts > 0 and not usage.reasoning):
-            return self.message(reply) - (0 if back else thoughts)
+            return self.count_message(reply) - (0 if back else thoughts)
         return usage.output if back else max(usage.output - usage.reasoning, 0)
 
-    def system(self, text: str) -> int:
+    def count_system(self, text: str) -> int:
         """Return the tokens of the system prompt, 0 if it is blank."""
-        return self.text(text) + self._profile.system if text and not text.isspace() else 0
+        return self.count_text(text) + self._profile.system if text and not text.isspace() else 0
 
-    def tools(self, tools: Sequence[JSONObject]) -> int:
+    def count_tools(self, tools: Sequence[JSONObject]) -> int:
         """Return the tokens of tool definitions."""
         figures = self._profile
         if not tools:
             return 0
         found, others = split_functions(tools)
-        tokens = figures.tools + sum([self.text(dump_json(each)) + SERVER_TOOL_TOKENS for each in others])
+        tokens = figures.tools + sum([self.count_text(dump_json(each)) + SERVER_TOOL_TOKENS for each in others])
         with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
         match figures.tool_form:
             case "typescript":
-                return tokens + self.text(render_typescript(found))
+                return tokens + self.count_text(render_typescript(found))
             case "json":
-                return tokens + sum([self.text(dump_json(each._asdict())) for each in found])
+                return tokens + sum([self.count_text(dump_json(each._asdict())) for each in found])
             case "properties":
                 taken = [get_properties(each.parameters) for each in found]
-                parameters = sum([self.text(dump_json(each)) for each in taken if each])
-                return tokens + parameters + sum([self.text(each.name) + self.text(each.description) for each in found])
+                parameters = sum([self.count_text(dump_json(each)) for each in taken if each])
+                return (
+                    tokens
+                    + parameters
+                    + sum([self.count_text(each.name) + self.count_text(each.description) for each in found])
+                )
             case "names":
-                return tokens + sum([self.text(each.name) for each in found])
+                return tokens + sum([self.count_text(each.name) for each in found])
 
-    def settings(self, settings: JSONObject) -> int:
+    def count_settings(self, settings: JSONObject) -> int:
         """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
         figures = self._profile
         schema = _schema(settings)
-        tokens = 0 if schema is None else self.text(dump_json(schema)) + figures.schema
+        tokens = 0 if schema is None else self.count_text(dump_json(schema)) + figures.schema
         thinking = settings.get("thinking")
         if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
             tokens += figures.thinking

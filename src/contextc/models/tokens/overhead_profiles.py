@@ -55,7 +55,7 @@ class OverheadProfile(Struct, frozen=True, kw_only=True):
     sealed_frame: int = 350
     sealed_characters: float = 3.0
     """Encrypted reasoning: characters of the wrapper, and characters per token of the rest."""
-    picture: ImageRule
+    image_rule: ImageRule
 
 
 OPENAI = OverheadProfile(
@@ -76,7 +76,7 @@ OPENAI = OverheadProfile(
     keeps_reasoning="turn",
     sealed_frame=1_000,
     sealed_characters=6.2,
-    picture="tiles",
+    image_rule="tiles",
 )
 OPENAI_RESPONSES = replace(OPENAI, name="gpt-5-responses", tools=2)
 OPENAI_OLDER = replace(
@@ -107,7 +107,7 @@ CLAUDE = OverheadProfile(
     thinking=29,
     schema=130,
     keeps_reasoning="turn",
-    picture="area",
+    image_rule="area",
 )
 CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, keeps_reasoning="always")
 GEMINI = OverheadProfile(
@@ -127,7 +127,7 @@ GEMINI = OverheadProfile(
     keeps_reasoning="always",
     sealed_frame=90,
     sealed_characters=4.7,
-    picture="frames",
+    image_rule="frames",
 )
 GEMINI_OLDER = replace(GEMINI, name="gemini-2", tool=18, tool_with_parameters=2, keeps_reasoning="never")
 VERTEX = replace(
@@ -154,7 +154,7 @@ OPEN = OverheadProfile(
     tool=10,
     tool_form="json",
     keeps_reasoning="always",
-    picture="tiles",
+    image_rule="tiles",
 )
 
 MISTRAL = replace(OPEN, name="mistral", request=1, message=2, system=2, call=6, result=4, tools=0, tool=12)

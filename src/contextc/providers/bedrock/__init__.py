@@ -55,7 +55,7 @@ TABLE = ErrorTable(
         "IncompleteSignatureException": "auth",
         "InvalidClientTokenId": "auth",
     },
-    words=(
+    patterns=(
         (
             r"input is too long|input length and `?max_tokens`? exceed|prompt is too long|input tokens? exceed"
             r"|exceeds? (the )?(maximum )?context (length|limit|window)|maximum context length is"
@@ -98,7 +98,7 @@ class BedrockEndpoint(HTTPEndpoint):
         client = self._opened()
         line = ThreadedResponse(lambda: self._sent_by(client, call))
         self._lines.add(line)
-        await line.opened()
+        await line.wait_for_head()
         if line.status_code < 300:
             return line
         try:
@@ -220,7 +220,7 @@ class BedrockEndpoint(HTTPEndpoint):
 
         async def close() -> None:
             for line in list(self._lines):
-                line.leave()
+                line.abort()
             client.close()
 
         return close

@@ -44,7 +44,7 @@ class EventStreamParser:
 
 
 def decode_event(headers: dict[str, str], payload: bytes) -> JSONObject:
-    said = parse_json_object(payload, halves=True) if payload else {}
+    said = parse_json_object(payload, keep_surrogates=True) if payload else {}
     match headers.get(":message-type"):
         case "exception":
             name = headers.get(":exception-type", "")

@@ -55,12 +55,12 @@ class ThreadedResponse:
     def is_closed(self) -> bool:
         return self._over or self._left
 
-    async def opened(self) -> None:
+    async def wait_for_head(self) -> None:
         """Wait for status and headers of the response."""
         try:
             told = await self._told.get()
         except asyncio.CancelledError:
-            self.leave()
+            self.abort()
             raise
         if isinstance(told, ResponseHead):
             self.head = told
@@ -82,9 +82,9 @@ class ThreadedResponse:
         return b"".join([piece async for piece in self.aiter_bytes()])
 
     async def aclose(self) -> None:
-        self.leave()
+        self.abort()
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """Abort the call: shut down its socket."""
         with SOCKET_LOCK:
             if not self._over:
@@ -92,7 +92,7 @@ class ThreadedResponse:
                 if self._socket is not None and SOCKET_OWNERS.get(self._socket) is self:
                     _shut(self._socket)
 
-    def serves(self, connection: socket.socket | None) -> None:
+    def use_socket(self, connection: socket.socket | None) -> None:
         """Record the socket of this call. Raise ConnectionAbortedError if the call was aborted."""
         with SOCKET_LOCK:
             self._socket = connection
@@ -132,10 +132,10 @@ def watched_pool(pool: Any) -> Any:
 
     def connect(self: Any) -> None:
         plain.connect(self)
-        _current_response().serves(self.sock)
+        _current_response().use_socket(self.sock)
 
     def request(self: Any, *arguments: Any, **options: Any) -> Any:
-        _current_response().serves(self.sock)
+        _current_response().use_socket(self.sock)
         return plain.request(self, *arguments, **options)
 
     watching = type("Connection", (plain,), {"connect": connect, "request": request})
@@ -143,7 +143,7 @@ def watched_pool(pool: Any) -> Any:
 
 
 class _NoResponse:
-    def serves(self, connection: socket.socket | None) -> None:
+    def use_socket(self, connection: socket.socket | None) -> None:
         """Ignore a connection that other code uses."""
 
 

@@ -50,16 +50,18 @@ class ClaudeCallOptions(Struct, frozen=True, kw_only=True):
     tools: list[JSONObject]
     env: dict[str, str]
     directory: str
-    is_asked: bool
+    has_host: bool
     history: list[JSONObject]
     prompt: JSONObject
 
     @property
-    def key(self) -> bytes:
+    def process_key(self) -> bytes:
         """Key of the options that a running process must have to serve this call."""
-        return encode_canonical([self.options, self.tools, self.env, self.directory, self.is_asked])
+        return encode_canonical([self.options, self.tools, self.env, self.directory, self.has_host])
 
-    def settled(self, serving: ClaudeCallbacks, **more: object) -> Any:  # the SDK, and so its class, is imported late
+    def to_sdk_options(
+        self, serving: ClaudeCallbacks, **more: object
+    ) -> Any:  # the SDK, and so its class, is imported late
         """Return the options as an object of the SDK."""
         from claude_agent_sdk import ClaudeAgentOptions
 
@@ -74,22 +76,22 @@ class ClaudeCallOptions(Struct, frozen=True, kw_only=True):
             options["agents"] = _agents(agents)
         if self.tools:
             servers: JSONObject = options.get("mcp_servers") or {}
-            options["mcp_servers"] = {**servers, SERVER_NAME: serving.server(self.tools)}
+            options["mcp_servers"] = {**servers, SERVER_NAME: serving.mcp_server(self.tools)}
             options["allowed_tools"] = [*options.get("allowed_tools", ()), *tool_names(self.tools)]
-        if self.is_asked:
-            options["can_use_tool"] = serving.permit
+        if self.has_host:
+            options["can_use_tool"] = serving.approve
         return ClaudeAgentOptions(**options)
 
 
 def parse_call_options(call: ProviderCall, *, prompt: str, retries: int, env: Mapping[str, str]) -> ClaudeCallOptions:
-    body = call.request()
+    body = call.full_request()
     history, asked = split_prompt(body["messages"])
     return ClaudeCallOptions(
         options=_options(body, body.get("prompt", prompt)),
         tools=body.get("tools") or [],
         env={**ONE_TURN_ENV, "CLAUDE_CODE_MAX_RETRIES": str(retries), **_api_env(call, env), **env},
         directory=os.path.abspath(call.directory) if call.directory else "",
-        is_asked=call.host is not None,
+        has_host=call.host is not None,
         history=history,
         prompt={"role": "user", "content": asked or [{"type": "text", "text": CONTINUE_PROMPT}]},
     )

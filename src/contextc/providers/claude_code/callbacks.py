@@ -29,7 +29,7 @@ class ClaudeCallbacks:
     def __init__(self) -> None:
         self.host: Host | None = None
 
-    def server(self, tools: list[JSONObject]) -> JSONObject:
+    def mcp_server(self, tools: list[JSONObject]) -> JSONObject:
         """Return the MCP server in the form of the SDK."""
         from mcp.server import Server
         from mcp.types import CallToolResult, ListToolsResult, Tool
@@ -47,7 +47,7 @@ class ClaudeCallbacks:
         made = Server(SERVER_NAME, on_list_tools=listed, on_call_tool=called)
         return {"type": "sdk", "name": SERVER_NAME, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
 
-    async def permit(
+    async def approve(
         self, name: str, input: JSONObject, context: "ToolPermissionContext"
     ) -> "PermissionResultAllow | PermissionResultDeny":
         """Ask the host to approve a call of the CLI's own tools."""

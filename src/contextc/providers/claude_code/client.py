@@ -107,10 +107,10 @@ class ClaudeCodeEndpoint(Endpoint):
         self, live: ClaudeProcess, call: ProviderCall, asked: ClaudeCallOptions
     ) -> AsyncGenerator[JSONObject, None]:
         """Run one turn. If it fails, the program is ended, because its session may contain the failed prompt."""
-        is_whole, live.serving.host = False, call.host
+        is_whole, live.callbacks.host = False, call.host
         timeout = self.timeout if call.timeout is None else call.timeout
         try:
-            async with aclosing(live.turn(asked.prompt, timeout)) as lines:
+            async with aclosing(live.run_turn(asked.prompt, timeout)) as lines:
                 async for line in lines:
                     yield _line_or_note(line)
                     if line.get("type") == "result" and line.get("is_error"):
@@ -119,7 +119,7 @@ class ClaudeCodeEndpoint(Endpoint):
         except TimeoutError:
             raise ProviderFailed(call.provider.name, "transient", f"no data received for {timeout:g} s") from None
         finally:
-            live.serving.host = None
+            live.callbacks.host = None
             if is_whole and not live.is_over:
                 self._keep(live)
             else:
@@ -140,9 +140,9 @@ class ClaudeCodeEndpoint(Endpoint):
     def _keep(self, live: ClaudeProcess) -> None:
         """Keep a program for the next call, and end the longest idle ones if there are too many."""
         self._live[live.session] = live
-        live.rest(self.idle)
+        live.end_after(self.idle)
         for session in list(self._live)[: max(len(self._live) - self.programs, 0)]:
-            self._live.pop(session).rest(0)
+            self._live.pop(session).end_after(0)
 
     def _sessions(self, call: ProviderCall) -> "SessionStore":
         """Return the store of transcripts. Those without a conversation stay in memory, so that none are left over."""
@@ -155,8 +155,14 @@ class ClaudeCodeEndpoint(Endpoint):
 
 
 def _serves(live: ClaudeProcess, call: ProviderCall, asked: ClaudeCallOptions) -> bool:
-    stands = not call.cursor or call.cursor in live.stands
-    return stands and not call.revert and not asked.history and not live.is_over and live.wish.key == asked.key
+    stands = not call.cursor or call.cursor in live.cursors
+    return (
+        stands
+        and not call.revert
+        and not asked.history
+        and not live.is_over
+        and live.call_options.process_key == asked.process_key
+    )
 
 
 def _line_or_note(line: JSONObject) -> JSONObject:

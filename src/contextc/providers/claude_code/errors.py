@@ -21,11 +21,11 @@ LIMITS: dict[str, tuple[FailureKind, str]] = {
 }
 TABLE = ErrorTable(
     codes=ANTHROPIC.codes,
-    words=(
+    patterns=(
         (r"No conversation found with session ID|not a valid session|Session ID .* is already in use", "session"),
         (r"Invalid API key|Not logged in|run /login|OAuth token|authentication_failed", "auth"),
         (r"usage limit reached|hit your .*limit", "quota"),
-        *ANTHROPIC.words,
+        *ANTHROPIC.patterns,
     ),
     types=ANTHROPIC.types,
 )
@@ -45,7 +45,7 @@ def result_failure(provider: str, line: JSONObject, secrets: Iterable[str] = ())
 
 
 def exception_failure(
-    provider: str, error: BaseException, heard: Collection[str], secrets: Iterable[str] = ()
+    provider: str, error: BaseException, stderr_lines: Collection[str], secrets: Iterable[str] = ()
 ) -> ContextcError:
     """Return the failure for an exception of the SDK.
 
@@ -57,14 +57,14 @@ def exception_failure(
         return error
     if isinstance(error, sdk.ResultError):
         return result_failure(provider, error.data, secrets)
-    said = mask_secrets(" ".join([str(error).partition("\n")[0], *heard]).strip(), secrets)[:MAX_MESSAGE_LENGTH]
+    said = mask_secrets(" ".join([str(error).partition("\n")[0], *stderr_lines]).strip(), secrets)[:MAX_MESSAGE_LENGTH]
     if isinstance(error, sdk.CLINotFoundError):
         return InvalidSetting(
             f"{said} Install contextc[claude-code], which contains the program, or pass its path: cli_path=…."
         )
     if isinstance(error, sdk.ProcessError):
         found = map_error(provider, TABLE, f"the program ended: {said}")
-        is_refused = found.kind == "transient" and error.exit_code == 1 and heard
+        is_refused = found.kind == "transient" and error.exit_code == 1 and stderr_lines
         return ProviderFailed(provider, "invalid", found.said, way_out=SETTINGS_FIX) if is_refused else found
     if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in said or "Failed to start" in said):
         return ProviderFailed(

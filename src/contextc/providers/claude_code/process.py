@@ -36,10 +36,10 @@ class ClaudeProcess:
     """
 
     def __init__(self, provider: str, session: str, wish: ClaudeCallOptions, running: "set[ClaudeProcess]") -> None:
-        self.provider, self.session, self.wish, self.running = provider, session, wish, running
+        self.provider, self.session, self.call_options, self.running = provider, session, wish, running
         self.secrets = tuple(filter(None, [wish.env.get("ANTHROPIC_API_KEY")]))
-        self.serving = ClaudeCallbacks()
-        self.stands: set[str] = set()
+        self.callbacks = ClaudeCallbacks()
+        self.cursors: set[str] = set()
         self.is_over = self._is_busy = False
         self.pid = self._turns = 0
         self._heard: deque[str] = deque(maxlen=STDERR_LINES)
@@ -58,19 +58,19 @@ class ClaudeProcess:
             await self.end()
             raise
 
-    async def turn(self, prompt: JSONObject, timeout: float | None) -> AsyncGenerator[JSONObject, None]:
+    async def run_turn(self, prompt: JSONObject, timeout: float | None) -> AsyncGenerator[JSONObject, None]:
         """Yield the lines of one turn. The last is its result. `timeout` applies while no tool runs."""
         outbox: LineQueue = asyncio.Queue()
         self._stay()
         self._prompts.put_nowait((prompt, outbox))
-        self.stands, at_work = set(), set[str]()
+        self.cursors, at_work = set(), set[str]()
         while True:
             async with asyncio.timeout(None if at_work else timeout):
                 line = await outbox.get()
             if isinstance(line, Exception):
                 raise line
             if line.get("type") in ("user", "assistant") and not line.get("parent_tool_use_id"):
-                self.stands.add(line.get("uuid", ""))
+                self.cursors.add(line.get("uuid", ""))
                 _follow(line, at_work)
             is_last = line.get("type") == "result"
             if is_last and line.get("result_index", self._turns) != self._turns:
@@ -80,7 +80,7 @@ class ClaudeProcess:
                 self._turns += 1
                 return
 
-    def rest(self, seconds: float) -> None:
+    def end_after(self, seconds: float) -> None:
         """End the process after `seconds`, unless another turn starts before."""
         self._stay()
         self._idle = asyncio.get_running_loop().call_later(seconds, self._leave)
@@ -109,7 +109,7 @@ class ClaudeProcess:
         )  # our allowed tools need no approval, on purpose
         logging.getLogger("claude_agent_sdk").addHandler(NULL_HANDLER)
         outbox: LineQueue | None = None
-        client = ClaudeSDKClient(self.wish.settled(self.serving, stderr=self._heard.append, **options))
+        client = ClaudeSDKClient(self.call_options.to_sdk_options(self.callbacks, stderr=self._heard.append, **options))
         try:
             await client.connect()
             self.pid = _process(client).pid

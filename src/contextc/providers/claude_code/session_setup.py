@@ -50,26 +50,26 @@ class SessionStart(NamedTuple):
 
 
 async def prepare_session(
-    call: ProviderCall, wish: ClaudeCallOptions, session: str, store: "SessionStore"
+    call: ProviderCall, call_options: ClaudeCallOptions, session: str, store: "SessionStore"
 ) -> SessionStart:
     """Prepare the transcript of a session for this call. `session` is its id, also if it is new."""
     if not call.session:
-        return await _begun(wish, session, store)
-    entries = await _load(store, _key(wish, session))
+        return await _begun(call_options, session, store)
+    entries = await _load(store, _key(call_options, session))
     found = split_transcript(entries, call.cursor) if entries else None
     if found is None or (call.revert and not call.cursor):
         raise ProviderFailed(call.provider.name, "session", CURSOR_NOT_FOUND.format(session=session))
-    if call.revert and (lines := find_answer(found.behind, wish.history, wish.prompt)):
+    if call.revert and (lines := find_answer(found.after, call_options.history, call_options.prompt)):
         return SessionStart(session, {}, (ALREADY_ANSWERED_NOTE,), (*lines, result_line(lines)))
-    if not found.behind and not wish.history:
-        is_local = await run_in_thread(file_matches, _key(wish, session), entries, wish.env)
+    if not found.after and not call_options.history:
+        is_local = await run_in_thread(file_matches, _key(call_options, session), entries, call_options.env)
         return SessionStart(session, {"resume": session}, is_local=is_local)
-    notes = _broken_off(wish)
-    if found.behind:
+    notes = _broken_off(call_options)
+    if found.after:
         other = str(uuid4())
-        await _copy(wish, found, session, other, store)
+        await _copy(call_options, found, session, other, store)
         session, notes = other, (COPIED_NOTE.format(session=session, other=other), *notes)
-    await _take_over(wish, session, found.leaf, store)
+    await _take_over(call_options, session, found.last_uuid, store)
     return SessionStart(session, {"resume": session}, notes)
 
 

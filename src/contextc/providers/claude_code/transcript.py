@@ -30,15 +30,15 @@ class SplitTranscript(NamedTuple):
     """A transcript that is split at a cursor."""
 
     kept: list[JSONObject]
-    behind: list[JSONObject]
+    after: list[JSONObject]
 
     @property
     def is_clean(self) -> bool:
         """True if there is no message and no queued prompt after the cursor."""
-        return not any(_is_message(entry) or _is_queued(entry) for entry in self.behind)
+        return not any(_is_message(entry) or _is_queued(entry) for entry in self.after)
 
     @property
-    def leaf(self) -> str:
+    def last_uuid(self) -> str:
         """UUID of the entry that is the parent of the next one."""
         return next((entry["uuid"] for entry in reversed(self.kept) if _is_linked(entry)), "")
 
@@ -59,9 +59,9 @@ def split_transcript(entries: list[JSONObject], cursor: str) -> SplitTranscript 
     return SplitTranscript(entries[:end], entries[end:])
 
 
-def find_answer(behind: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
+def find_answer(after: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
     """Return the lines of a complete answer to exactly this prompt, in the CLI's form. Empty if there is none."""
-    spoken = [entry for entry in behind if _is_message(entry)]
+    spoken = [entry for entry in after if _is_message(entry)]
     asked = [place for place, entry in enumerate(spoken) if "promptId" in entry and not _is_result(entry)]
     if len(asked) != 1 or _role_and_blocks(spoken[: asked[0] + 1]) != _role_and_blocks([*history, {"message": prompt}]):
         return []

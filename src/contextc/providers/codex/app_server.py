@@ -56,7 +56,7 @@ class AppServer:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.users = 0
+        self.active_calls = 0
         """Number of running calls."""
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[JSONObject]] = {}
@@ -85,12 +85,12 @@ class AppServer:
         return server
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self.process.returncode is None and not self._tasks[0].done()
 
     async def request(self, method: str, params: JSONObject, *, seconds: float = REQUEST_SECONDS) -> JSONObject:
         """Send a request and return its result. Raise `RequestRejected`, `ProgramEnded` or `TimeoutError`."""
-        if not self.alive:
+        if not self.is_alive:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -104,8 +104,8 @@ class AppServer:
             self._waiting.pop(number, None)
 
     def send(self, message: JSONObject) -> None:
-        if not self.alive:
-            raise self.ended()
+        if not self.is_alive:
+            raise self.end_error()
         try:
             line = encode(message)
         except UnicodeEncodeError:
@@ -117,7 +117,7 @@ class AppServer:
         """Return a queue of the messages about a thread from now on. A thread has one listener."""
         heard: MessageQueue = asyncio.Queue()
         self._listeners[thread] = heard
-        if not self.alive:
+        if not self.is_alive:
             heard.put_nowait(None)
         try:
             yield heard
@@ -125,7 +125,7 @@ class AppServer:
             if self._listeners.get(thread) is heard:
                 del self._listeners[thread]
 
-    def ended(self) -> ProgramEnded:
+    def end_error(self) -> ProgramEnded:
         code = self.process.returncode
         lines = [f"it exited with status {code}" if code is not None else "it ended", *self._complaints]
         return ProgramEnded("\n".join(lines), code)
@@ -197,7 +197,7 @@ class AppServer:
     def _tell_end(self) -> None:
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(self.ended())
+                waiting.set_exception(self.end_error())
         for heard in self._listeners.values():
             heard.put_nowait(None)
 
@@ -236,7 +236,9 @@ class LaunchConfig(Struct, frozen=True):
     environment: Mapping[str, str]
 
     @classmethod
-    def of(cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0) -> "LaunchConfig":
+    def for_provider(
+        cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0
+    ) -> "LaunchConfig":
         """Return the launch for a provider. `program` replaces the program in the package."""
         environment = {**os.environ, **env}
         settings = dict(BASE_CONFIG)

@@ -49,16 +49,16 @@ class CodexCallOptions(Struct, frozen=True, kw_only=True):
     session: str
     cursor: str
     revert: bool
-    name: str
-    begins: JSONObject
-    thread: JSONObject
-    turn: JSONObject
+    turn_name: str
+    new_thread_params: JSONObject
+    thread_params: JSONObject
+    turn_params: JSONObject
     history: list[JSONObject]
     input: list[JSONObject]
 
 
 def parse_call_options(call: ProviderCall) -> CodexCallOptions:
-    body = call.request()
+    body = call.full_request()
     items: list[JSONObject] = body.pop("items", [])
     session = call.session or str(body.pop("threadId", None) or "")
     body.pop("threadId", None)
@@ -82,10 +82,10 @@ def parse_call_options(call: ProviderCall) -> CodexCallOptions:
         session=session,
         cursor=call.cursor,
         revert=call.revert,
-        name=f"{HISTORY_PREFIX if history else PROMPT_PREFIX}{digest}",
-        begins=begins,
-        thread={**body, "cwd": str(directory)},
-        turn=turn,
+        turn_name=f"{HISTORY_PREFIX if history else PROMPT_PREFIX}{digest}",
+        new_thread_params=begins,
+        thread_params={**body, "cwd": str(directory)},
+        turn_params=turn,
         history=to_response_items(history),
         input=prompt,
     )

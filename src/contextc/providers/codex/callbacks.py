@@ -63,7 +63,7 @@ async def _result(params: JSONObject, call: ProviderCall) -> JSONObject:
     name = str(params["tool"])
     asked = ToolCall(
         id=str(params["callId"]),
-        name=name if names is None else names.read(name),
+        name=name if names is None else names.decode(name),
         arguments=params.get("arguments") or {},
     )
     found = ToolResult(call_id=asked.id, name=asked.name, content=NO_HOST_TEXT, is_error=True)

@@ -33,12 +33,12 @@ class RunningProgram:
 
     def __init__(self, launch: LaunchConfig, server: AppServer, threads: ThreadManager) -> None:
         self.launch, self.server, self.threads = launch, server, threads
-        self.ending: asyncio.TimerHandle | None = None
+        self.idle_timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
-        if self.ending is not None:
-            self.ending.cancel()
-        self.threads.forget()
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+        self.threads.clear()
         await self.server.close()
 
 
@@ -81,7 +81,7 @@ class CodexEndpoint(Endpoint):
     def pid(self) -> int | None:
         """Process id of the program, or None if it is not running."""
         running = self._running
-        return running.server.process.pid if running is not None and running.server.alive else None
+        return running.server.process.pid if running is not None and running.server.is_alive else None
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         await self._on_this_loop()
@@ -101,7 +101,7 @@ class CodexEndpoint(Endpoint):
             except TimeoutError:
                 raise ProviderFailed(self.provider.name, "transient", "the program does not respond") from None
             finally:
-                running.server.users -= 1
+                running.server.active_calls -= 1
                 self._rest(running)
 
     async def close(self) -> None:
@@ -118,41 +118,41 @@ class CodexEndpoint(Endpoint):
         try:
             for each in opened.notes:
                 yield note_event(each)
-            if opened.recorded is not None:
+            if opened.recorded_turn is not None:
                 for event in recorded_events(opened):
                     yield event
                 return
-            threads.sending(opened.id)
+            threads.mark_sending(opened.id)
             turn = CodexTurn(
                 running.server,
                 call,
                 opened.id,
-                path=threads.live[opened.id].path,
-                patience=self.retries if self.provider.url or self.provider.key else USER_CONFIG_RETRIES,
+                path=threads.loaded[opened.id].path,
+                max_retries=self.retries if self.provider.url or self.provider.key else USER_CONFIG_RETRIES,
                 timeout=call.timeout if call.timeout is not None else self.timeout,
                 secrets=self._secrets(),
             )
             async with aclosing(turn.run(wanted)) as events:
                 async for event in events:
                     if event.get("method") == "turn/completed" and event["params"]["turn"]["status"] == "completed":
-                        threads.stands(opened.id, turn.id)
+                        threads.mark_complete(opened.id, turn.id)
                     yield event
         finally:
-            await asyncio.shield(threads.rest(opened.id))
+            await asyncio.shield(threads.schedule_unload(opened.id))
 
     async def _started(self) -> RunningProgram:
         """Return the running program and count one more user. Start it if needed."""
         async with self._starting:
-            launch = LaunchConfig.of(self.provider, self.env, self.program, self.retries)
+            launch = LaunchConfig.for_provider(self.provider, self.env, self.program, self.retries)
             running = self._running
-            if running is None or not running.server.alive or running.launch != launch:
+            if running is None or not running.server.is_alive or running.launch != launch:
                 if running is not None:
                     self._retire(running)
                 running = self._running = await self._start(launch)
-            if running.ending is not None:
-                running.ending.cancel()
-                running.ending = None
-            running.server.users += 1
+            if running.idle_timer is not None:
+                running.idle_timer.cancel()
+                running.idle_timer = None
+            running.server.active_calls += 1
             return running
 
     async def _start(self, launch: LaunchConfig) -> RunningProgram:
@@ -183,20 +183,20 @@ class CodexEndpoint(Endpoint):
 
     def _retire(self, running: RunningProgram) -> None:
         """Close a program that was replaced, after its running calls have ended."""
-        if running.server.users:
+        if running.server.active_calls:
             self._older.append(running)
         else:
             self._close_soon(running)
 
     def _rest(self, running: RunningProgram) -> None:
-        if running.server.users:
+        if running.server.active_calls:
             return
         if running in self._older:
             self._older.remove(running)
             self._close_soon(running)
         elif running is self._running and self._loop is not None:
             seconds = max(PROGRAM_SECONDS, self.idle)
-            running.ending = self._loop.call_later(seconds, self._close_soon, running)
+            running.idle_timer = self._loop.call_later(seconds, self._close_soon, running)
 
     def _close_soon(self, running: RunningProgram) -> None:
         if running is self._running:

@@ -32,7 +32,7 @@ TABLE = ErrorTable(
         "sandboxError": "abort",
         "threadRollbackFailed": "session",
     },
-    words=OPENAI.words,
+    patterns=OPENAI.patterns,
     types=OPENAI.types,
 )
 LOST_THREAD = re.compile(r"no rollout found|(thread|turn) not (found|loaded)|is archived|active writer")

@@ -29,7 +29,7 @@ class UnreportedCalls:
         self._end = self._path.stat().st_size if self._path is not None and self._path.exists() else 0
         self._asked: dict[str, JSONObject] = {}
 
-    def before(self, message: JSONObject, told: Collection[str]) -> Iterator[JSONObject]:
+    def messages_before(self, message: JSONObject, told: Collection[str]) -> Iterator[JSONObject]:
         """Yield messages for unreported calls that precede this message. `told` are the ids of the items so far."""
         if message["method"] not in TRIGGERING_METHODS:
             return

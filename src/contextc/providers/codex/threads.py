@@ -37,8 +37,8 @@ class LoadedThread(Struct):
     options: JSONObject
     tools: list[JSONObject] | None
     path: str = ""
-    clean: bool = True
-    leaving: asyncio.TimerHandle | None = None
+    is_clean: bool = True
+    unload_timer: asyncio.TimerHandle | None = None
 
 
 class OpenedThread(Struct):
@@ -46,7 +46,7 @@ class OpenedThread(Struct):
 
     id: str
     notes: list[str] = []
-    recorded: JSONObject | None = None
+    recorded_turn: JSONObject | None = None
     usage: JSONObject | None = None
 
 
@@ -55,51 +55,51 @@ class ThreadManager:
 
     def __init__(self, provider: str, server: AppServer, idle: float) -> None:
         self.provider, self.server, self.idle = provider, server, idle
-        self.live: dict[str, LoadedThread] = {}
+        self.loaded: dict[str, LoadedThread] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
 
     async def open(self, asked: CodexCallOptions) -> OpenedThread:
         """Return a thread that is at the call's cursor. Raise `ProviderFailed` if it cannot be resumed."""
         if not asked.session:
-            return OpenedThread(await self._begin("thread/start", asked, asked.begins))
+            return OpenedThread(await self._begin("thread/start", asked, asked.new_thread_params))
         try:
             return await self._known(asked)
         except RequestRejected as refused:  # a new thread may succeed
             said = f"thread {asked.session} cannot be resumed: {refused}"
             raise ProviderFailed(self.provider, "session", said) from None
 
-    def sending(self, thread: str) -> None:
+    def mark_sending(self, thread: str) -> None:
         """Record that a prompt is about to be sent, which may have to be reverted."""
-        if (live := self.live.get(thread)) is not None:
-            live.clean = False
+        if (live := self.loaded.get(thread)) is not None:
+            live.is_clean = False
 
-    def stands(self, thread: str, turn: str) -> None:
+    def mark_complete(self, thread: str, turn: str) -> None:
         """Record that a turn is complete."""
-        if (live := self.live.get(thread)) is not None:
-            live.cursor, live.clean = turn, True
+        if (live := self.loaded.get(thread)) is not None:
+            live.cursor, live.is_clean = turn, True
 
-    async def rest(self, thread: str) -> None:
+    async def schedule_unload(self, thread: str) -> None:
         """Schedule the unloading of a thread after a call. Unload it now if its turn is incomplete.
 
         If too many threads are loaded, the oldest idle one is unloaded too. Unloading ends the thread's background
         commands.
         """
-        live = self.live.get(thread)
-        if live is None or not self.server.alive:
+        live = self.loaded.get(thread)
+        if live is None or not self.server.is_alive:
             return
         self._stay(live)
-        self.live[thread] = self.live.pop(thread)  # ordered by last use
-        if self.idle <= 0 or not live.clean:
-            await self.leave(thread)
+        self.loaded[thread] = self.loaded.pop(thread)  # ordered by last use
+        if self.idle <= 0 or not live.is_clean:
+            await self.unload(thread)
             return
-        live.leaving = asyncio.get_running_loop().call_later(self.idle, self._leave_soon, thread)
-        if len(self.live) > MAX_LOADED:
-            oldest = next((name for name, each in self.live.items() if each.leaving is not None), thread)
+        live.unload_timer = asyncio.get_running_loop().call_later(self.idle, self._leave_soon, thread)
+        if len(self.loaded) > MAX_LOADED:
+            oldest = next((name for name, each in self.loaded.items() if each.unload_timer is not None), thread)
             self._leave_soon(oldest)
 
-    async def leave(self, thread: str) -> None:
+    async def unload(self, thread: str) -> None:
         """Unload a thread. This ends all commands that it started."""
-        live = self.live.pop(thread, None)
+        live = self.loaded.pop(thread, None)
         if live is None:
             return
         self._stay(live)
@@ -114,19 +114,19 @@ class ThreadManager:
         except (RequestRejected, ProgramEnded, TimeoutError):
             return
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget all threads, because the program has ended or is about to."""
-        for live in self.live.values():
+        for live in self.loaded.values():
             self._stay(live)
-        self.live.clear()
+        self.loaded.clear()
 
     async def _known(self, asked: CodexCallOptions) -> OpenedThread:
         if (leaving := self._leaving.get(asked.session)) is not None:
             await asyncio.wait([leaving])
-        live = self.live.get(asked.session)
-        if live is not None and not same_tools(asked.begins.get("dynamicTools"), live.tools):
+        live = self.loaded.get(asked.session)
+        if live is not None and not same_tools(asked.new_thread_params.get("dynamicTools"), live.tools):
             raise ProviderFailed(self.provider, "session", f"the thread {asked.session} {OTHER_TOOLS}")
-        if live is not None and live.clean and live.cursor == asked.cursor and live.options == asked.thread:
+        if live is not None and live.is_clean and live.cursor == asked.cursor and live.options == asked.thread_params:
             self._stay(live)
             return OpenedThread(asked.session)
         after = await self._after(asked)
@@ -134,27 +134,33 @@ class ThreadManager:
             return await self._recorded(asked, after[0])
         if asked.revert and _can_revert(after):
             return await self._reverted(asked, after[0])
-        if after or asked.revert or (live is not None and not live.clean):
+        if after or asked.revert or (live is not None and not live.is_clean):
             return await self._forked(asked, "was continued elsewhere" if after and not asked.revert else "")
         return await self._resumed(asked)
 
     def _stay(self, live: LoadedThread) -> None:
-        if live.leaving is not None:
-            live.leaving.cancel()
-            live.leaving = None
+        if live.unload_timer is not None:
+            live.unload_timer.cancel()
+            live.unload_timer = None
 
     def _leave_soon(self, thread: str) -> None:
-        task = self._leaving[thread] = asyncio.get_running_loop().create_task(self.leave(thread))
+        task = self._leaving[thread] = asyncio.get_running_loop().create_task(self.unload(thread))
         task.add_done_callback(lambda _: self._leaving.pop(thread, None))
 
     async def _begin(self, method: str, asked: CodexCallOptions, params: JSONObject) -> str:
         """Load a thread and return its id."""
-        found = await self.server.request(method, {**params, **asked.thread})
+        found = await self.server.request(method, {**params, **asked.thread_params})
         thread = cast(str, found["thread"]["id"])
-        tools = await load_thread_tools(found["thread"]) if asked.session else asked.begins.get("dynamicTools", [])
-        self.live[thread] = LoadedThread(asked.cursor, asked.thread, tools, str(found["thread"].get("path") or ""))
-        if not same_tools(asked.begins.get("dynamicTools"), tools):
-            await self.leave(thread)
+        tools = (
+            await load_thread_tools(found["thread"])
+            if asked.session
+            else asked.new_thread_params.get("dynamicTools", [])
+        )
+        self.loaded[thread] = LoadedThread(
+            asked.cursor, asked.thread_params, tools, str(found["thread"].get("path") or "")
+        )
+        if not same_tools(asked.new_thread_params.get("dynamicTools"), tools):
+            await self.unload(thread)
             raise ProviderFailed(self.provider, "session", f"the thread {asked.session} {OTHER_TOOLS}")
         return thread
 
@@ -175,11 +181,11 @@ class ThreadManager:
         raise ProviderFailed(self.provider, "session", f"thread {asked.session} does not contain {where}")
 
     async def _resumed(self, asked: CodexCallOptions) -> OpenedThread:
-        if (live := self.live.get(asked.session)) is not None and live.options == asked.thread:
+        if (live := self.loaded.get(asked.session)) is not None and live.options == asked.thread_params:
             self._stay(live)
-            live.cursor, live.clean = asked.cursor, True
+            live.cursor, live.is_clean = asked.cursor, True
             return OpenedThread(asked.session)
-        await self.leave(asked.session)
+        await self.unload(asked.session)
         params = {"threadId": asked.session, "excludeTurns": True}
         try:
             thread = await self._begin("thread/resume", asked, params)
@@ -188,7 +194,7 @@ class ThreadManager:
                 raise
             return await self._forked(asked, "is held by another process")
         if thread != asked.session:
-            await self.leave(thread)
+            await self.unload(thread)
             said = f"Codex resumed thread {thread}, expected {asked.session}"
             raise ProviderFailed(self.provider, "session", said)
         return OpenedThread(thread)
@@ -204,7 +210,7 @@ class ThreadManager:
         return opened
 
     async def _forked(self, asked: CodexCallOptions, why: str) -> OpenedThread:
-        await self.leave(asked.session)
+        await self.unload(asked.session)
         params = {"threadId": asked.session, "lastTurnId": asked.cursor, "excludeTurns": True}
         thread = await self._begin("thread/fork", asked, params)
         notes = [f"Codex thread {asked.session} {why}: continued in a fork of it, {thread}."] if why else []
@@ -212,13 +218,13 @@ class ThreadManager:
 
     async def _recorded(self, asked: CodexCallOptions, turn: JSONObject) -> OpenedThread:
         """Return the thread with the turn that already answered, and its token usage if the thread can be loaded."""
-        await self.leave(asked.session)
+        await self.unload(asked.session)
         usage = None
         with self.server.listen(asked.session) as heard, suppress(RequestRejected):
             params = {"threadId": asked.session, "excludeTurns": True}
             if await self._begin("thread/resume", asked, params) == asked.session:
                 usage = await _usage(heard, turn["id"])
-                self.stands(asked.session, turn["id"])
+                self.mark_complete(asked.session, turn["id"])
         note = f"Codex had already answered this prompt (turn {turn['id']}): that answer is used, and nothing was sent."
         return OpenedThread(asked.session, [note], turn, usage)
 
@@ -235,7 +241,7 @@ def _can_revert(turns: list[JSONObject]) -> bool:
 
 
 def _answers(turn: JSONObject, asked: CodexCallOptions) -> bool:
-    return turn["status"] == "completed" and _client_name(turn) == asked.name
+    return turn["status"] == "completed" and _client_name(turn) == asked.turn_name
 
 
 async def _usage(heard: "asyncio.Queue[JSONObject | None]", turn: str) -> JSONObject | None:

@@ -47,12 +47,12 @@ class CodexTurn:
         thread: str,
         *,
         path: str,
-        patience: int,
+        max_retries: int,
         timeout: float | None,
         secrets: tuple[str, ...],
     ) -> None:
         self.server, self.call, self.thread, self.path = server, call, thread, path
-        self.patience, self.timeout, self.secrets = patience, timeout, secrets
+        self.max_retries, self.timeout, self.secrets = max_retries, timeout, secrets
         self.provider = call.provider.name
         self.id = ""
         self.is_over = False
@@ -67,8 +67,13 @@ class CodexTurn:
                 yield event
             known = {str(item["call_id"]) for item in asked.history if "call_id" in item}
             self._untold = await run_in_thread(UnreportedCalls, self.path, known)
-            params = {**asked.turn, "threadId": self.thread, "input": asked.input, "cwd": asked.thread["cwd"]}
-            params["clientUserMessageId"] = asked.name
+            params = {
+                **asked.turn_params,
+                "threadId": self.thread,
+                "input": asked.input,
+                "cwd": asked.thread_params["cwd"],
+            }
+            params["clientUserMessageId"] = asked.turn_name
             starting = asyncio.ensure_future(self.server.request("turn/start", params))
             try:
                 self.id = (await asyncio.shield(starting))["turn"]["id"]
@@ -104,7 +109,7 @@ class CodexTurn:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
             elif self._is_ours(message):
-                for told in (*self._untold.before(message, self.items), message):
+                for told in (*self._untold.messages_before(message, self.items), message):
                     self._keep(told)
                     yield {"method": told["method"], "params": told["params"]}
                 self._check(message)
@@ -119,7 +124,7 @@ class CodexTurn:
             raise ProviderFailed(self.provider, "transient", said) from None
         if message is None:
             self.is_over = True
-            raise self.server.ended()
+            raise self.server.end_error()
         return message
 
     def _is_ours(self, message: JSONObject) -> bool:
@@ -141,8 +146,8 @@ class CodexTurn:
         """Raise the failure of the turn. An error that Codex retries is raised when the retries are used up."""
         params = message["params"]
         if message["method"] == "error" and params.get("willRetry"):
-            self.patience -= 1
-            if self.patience < 0:
+            self.max_retries -= 1
+            if self.max_retries < 0:
                 raise errors.error_failure(self.provider, params["error"], self.secrets)
         if message["method"] == "turn/completed" and params["turn"]["status"] != "completed":
             raise errors.turn_failure(self.provider, params["turn"], self.secrets)
@@ -170,7 +175,7 @@ class CodexTurn:
 
 def recorded_events(opened: OpenedThread) -> list[JSONObject]:
     """Return the events of a turn that is already in a thread."""
-    turn: JSONObject = opened.recorded or {}
+    turn: JSONObject = opened.recorded_turn or {}
     place = {"threadId": opened.id, "turnId": turn["id"]}
     bare: JSONObject = {**turn, "items": [], "itemsView": "notLoaded"}
     events: list[JSONObject] = [{"method": "turn/started", "params": {"threadId": opened.id, "turn": bare}}]

@@ -49,7 +49,7 @@ class LocalEndpoint(Endpoint):
             )
         check_installed()
         found = settings if isinstance(settings, Settings) else read_settings()
-        self.provider, self.file, self.idle = provider, find_model_file(found), found.local_idle_seconds()
+        self.provider, self.file, self.idle = provider, find_model_file(found), found.parse_local_idle()
         self.progress = cast(Callable[[str], None] | None, progress)
         self._options = options
         self._server: LocalServer | None = None

@@ -62,39 +62,39 @@ class ServerFolder(Struct, frozen=True):
     folder: Path
 
     @property
-    def state(self) -> Path:
+    def state_file(self) -> Path:
         return self.folder / "server.json"
 
     @property
-    def alive(self) -> Path:
+    def alive_lock(self) -> Path:
         return self.folder / "alive.lock"
 
     @property
-    def starting(self) -> Path:
+    def start_lock(self) -> Path:
         return self.folder / "start.lock"
 
     @property
-    def log(self) -> Path:
+    def log_file(self) -> Path:
         return self.folder / "server.log"
 
-    def read(self) -> LocalServer | None:
+    def read_state(self) -> LocalServer | None:
         """Return the content of `server.json`, which may be stale. None if it cannot be read."""
         try:
-            return msgspec.json.decode(self.state.read_bytes(), type=LocalServer)
+            return msgspec.json.decode(self.state_file.read_bytes(), type=LocalServer)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def write(self, server: LocalServer) -> None:
+    def write_state(self, server: LocalServer) -> None:
         """Write `server.json` atomically, readable only by this user."""
         draft = self.folder / f"server.{server.pid}.tmp"
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(msgspec.json.encode(server))
-        draft.replace(self.state)
+        draft.replace(self.state_file)
 
-    def running(self) -> LocalServer | None:
+    def find_running(self) -> LocalServer | None:
         """Return the server if it is running. The caller must hold `starting`."""
-        return self.read() if is_locked(self.alive) else None
+        return self.read_state() if is_locked(self.alive_lock) else None
 
 
 def server_folder(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> ServerFolder:
@@ -115,9 +115,9 @@ def ensure_server(
 ) -> LocalServer:
     """Return the server of this model. Start it if none is running. It stays for at least `idle` seconds."""
     place = server_folder(model, window, environment=environment)
-    with hold_lock(place.starting, 2 * START_SECONDS):
-        if (found := place.running()) is not None:
-            os.utime(place.state)  # tells the server that it is in use
+    with hold_lock(place.start_lock, 2 * START_SECONDS):
+        if (found := place.find_running()) is not None:
+            os.utime(place.state_file)  # tells the server that it is in use
             return found
         if progress is not None:
             progress(STARTING)
@@ -127,26 +127,26 @@ def ensure_server(
 def running_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> LocalServer | None:
     """Return the server of this model if it is running."""
     place = server_folder(model, window, environment=environment)
-    with hold_lock(place.starting, 2 * START_SECONDS):
-        return place.running()
+    with hold_lock(place.start_lock, 2 * START_SECONDS):
+        return place.find_running()
 
 
 def stop_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> bool:
     """Stop the server of this model and wait for its end. Return True if none is running."""
     place = server_folder(model, window, environment=environment)
-    with hold_lock(place.starting, 2 * START_SECONDS):
-        place.state.unlink(missing_ok=True)
+    with hold_lock(place.start_lock, 2 * START_SECONDS):
+        place.state_file.unlink(missing_ok=True)
         end = time.monotonic() + STOP_SECONDS
-        while is_locked(place.alive) and time.monotonic() < end:
+        while is_locked(place.alive_lock) and time.monotonic() < end:
             time.sleep(PAUSE)
-        return not is_locked(place.alive)
+        return not is_locked(place.alive_lock)
 
 
 def _start(place: ServerFolder, model: Path, window: int, idle: float, environment: Mapping[str, str]) -> LocalServer:
-    place.state.unlink(missing_ok=True)
+    place.state_file.unlink(missing_ok=True)
     _started[:] = [each for each in _started if each.poll() is None]
     command = [sys.executable, "-P", "-m", "contextc.providers.local.server_process", place.folder, model, window, idle]
-    with os.fdopen(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+    with os.fdopen(os.open(place.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
         process = subprocess.Popen(
             [str(each) for each in command],
             stdin=subprocess.DEVNULL,
@@ -160,7 +160,7 @@ def _start(place: ServerFolder, model: Path, window: int, idle: float, environme
     _started.append(process)
     end = time.monotonic() + START_SECONDS
     while process.poll() is None:
-        if (found := place.read()) is not None:
+        if (found := place.read_state()) is not None:
             return found
         if time.monotonic() > end:
             process.kill()
@@ -178,10 +178,10 @@ def _silence_exit_warning() -> None:
 
 
 def _start_failure(place: ServerFolder, what: str, *, retry: bool) -> ProviderFailed:
-    lines = place.log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
+    lines = place.log_file.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
     said = "\n".join([f"the local model's server did not start: {what}. End of its log:", *(lines or ["(empty)"])])
     return ProviderFailed(
-        "local", "transient" if retry else "abort", said, way_out=f"See the complete log: {place.log}"
+        "local", "transient" if retry else "abort", said, way_out=f"See the complete log: {place.log_file}"
     )
 
 

@@ -37,7 +37,7 @@ class ServerMetrics(NamedTuple):
 def main(folder: str, model: str, window: str, idle: str) -> None:
     place = ServerFolder(Path(folder))
     end = time.monotonic() + LOCK_SECONDS
-    while try_lock(place.alive) is None:
+    while try_lock(place.alive_lock) is None:
         if time.monotonic() > end:
             sys.exit("alive.lock: already held by another server.")
         time.sleep(0.05)
@@ -47,7 +47,7 @@ def main(folder: str, model: str, window: str, idle: str) -> None:
     except RuntimeError as error:
         sys.exit(f"{model}: cannot run this model: {error}")
     port = int(server.listening_address.rpartition(":")[2])
-    place.write(LocalServer(pid=os.getpid(), port=port, key=key, model=model, window=int(window)))
+    place.write_state(LocalServer(pid=os.getpid(), port=port, key=key, model=model, window=int(window)))
     wait_until_unused(place, Path(model), float(idle), lambda: parse_metrics(server.handle_metrics()))
     os._exit(0)  # do not wait for the request threads
 
@@ -92,16 +92,16 @@ def parse_metrics(metrics: str) -> ServerMetrics:
     return ServerMetrics(*(found[name] for name in METRIC_NAMES))
 
 
-def wait_until_unused(place: ServerFolder, model: Path, idle: float, look: Callable[[], ServerMetrics]) -> None:
+def wait_until_unused(place: ServerFolder, model: Path, idle: float, read_metrics: Callable[[], ServerMetrics]) -> None:
     """Return when the server should end."""
     pid, last, before = os.getpid(), time.monotonic(), None
-    while model.is_file() and (now := _last_activity(place, look)) is not None:
-        written = place.read()
+    while model.is_file() and (now := _last_activity(place, read_metrics)) is not None:
+        written = place.read_state()
         if written is None or written.pid != pid:
             return
         if now != before or now[0].processing or now[0].waiting:
             last, before = time.monotonic(), now
-        elif time.monotonic() - last >= idle and _release(place, look, now):
+        elif time.monotonic() - last >= idle and _release(place, read_metrics, now):
             return
         time.sleep(min(MAX_PAUSE, idle / 4))
 
@@ -109,19 +109,19 @@ def wait_until_unused(place: ServerFolder, model: Path, idle: float, look: Calla
 def _last_activity(place: ServerFolder, look: Callable[[], ServerMetrics]) -> tuple[ServerMetrics, int] | None:
     """Return the metrics and the time of the last use, or None if `server.json` is gone."""
     try:
-        return look(), place.state.stat().st_mtime_ns
+        return look(), place.state_file.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 
 
 def _release(place: ServerFolder, look: Callable[[], ServerMetrics], before: tuple[ServerMetrics, int]) -> bool:
     """Delete `server.json` and return True, unless a client is using the server. Clients hold the same lock."""
-    if (lock := try_lock(place.starting)) is None:
+    if (lock := try_lock(place.start_lock)) is None:
         return False
     try:
         if _last_activity(place, look) != before:
             return False
-        place.state.unlink(missing_ok=True)
+        place.state_file.unlink(missing_ok=True)
         return True
     finally:
         os.close(lock)

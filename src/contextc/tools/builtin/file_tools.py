@@ -45,7 +45,7 @@ MAX_READ_CHARACTERS = 60_000
 MAX_COUNTED_BYTES = 20_000_000
 
 
-def make_read_file(folder: Workspace) -> FunctionTool:
+def make_read_file(workspace: Workspace) -> FunctionTool:
     @tool(timeout=30)
     def read_file(
         path: Annotated[str, "Relative to the top of the project."],
@@ -53,7 +53,7 @@ def make_read_file(folder: Workspace) -> FunctionTool:
         limit: Annotated[int, Meta(ge=1), "How many lines to read at most."] = DEFAULT_LINES,
     ) -> str:
         """Read a text file. Each line comes with its number and a tab before it, which are not part of the file."""
-        place = folder.file(path)
+        place = workspace.resolve_file(path)
         try:
             with place.open("rb") as handle:
                 size = place.stat().st_size
@@ -104,7 +104,7 @@ def _read_lines(handle: BinaryIO) -> Iterator[str]:
         yield f"{text[:MAX_LINE_CHARACTERS]}… [about {hidden:,} characters more]" if hidden else text
 
 
-def make_write_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
+def make_write_file(workspace: Workspace, *, approval: bool = True) -> FunctionTool:
     @tool(timeout=30, approval=approval, parallel=False)
     def write_file(
         path: Annotated[str, "Relative to the top of the project. Folders on the way are made."],
@@ -112,7 +112,7 @@ def make_write_file(folder: Workspace, *, approval: bool = True) -> FunctionTool
         overwrite: Annotated[bool, "Replace the whole text of a file that is there already."] = False,
     ) -> str:
         """Write a new file. To change a part of a file, use edit_file."""
-        place = folder.for_writing(path)
+        place = workspace.resolve_for_writing(path)
         there = place.exists()
         if there and not overwrite:
             raise InvalidInput(
@@ -120,8 +120,8 @@ def make_write_file(folder: Workspace, *, approval: bool = True) -> FunctionTool
                 "replace it as a whole."
             )
         if there:
-            folder.file(path)
-        folder.write(place, content, new=not there)
+            workspace.resolve_file(path)
+        workspace.write_text(place, content, new=not there)
         lines = content.count("\n") + (not content.endswith("\n") and bool(content))
         return f"Wrote {path} ({lines:,} {'line' if lines == 1 else 'lines'})."
 
@@ -131,7 +131,7 @@ def make_write_file(folder: Workspace, *, approval: bool = True) -> FunctionTool
 MAX_LISTED_LINES = 10
 
 
-def make_edit_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
+def make_edit_file(workspace: Workspace, *, approval: bool = True) -> FunctionTool:
     @tool(timeout=30, approval=approval, parallel=False)
     def edit_file(
         path: Annotated[str, "Relative to the top of the project."],
@@ -141,8 +141,8 @@ def make_edit_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
     ) -> str:
         """Replace a text in a file. The old text must be there exactly once, white space included: take in enough of
         the lines around it."""
-        folder.for_writing(path)
-        place, text = folder.text(path)
+        workspace.resolve_for_writing(path)
+        place, text = workspace.read_text(path)
         old, new = _match_line_ends(text, old), _match_line_ends(text, new)
         lines = _occurrence_lines(text, old, path)
         if old == new:
@@ -152,7 +152,7 @@ def make_edit_file(folder: Workspace, *, approval: bool = True) -> FunctionTool:
                 f"The old text is in {path} {len(lines)} times ({_line_list(lines)}). Nothing was changed. Take in more "
                 "of the lines around the one you mean, or set replace_all."
             )
-        folder.write(place, text.replace(old, new), new=False)
+        workspace.write_text(place, text.replace(old, new), new=False)
         return f"Replaced {len(lines)} {'place' if len(lines) == 1 else 'places'} in {path} ({_line_list(lines)})."
 
     return edit_file
@@ -198,7 +198,7 @@ def _line_list(lines: list[int]) -> str:
 MAX_ENTRIES = 500
 
 
-def make_list_files(folder: Workspace) -> FunctionTool:
+def make_list_files(workspace: Workspace) -> FunctionTool:
     @tool(timeout=30)
     def list_files(
         path: Annotated[str, "The folder to list, relative to the top of the project."] = ".",
@@ -207,12 +207,12 @@ def make_list_files(folder: Workspace) -> FunctionTool:
     ) -> str:
         """List the files and folders of the project as a tree, or find files by a pattern of their names. Folders that
         hold what is generated or installed, such as .git and node_modules, are left out."""
-        place = folder.find(path)
+        place = workspace.resolve(path)
         if not place.is_dir():
             raise InvalidInput(
                 f"{path} is not a folder. Use list_files on the folder it is in, or read_file for a file."
             )
-        return _list_matching(folder, place, pattern) if pattern else _list_tree(place, depth)
+        return _list_matching(workspace, place, pattern) if pattern else _list_tree(place, depth)
 
     return list_files
 
@@ -225,7 +225,7 @@ def _list_matching(folder: Workspace, place: Path, pattern: str) -> str:
     found: list[str] = []
     for each in walk_files(str(place)):
         if matches_path(wanted, each, str(place), str(folder.root)):
-            found.append(folder.name(Path(each)))
+            found.append(folder.relative_path(Path(each)))
             if len(found) > MAX_ENTRIES:
                 return "\n".join(
                     [*found[:MAX_ENTRIES], f"[More than {MAX_ENTRIES} files match. Give a narrower pattern.]"]

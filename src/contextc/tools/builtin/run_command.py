@@ -121,7 +121,7 @@ class ShellCommand:
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str], most: int) -> None:
         shell = shutil.which("bash") or "/bin/sh"
-        self.kept = _OutputBuffer(most)
+        self.output = _OutputBuffer(most)
         self.process = subprocess.Popen(
             [shell, "-c", command],
             cwd=folder,
@@ -131,45 +131,45 @@ class ShellCommand:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.printed = cast(IO[bytes], self.process.stdout)
+        self.stdout = cast(IO[bytes], self.process.stdout)
         self.closed = False
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.printed, selectors.EVENT_READ)
+        self.selector.register(self.stdout, selectors.EVENT_READ)
 
     def run(self, seconds: float, context: ToolContext) -> ToolResult:
         deadline = time.monotonic() + seconds
         stopped = ""
         try:
             while not stopped and not self.has_ended():
-                self.listen(context)
+                self.read_output(context)
                 if context.cancelled.is_set():
                     stopped = "cancelled"
                 elif time.monotonic() >= deadline:
                     stopped = f"stopped after {seconds:g} seconds"
         finally:
-            self.end(CANCELLED_GRACE_SECONDS if context.cancelled.is_set() else GRACE_SECONDS)
-            with self.printed, self.selector:
+            self.terminate(CANCELLED_GRACE_SECONDS if context.cancelled.is_set() else GRACE_SECONDS)
+            with self.stdout, self.selector:
                 self.drain()
-        told = self.kept.told(stopped, self.process.returncode)
+        told = self.output.result_text(stopped, self.process.returncode)
         return ToolResult(call_id=context.call.id, name=context.call.name, content=told, is_error=bool(stopped))
 
-    def listen(self, context: ToolContext) -> None:
+    def read_output(self, context: ToolContext) -> None:
         """Read available output, or wait briefly."""
         if self.closed:
             time.sleep(POLL_SECONDS)
         elif self.selector.select(SELECT_SECONDS):
-            piece = os.read(self.printed.fileno(), 1 << 16)
+            piece = os.read(self.stdout.fileno(), 1 << 16)
             self.closed = not piece
-            self.kept.take(piece)
-            self.kept.show(context)
+            self.output.append(piece)
+            self.output.report_progress(context)
 
     def drain(self) -> None:
         """Read the remaining output. A process that left the group may keep the pipe open, so there is a deadline."""
         deadline = time.monotonic() + GRACE_SECONDS
-        os.set_blocking(self.printed.fileno(), False)
+        os.set_blocking(self.stdout.fileno(), False)
         with suppress(BlockingIOError):
-            while time.monotonic() < deadline and (piece := os.read(self.printed.fileno(), 1 << 16)):
-                self.kept.take(piece)
+            while time.monotonic() < deadline and (piece := os.read(self.stdout.fileno(), 1 << 16)):
+                self.output.append(piece)
 
     def has_ended(self) -> bool:
         """Return True if the shell has exited. It is not reaped, so its process id cannot be reused."""
@@ -179,17 +179,17 @@ class ShellCommand:
             return self.process.poll() is not None
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def end(self, patience: float) -> None:
+    def terminate(self, patience: float) -> None:
         """Terminate the whole process group: SIGTERM if it still runs, then SIGKILL."""
         if not self.has_ended():
-            self.signal(signal.SIGTERM)
+            self.send_signal(signal.SIGTERM)
             deadline = time.monotonic() + patience
             while not self.has_ended() and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
-        self.signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
@@ -202,7 +202,7 @@ class _OutputBuffer:
         self.head, self.tail, self.size = bytearray(), bytearray(), 0
         self.shown = 0.0
 
-    def take(self, piece: bytes) -> None:
+    def append(self, piece: bytes) -> None:
         self.size += len(piece)
         room = self.first - len(self.head)
         self.head += piece[: max(0, room)]
@@ -210,14 +210,14 @@ class _OutputBuffer:
         if len(self.tail) > 2 * self.last:
             del self.tail[: -self.last]
 
-    def show(self, context: ToolContext) -> None:
+    def report_progress(self, context: ToolContext) -> None:
         """Report the last line as progress, at most four times a second."""
         if time.monotonic() - self.shown >= 0.25:
             self.shown = time.monotonic()
             lines = _decode_output(bytes((self.tail or self.head)[-400:])).split("\n")
             context.progress(next((line for line in reversed(lines) if line.strip()), ""))
 
-    def told(self, stopped: str, code: int) -> str:
+    def result_text(self, stopped: str, code: int) -> str:
         tail = self.tail[-self.last :]
         hidden = self.size - len(self.head) - len(tail)
         middle = f"\n[{hidden:,} bytes left out]\n".encode() if hidden else b""

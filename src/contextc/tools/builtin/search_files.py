@@ -21,7 +21,7 @@ DEFAULT_LIMIT = 100
 MAX_SEARCH_CHARACTERS = 40_000
 
 
-def make_search_files(folder: Workspace, *, seconds: float = DEFAULT_SECONDS) -> FunctionTool:
+def make_search_files(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS) -> FunctionTool:
     @tool(timeout=seconds + 10)
     def search_files(
         pattern: Annotated[str, "A regular expression, as Python writes them; it is looked for line by line."],
@@ -33,10 +33,10 @@ def make_search_files(folder: Workspace, *, seconds: float = DEFAULT_SECONDS) ->
     ) -> str:
         """Search the text of the files in the project with a regular expression. The answer is path:line: text for each
         line that matches. Binary and very large files, and folders such as .git and node_modules, are left out."""
-        start = folder.find(path)
+        start = workspace.resolve(path)
         if not start.exists():
             raise InvalidInput(f"There is no {path}. Use list_files to see what there is.")
-        job = {"root": str(folder.root), "start": str(start), "pattern": pattern, "glob": glob}
+        job = {"root": str(workspace.root), "start": str(start), "pattern": pattern, "glob": glob}
         job |= {"ignore_case": ignore_case, "limit": limit + 1}
         found, whole = _run_worker(json.dumps(job), seconds, context)
         return _format_matches(found, whole, pattern, limit, seconds)

@@ -80,9 +80,9 @@ def _segment_regex(segment: str) -> str:
     return first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1]) + "[^/]*" + rest[-1]
 
 
-def matches_path(pattern: re.Pattern[str], path: str, *tops: str) -> bool:
+def matches_path(pattern: re.Pattern[str], path: str, *folders: str) -> bool:
     """Return True if a path, relative to one of these folders, matches."""
-    return any(pattern.fullmatch(os.path.relpath(path, top)) for top in tops)
+    return any(pattern.fullmatch(os.path.relpath(path, top)) for top in folders)
 
 
 def walk_files(top: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ class Workspace:
                 "root must be an existing folder", got=str(root), fix="Pass the folder that the tools may work in."
             )
 
-    def find(self, path: str) -> Path:
+    def resolve(self, path: str) -> Path:
         """Return the resolved path, with all links followed. Raises `InvalidInput` if it is outside the folder."""
         if "\0" in path:
             raise InvalidInput("The path holds a NUL character. Leave it out.")
@@ -46,17 +46,17 @@ class Workspace:
             )
         return found
 
-    def name(self, place: Path) -> str:
+    def relative_path(self, place: Path) -> str:
         """Return a path relative to the folder."""
         return place.relative_to(self.root).as_posix()
 
-    def file(self, path: str) -> Path:
+    def resolve_file(self, path: str) -> Path:
         """Return the path of an existing regular file."""
-        place = self.find(path)
+        place = self.resolve(path)
         try:
             mode = place.stat().st_mode
         except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {_error_reason(error)}.{self._alike(place)}") from error
+            raise InvalidInput(f"{path} cannot be read: {_error_reason(error)}.{self._suggestion(place)}") from error
         if stat.S_ISDIR(mode):
             raise InvalidInput(f"{path} is a folder. Use list_files to see what is in it.")
         if not stat.S_ISREG(mode):
@@ -68,9 +68,9 @@ class Workspace:
             )
         return place
 
-    def text(self, path: str) -> tuple[Path, str]:
+    def read_text(self, path: str) -> tuple[Path, str]:
         """Return the path and the whole unchanged text of a file."""
-        place = self.file(path)
+        place = self.resolve_file(path)
         try:
             size = place.stat().st_size
             if size > MAX_TEXT_BYTES:
@@ -81,20 +81,22 @@ class Workspace:
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {_error_reason(error)}.") from error
 
-    def for_writing(self, path: str) -> Path:
+    def resolve_for_writing(self, path: str) -> Path:
         """Return a path that may be written. Files in `.git` are rejected, because git runs some of them."""
-        place = self.find(path)
+        place = self.resolve(path)
         if any(part.lower() == ".git" for part in place.relative_to(self.root).parts):
             raise InvalidInput(f"{path} belongs to git itself, which runs what it finds there. It is left alone.")
         return place
 
-    def write(self, place: Path, text: str, *, new: bool) -> None:
+    def write_text(self, place: Path, text: str, *, new: bool) -> None:
         """Write a text atomically. A `new` file never replaces an existing one."""
         beside = place.with_name(f".{uuid4().hex}.tmp")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(f"The folder of {self.name(place)} cannot be made: {_error_reason(error)}.") from error
+            raise InvalidInput(
+                f"The folder of {self.relative_path(place)} cannot be made: {_error_reason(error)}."
+            ) from error
         try:
             with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as handle:
                 handle.write(fix_surrogates(text).encode())
@@ -106,19 +108,19 @@ class Workspace:
             beside.chmod(stat.S_IMODE(place.stat().st_mode))
             beside.replace(place)
         except FileExistsError as error:
-            raise InvalidInput(f"{self.name(place)} is there already, and was left as it is.") from error
+            raise InvalidInput(f"{self.relative_path(place)} is there already, and was left as it is.") from error
         except OSError as error:
-            raise InvalidInput(f"{self.name(place)} cannot be written: {_error_reason(error)}.") from error
+            raise InvalidInput(f"{self.relative_path(place)} cannot be written: {_error_reason(error)}.") from error
         finally:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
 
-    def _alike(self, place: Path) -> str:
+    def _suggestion(self, place: Path) -> str:
         """Return a suggestion with the most similar name in the same folder, empty if there is none."""
         with suppress(OSError):
             names = [each.name for each in os.scandir(place.parent)]
             alike = difflib.get_close_matches(place.name, names, 1)
-            return f" Did you mean {self.name(place.parent / alike[0])}?" if alike else ""
+            return f" Did you mean {self.relative_path(place.parent / alike[0])}?" if alike else ""
         return ""
 
 

@@ -54,24 +54,24 @@ class RunInput(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/agui", media_type="text/event-stream")
-async def run(desk: AppState, body: RunInput) -> EventStream:
+async def run(app: AppState, body: RunInput) -> EventStream:
     """Run an agent and stream its events as AG-UI events."""
     telling = AGUITurnEncoder(body.threadId, body.runId)
     if body.resume:
-        begun, after = _apply_decisions(desk, body)
-        return EventStream(stream_turn(desk, begun, after, telling))
-    fresh, ours = await run_blocking(_new_and_stored_messages, desk.store, body)
-    if not fresh and (begun := desk.running.turn(body.threadId)) is not None:
-        return EventStream(_stream_running_turn(desk, begun, telling))
-    await desk.running.check(body.threadId, body.model)
-    await desk.running.displace(body.threadId)
+        begun, after = _apply_decisions(app, body)
+        return EventStream(stream_turn(app, begun, after, telling))
+    fresh, ours = await run_blocking(_new_and_stored_messages, app.store, body)
+    if not fresh and (begun := app.turns.running_turn(body.threadId)) is not None:
+        return EventStream(_stream_running_turn(app, begun, telling))
+    await app.turns.check_model(body.threadId, body.model)
+    await app.turns.cancel_attended(body.threadId)
     try:
-        begun = await desk.running.start(body.threadId, fresh or None, model=body.model, attended=True)
+        begun = await app.turns.start(body.threadId, fresh or None, model=body.model, attended=True)
     except HTTPError as refused:
         if refused.problem.kind != "NothingNew":
             raise
         return EventStream(_stream_snapshot(telling, ours))
-    return EventStream(stream_turn(desk, begun, begun.after, telling))
+    return EventStream(stream_turn(app, begun, begun.after, telling))
 
 
 def _new_and_stored_messages(store: Store, body: RunInput) -> tuple[list[Message], list[Message]]:
@@ -85,15 +85,15 @@ def _new_and_stored_messages(store: Store, body: RunInput) -> tuple[list[Message
     return new_user_messages(ours, theirs), ours
 
 
-def _apply_decisions(desk: AppState, body: RunInput) -> tuple[RunningTurn, int]:
+def _apply_decisions(app: AppState, body: RunInput) -> tuple[RunningTurn, int]:
     """Apply decisions on approvals. Return the turn and the event number to continue from."""
-    begun, after = desk.running.turn(body.threadId), 0
+    begun, after = app.turns.running_turn(body.threadId), 0
     words: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
         if (told := parse_event_number(number)) is None:
             raise InvalidRequest("interrupt not found", path="resume", got=each.interruptId)
-        if begun is None or not desk.running.is_pending(body.threadId, approval):
+        if begun is None or not app.turns.is_pending(body.threadId, approval):
             raise HTTPError(409, NOT_PENDING.format(approval), UNKNOWN_APPROVAL_KIND)
         said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and said.get("approved") is True
@@ -101,22 +101,22 @@ def _apply_decisions(desk: AppState, body: RunInput) -> tuple[RunningTurn, int]:
         after = told
     assert begun is not None, "every decision has a pending approval"
     for approval, (approve, why) in words.items():  # all or none
-        desk.running.answer(body.threadId, approval, approve, why)
+        app.turns.answer(body.threadId, approval, approve, why)
     return begun, after
 
 
-async def _stream_running_turn(desk: AppState, begun: RunningTurn, telling: AGUITurnEncoder) -> AsyncGenerator[bytes]:
+async def _stream_running_turn(app: AppState, begun: RunningTurn, telling: AGUITurnEncoder) -> AsyncGenerator[bytes]:
     """Stream a snapshot from before the turn, then the turn from its start."""
 
     def before() -> list[Message]:
-        started = desk.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
-        return desk.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
+        started = app.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
+        return app.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
 
-    yield telling.begin(encode_messages(await run_blocking(before)))
-    async for told in stream_turn(desk, begun, begun.after, telling):
+    yield telling.start_frames(encode_messages(await run_blocking(before)))
+    async for told in stream_turn(app, begun, begun.after, telling):
         yield told
 
 
 async def _stream_snapshot(telling: AGUITurnEncoder, ours: list[Message]) -> AsyncGenerator[bytes]:
     """Stream a snapshot and the end of a run without a turn."""
-    yield telling.begin(encode_messages(ours[-SNAPSHOT_MESSAGES:])) + telling.nothing()
+    yield telling.start_frames(encode_messages(ours[-SNAPSHOT_MESSAGES:])) + telling.empty_end_frames()

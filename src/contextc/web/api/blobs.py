@@ -26,10 +26,10 @@ class BlobQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/blobs/{blob}", media_type="*/*")
-def blob(desk: AppState, blob: str, query: BlobQuery) -> RawResponse:
+def blob(app: AppState, blob: str, query: BlobQuery) -> RawResponse:
     """Return the bytes of a media part by its `blob`. PNG, JPEG, GIF and WebP are displayed, others are downloads."""
     try:
-        data = desk.store.blob(blob if blob.isprintable() else "")  # some stores reject some characters
+        data = app.store.blob(blob if blob.isprintable() else "")  # some stores reject some characters
     except InvalidInput as error:
         raise HTTPError(404, str(error), "UnknownBlob") from error
     if query.type in DISPLAYED_TYPES:

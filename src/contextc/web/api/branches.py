@@ -67,11 +67,11 @@ class BranchView(Branch, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/branches")
-def branches(desk: AppState, name: str) -> list[BranchView]:
+def branches(app: AppState, name: str) -> list[BranchView]:
     """List the branches of a conversation, oldest first. One of them is current."""
-    found = desk.store.branches(name)
+    found = app.store.branches(name)
     places = {branch.number: make_place(branch.number, _divergence(branch, found)) for branch in found}
-    said = desk.store.read(lambda tx: load_messages_at(tx, places.values()))
+    said = app.store.read(lambda tx: load_messages_at(tx, places.values()))
     return [
         BranchView(**structs.asdict(branch), words=_excerpt(said.get(places[branch.number])))
         for branch in sorted(found, key=lambda each: (each.created, each.number))
@@ -91,61 +91,61 @@ def _excerpt(message: Message | None) -> str:
 
 
 @endpoint("POST", "/conversations/{name}/fork", status=201)
-def fork(desk: AppState, name: str, body: ForkBody) -> ConversationOverview:
+def fork(app: AppState, name: str, body: ForkBody) -> ConversationOverview:
     """Create a conversation that shares all messages up to `at`, or all. Nothing is copied."""
-    desk.store.fork(name, body.name, at=body.at)
-    return desk.store.overview(body.name)
+    app.store.fork(name, body.name, at=body.at)
+    return app.store.overview(body.name)
 
 
 @endpoint("POST", "/conversations/{name}/rewind")
-def rewind(desk: AppState, name: str, body: RewindBody) -> ConversationView:
+def rewind(app: AppState, name: str, body: RewindBody) -> ConversationView:
     """Continue from an earlier message. Later messages are kept on their own branch."""
-    with _without_running_turn(desk, name):
-        desk.store.rewind(name, body.to)
-    return load_conversation_view(desk, name)
+    with _without_running_turn(app, name):
+        app.store.rewind(name, body.to)
+    return load_conversation_view(app, name)
 
 
 @endpoint("POST", "/conversations/{name}/edit")
-def edit(desk: AppState, name: str, body: EditBody) -> Message:
+def edit(app: AppState, name: str, body: EditBody) -> Message:
     """Replace the text of a message, on a new branch. Later messages are kept on the old branch."""
-    with _without_running_turn(desk, name):
-        return desk.store.edit(name, body.seq, build_edited_message(desk.store, name, body.seq, body.text))
+    with _without_running_turn(app, name):
+        return app.store.edit(name, body.seq, build_edited_message(app.store, name, body.seq, body.text))
 
 
 @endpoint("POST", "/conversations/{name}/switch")
-def switch(desk: AppState, name: str, body: SwitchBody) -> ConversationView:
+def switch(app: AppState, name: str, body: SwitchBody) -> ConversationView:
     """Make another branch current."""
-    with _without_running_turn(desk, name):
-        desk.store.switch(name, body.branch)
-    return load_conversation_view(desk, name)
+    with _without_running_turn(app, name):
+        app.store.switch(name, body.branch)
+    return load_conversation_view(app, name)
 
 
 @endpoint("POST", "/conversations/{name}/reset")
-def reset(desk: AppState, name: str, body: EmptyObject) -> ConversationView:
+def reset(app: AppState, name: str, body: EmptyObject) -> ConversationView:
     """Clear the context: existing messages stay stored, but are no longer sent to a model."""
-    with _without_running_turn(desk, name):
-        desk.store.reset(name)
-    return load_conversation_view(desk, name)
+    with _without_running_turn(app, name):
+        app.store.reset(name)
+    return load_conversation_view(app, name)
 
 
 @endpoint("POST", "/conversations/{name}/pin")
-def pin(desk: AppState, name: str, body: PinBody) -> ConversationView:
+def pin(app: AppState, name: str, body: PinBody) -> ConversationView:
     """Pin a message, so that it is never trimmed. A tool call is pinned with its results."""
-    desk.store.pin(name, body.seq)
-    return load_conversation_view(desk, name)
+    app.store.pin(name, body.seq)
+    return load_conversation_view(app, name)
 
 
 @endpoint("POST", "/conversations/{name}/unpin")
-def unpin(desk: AppState, name: str, body: PinBody) -> ConversationView:
+def unpin(app: AppState, name: str, body: PinBody) -> ConversationView:
     """Unpin a message, so that it may be trimmed."""
-    desk.store.unpin(name, body.seq)
-    return load_conversation_view(desk, name)
+    app.store.unpin(name, body.seq)
+    return load_conversation_view(app, name)
 
 
 @endpoint("GET", "/conversations/{name}/export", media_type="application/x-ndjson")
-async def export(desk: AppState, name: str) -> EventStream:
+async def export(app: AppState, name: str) -> EventStream:
     """Export a conversation with its branches and media as JSON Lines, which `contextc import` reads."""
-    lines = export_lines(desk.store, name)
+    lines = export_lines(app.store, name)
     first = await run_blocking(_read_lines, lines)  # errors are raised before the response starts
     saved = f"attachment; filename*=UTF-8''{quote(name, safe='')}.jsonl"
     return EventStream(_stream_lines(first, lines), "application/x-ndjson", {"Content-Disposition": saved})
@@ -163,8 +163,8 @@ async def _stream_lines(first: bytes, lines: Iterator[bytes]) -> AsyncGenerator[
 
 
 @contextmanager
-def _without_running_turn(desk: AppState, name: str) -> Generator[None]:
+def _without_running_turn(app: AppState, name: str) -> Generator[None]:
     """Hold the lease of the conversation. Raises `ConversationBusy` while a turn of this server's agent runs."""
-    desk.store.conversation(name)  # raises if it does not exist: a lease would create it
-    with desk.store.lease(name, desk.options.agent):
+    app.store.conversation(name)  # raises if it does not exist: a lease would create it
+    with app.store.lease(name, app.options.agent):
         yield

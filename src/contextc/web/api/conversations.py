@@ -38,31 +38,31 @@ class CreateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations")
-def listing(desk: AppState, query: ConversationsQuery) -> ConversationsPage:
+def listing(app: AppState, query: ConversationsQuery) -> ConversationsPage:
     """List conversations, most recently active first."""
-    page = desk.store.overviews(search=query.search, before=query.before, limit=query.limit)
+    page = app.store.overviews(search=query.search, before=query.before, limit=query.limit)
     return ConversationsPage(conversations=page.found, more=bool(page.next), next=page.next)
 
 
 @endpoint("POST", "/conversations", status=201)
-def begin(desk: AppState, body: CreateBody) -> ConversationOverview:
+def begin(app: AppState, body: CreateBody) -> ConversationOverview:
     """Create an empty conversation."""
     if body.name is not None:
-        desk.store.begin(body.name)
-        return desk.store.overview(body.name)
+        app.store.begin(body.name)
+        return app.store.overview(body.name)
     for name in time_based_names():
         try:
-            desk.store.begin(name)
+            app.store.begin(name)
         except ConversationExists:
             continue
-        return desk.store.overview(name)
+        return app.store.overview(name)
     raise AssertionError("names_by_time() never ends")
 
 
 @endpoint("GET", "/conversations/{name}")
-def look(desk: AppState, name: str) -> ConversationView:
+def look(app: AppState, name: str) -> ConversationView:
     """Return a conversation and its state. New events follow `last_event`."""
-    return load_conversation_view(desk, name)
+    return load_conversation_view(app, name)
 
 
 class DeleteResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -75,11 +75,11 @@ class DeleteResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 @endpoint("DELETE", "/conversations/{name}")
-def delete(desk: AppState, name: str) -> DeleteResult:
+def delete(app: AppState, name: str) -> DeleteResult:
     """Delete a conversation permanently, except messages that a fork shares."""
-    desk.store.conversation(name)  # raises if it does not exist
-    with desk.store.lease(name, desk.options.agent):  # raises while a turn runs
+    app.store.conversation(name)  # raises if it does not exist
+    with app.store.lease(name, app.options.agent):  # raises while a turn runs
         pass
-    desk.store.delete(name)
-    desk.watchers.deleted(name)
-    return DeleteResult(pending_erasure=desk.store.pending_erasure)
+    app.store.delete(name)
+    app.deletions.notify_deleted(name)
+    return DeleteResult(pending_erasure=app.store.pending_erasure)

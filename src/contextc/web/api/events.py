@@ -23,15 +23,15 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 @endpoint("GET", "/conversations/{name}/events", media_type="text/event-stream")
-async def events(desk: AppState, name: str, query: EventsQuery, request: Request) -> EventStream:
+async def events(app: AppState, name: str, query: EventsQuery, request: Request) -> EventStream:
     """Stream events as server-sent events: the stored ones after number `after`, then new ones.
 
     The stream ends when the client disconnects, the conversation is deleted, or the server stops. The `id` of an event
     is its number: a client that reconnects with `Last-Event-ID` continues after it.
     """
-    await run_blocking(desk.store.conversation, name)  # raises if it does not exist
+    await run_blocking(app.store.conversation, name)  # raises if it does not exist
     return EventStream(
-        stream_conversation(desk, name, start_number(request, query.after), _encoder(name, query.vocabulary))
+        stream_conversation(app, name, start_number(request, query.after), _encoder(name, query.vocabulary))
     )
 
 

@@ -33,9 +33,9 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/info")
-def info(desk: AppState) -> ServerInfo:
+def info(app: AppState) -> ServerInfo:
     """Return information on the server and its providers. It never contains keys."""
-    options = desk.options
+    options = app.options
     model = options.model or read_settings().model.value or LOCAL_CLIENT
     try:
         whom = resolve_model(options.model)
@@ -44,7 +44,7 @@ def info(desk: AppState) -> ServerInfo:
         remark, tools = str(error), options.tools or "none"
     return ServerInfo(
         version=str(contextc.__version__),
-        store=mask_secrets(desk.store.address),
+        store=mask_secrets(app.store.address),
         agent=options.agent,
         model=model,
         remark=remark,

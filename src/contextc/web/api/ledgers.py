@@ -72,17 +72,17 @@ class LedgerView(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/channels/{channel}/ledger")
-def show_ledger(desk: AppState, name: str, channel: str, query: LedgerQuery) -> LedgerView:
+def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> LedgerView:
     """Return what was sent on a channel, by epoch, and what was not sent yet."""
-    found = find_channel(desk.store, name, channel)
-    knows = load_knowledge(desk.store, found)
+    found = find_channel(app.store, name, channel)
+    knows = load_knowledge(app.store, found)
     news = knows.news[:MAX_UNSENT]
-    shown = build_item_lines(desk.store, knows.known[query.after : query.after + query.limit])
+    shown = build_item_lines(app.store, knows.known[query.after : query.after + query.limit])
     return LedgerView(
         session=knows.session,
         lost=knows.lost,
         unanswered=knows.unanswered,
-        epochs=[EpochView(**each._asdict()) for each in load_epochs(desk.store, found)],
+        epochs=[EpochView(**each._asdict()) for each in load_epochs(app.store, found)],
         known=[
             SentEntry(
                 seq=line.seq,
@@ -103,8 +103,8 @@ def show_ledger(desk: AppState, name: str, channel: str, query: LedgerQuery) -> 
                 role=line.role,
                 tokens=line.tokens,
                 text=line.text[:MAX_TEXT_LENGTH],
-                before=item.place in knows.before,
+                before=item.place in knows.sent_on_other_branch,
             )
-            for item, line in zip(news, build_item_lines(desk.store, news), strict=True)
+            for item, line in zip(news, build_item_lines(app.store, news), strict=True)
         ],
     )

@@ -51,14 +51,14 @@ class AppendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations/{name}/messages")
-def messages(desk: AppState, name: str, query: MessagesQuery) -> MessagesPage:
+def messages(app: AppState, name: str, query: MessagesQuery) -> MessagesPage:
     """Return messages of a conversation, in order."""
     before, limit = query.before, query.limit
     if query.last is not None:
         if query.before is not None or query.after:
             raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
-    found = desk.store.read(
+    found = app.store.read(
         lambda tx: message_chain.load_window(
             tx, name, after=query.after, before=before, limit=limit, branch=query.branch
         )
@@ -67,9 +67,9 @@ def messages(desk: AppState, name: str, query: MessagesQuery) -> MessagesPage:
 
 
 @endpoint("POST", "/conversations/{name}/messages", status=201)
-def say(desk: AppState, name: str, body: AppendBody) -> Message:
+def say(app: AppState, name: str, body: AppendBody) -> Message:
     """Append a message to a conversation, which is created if needed. No turn starts."""
     if (body.message is None) == (body.text is None):
         raise InvalidInput("exactly one of message and text is required", fix="Send one of them.")
     said = body.message or (user if body.role == "user" else system)(body.text or "")
-    return desk.store.append(name, said, key=body.key, parent=body.parent)
+    return app.store.append(name, said, key=body.key, parent=body.parent)

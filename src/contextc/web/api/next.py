@@ -45,29 +45,29 @@ class NextQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/conversations/{name}/next")
-def show_next(desk: AppState, name: str, query: NextQuery) -> NextRequestView:
+def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
     """Return the next request without storing or sending anything."""
     if (query.edit is None) != (query.text is None):
         raise InvalidSetting("edit and text must be given together", fix="Send both: the message and its new text.")
     if query.channel and query.model:
         raise InvalidSetting("channel and model cannot be combined", fix="Send one of them: a channel has a model.")
-    provider, before = _provider_and_channel(desk, name, query.channel, query.model)
-    last = load_last_budget(desk.store, before) if before is not None else None
-    words, tools = _first_prompt_and_tools(desk, provider) if before is None else (None, None)
+    provider, before = _provider_and_channel(app, name, query.channel, query.model)
+    last = load_last_budget(app.store, before) if before is not None else None
+    words, tools = _first_prompt_and_tools(app, provider) if before is None else (None, None)
     compiled = preview_request(
-        desk.store,
+        app.store,
         provider,
         name,
-        agent=before.agent if before is not None else desk.options.agent,
-        directory=(before.directory or None) if before is not None else str(desk.options.root),
+        agent=before.agent if before is not None else app.options.agent,
+        directory=(before.directory or None) if before is not None else str(app.options.root),
         system_prompt=words,
         tools=tools,
-        output=desk.options.output if before is None else None,
-        budget=last.limit if last is not None else desk.options.budget,
+        output=app.options.output if before is None else None,
+        budget=last.limit if last is not None else app.options.budget,
         edit=None if query.edit is None else (query.edit, query.text or ""),
         rewind=query.rewind,
     )
-    seen = preview_request_details(desk.store, compiled)
+    seen = preview_request_details(app.store, compiled)
     paged = page_lines(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
     cost = compiled.cost
     loss = CacheLoss(
@@ -79,18 +79,18 @@ def show_next(desk: AppState, name: str, query: NextQuery) -> NextRequestView:
     return next_request_view(
         seen,
         compiled.formatter.name,
-        preview_break(desk.store, compiled),
+        preview_break(app.store, compiled),
         loss=loss,
         is_new=compiled.is_new,
-        paged=paged,
-        text=LineTextOptions(query.width, query.search, query.parts),
+        page=paged,
+        text_options=LineTextOptions(query.width, query.search, query.parts),
         remarks=(DYNAMIC_NOT_INCLUDED,) if before is not None else (),
     )
 
 
-def _first_prompt_and_tools(desk: AppState, provider: Provider) -> tuple[str, list[Tool]]:
+def _first_prompt_and_tools(app: AppState, provider: Provider) -> tuple[str, list[Tool]]:
     """Return the system prompt and tools that this server's agent would send to a new channel."""
-    options = desk.options
+    options = app.options
     found = build_tools(choose_tools(provider, options.tools), options.root)
     tools = [each.tool for each in found]
     seen = PromptContext(
@@ -104,19 +104,19 @@ def _first_prompt_and_tools(desk: AppState, provider: Provider) -> tuple[str, li
     return "\n\n".join([each.text for each in prompt.static]), tools
 
 
-def _provider_and_channel(desk: AppState, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
+def _provider_and_channel(app: AppState, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
     """Return the provider, and the existing channel if there is one."""
     if channel:
-        before = find_channel(desk.store, name, channel)
-        return load_channel_provider(desk.store, before), before
-    asked = find_channels(desk.store, name)
+        before = find_channel(app.store, name, channel)
+        return load_channel_provider(app.store, before), before
+    asked = find_channels(app.store, name)
     if not model:
-        found = load_last_request(desk.store, name)
+        found = load_last_request(app.store, name)
         if found is None:
-            return model_selection.resolve_model(desk.options.model).provider, None
-        return load_channel_provider(desk.store, found[0]), found[0]
+            return model_selection.resolve_model(app.options.model).provider, None
+        return load_channel_provider(app.store, found[0]), found[0]
     for each in reversed(asked):
         named = model in (each.model, f"{each.provider}:{each.model}")
-        if named and each.agent == desk.options.agent and load_last_budget(desk.store, each) is not None:
-            return load_channel_provider(desk.store, each), each
+        if named and each.agent == app.options.agent and load_last_budget(app.store, each) is not None:
+            return load_channel_provider(app.store, each), each
     return model_selection.resolve_model(model).provider, None

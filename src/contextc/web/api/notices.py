@@ -34,9 +34,9 @@ class NoticeView(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/notices")
-def notices(desk: AppState, name: str, query: NoticesQuery) -> list[NoticeView]:
+def notices(app: AppState, name: str, query: NoticesQuery) -> list[NoticeView]:
     """List hints, compactions, retries and errors in order, each with the message before it."""
-    found = desk.store.read(
+    found = app.store.read(
         lambda tx: load_events_of_types(
             tx, load_tip(tx, name).conversation, KINDS, before=query.before, limit=query.limit
         )

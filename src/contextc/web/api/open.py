@@ -50,7 +50,7 @@ class OpenedView(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/open")
-def open_file(desk: AppState, body: OpenBody) -> OpenedView:
+def open_file(app: AppState, body: OpenBody) -> OpenedView:
     """Inspect a request, a list of messages, a log, or a transcript. Nothing is stored, sent or executed."""
     return parse_untrusted(lambda: _view(body))
 

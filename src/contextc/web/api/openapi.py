@@ -10,7 +10,7 @@ from contextc.web.security import cookie_name
 
 
 @endpoint("GET", "/openapi.json", media_type=JSON_TYPE)
-def openapi(desk: AppState, request: Request) -> RawResponse:
+def openapi(app: AppState, request: Request) -> RawResponse:
     """Return this API as an OpenAPI 3.1 document."""
     cookie = cookie_name(request.headers.get("host", ""))
-    return RawResponse(encode(build_document(ENDPOINTS, has_token=bool(desk.options.token), cookie=cookie)), JSON_TYPE)
+    return RawResponse(encode(build_document(ENDPOINTS, has_token=bool(app.options.token), cookie=cookie)), JSON_TYPE)

@@ -11,15 +11,15 @@ NOT_QUEUED = "Queued input not found: a turn has taken it, or it was already rem
 
 
 @endpoint("DELETE", "/conversations/{name}/queue/{number}")
-def withdraw(desk: AppState, name: str, number: int) -> EmptyObject:
+def withdraw(app: AppState, name: str, number: int) -> EmptyObject:
     """Remove queued input. Input that a turn has taken is in the conversation, and stays."""
-    agent = desk.options.agent
+    agent = app.options.agent
 
     def work(tx: Transaction) -> bool:
         at = load_tip(tx, name, lock=True)
         waits = any(each.number == number for each in execution_records.load_queue(tx, at.conversation, agent))
         return waits and execution_records.dequeue(tx, number)
 
-    if not desk.store.write(work):
+    if not app.store.write(work):
         raise HTTPError(409, NOT_QUEUED, "NotWaiting")
     return EmptyObject()

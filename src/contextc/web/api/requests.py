@@ -84,52 +84,52 @@ class LinesPage(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
-def show_request(desk: AppState, name: str, channel: str, number: int) -> RequestView:
+def show_request(app: AppState, name: str, channel: str, number: int) -> RequestView:
     """Return one request: its budget by kind, its shared prefix, and its cost."""
-    found = find_channel(desk.store, name, channel)
-    formatter = load_channel_formatter(desk.store, found)
-    seen = load_request_details(desk.store, found, number)
-    return request_view(seen, formatter.name, find_break(desk.store, found, formatter, number), number)
+    found = find_channel(app.store, name, channel)
+    formatter = load_channel_formatter(app.store, found)
+    seen = load_request_details(app.store, found, number)
+    return request_view(seen, formatter.name, find_break(app.store, found, formatter, number), number)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines")
-def show_lines(desk: AppState, name: str, channel: str, number: int, query: LinesQuery) -> LinesPage:
+def show_lines(app: AppState, name: str, channel: str, number: int, query: LinesQuery) -> LinesPage:
     """Return a page of lines of a request, sent or left out, each with its text as sent, reason, tokens and cost."""
-    seen = load_request_details(desk.store, find_channel(desk.store, name, channel), number)
+    seen = load_request_details(app.store, find_channel(app.store, name, channel), number)
     found = page_lines(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
     lines = line_views(found.lines, LineTextOptions(query.width, query.search, query.parts))
     return LinesPage(lines=lines, more=found.more, next=found.next)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
-def show_body(desk: AppState, name: str, channel: str, number: int, query: BodyQuery) -> RawResponse:
+def show_body(app: AppState, name: str, channel: str, number: int, query: BodyQuery) -> RawResponse:
     """Return the body of a request exactly as sent, indented, or as a runnable snippet without keys."""
-    found = find_channel(desk.store, name, channel)
-    body = rebuild(desk.store, found, load_channel_formatter(desk.store, found), number)
+    found = find_channel(app.store, name, channel)
+    body = rebuild(app.store, found, load_channel_formatter(app.store, found), number)
     if query.shape:
-        return RawResponse(_snippet(desk, found, number, body, query.shape).encode(), "text/plain; charset=utf-8")
+        return RawResponse(_snippet(app, found, number, body, query.shape).encode(), "text/plain; charset=utf-8")
     return RawResponse(msgspec.json.format(body, indent=2) if query.pretty else body, "application/json")
 
 
-def _snippet(desk: AppState, channel: Channel, number: int, body: bytes, shape: str) -> str:
-    whom = load_channel_provider(desk.store, channel)
-    _, record = desk.store.read(lambda tx: find_request(tx, channel, number))
+def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: str) -> str:
+    whom = load_channel_provider(app.store, channel)
+    _, record = app.store.read(lambda tx: find_request(tx, channel, number))
     make = as_curl if shape == "curl" else as_python
     return make(whom, whom.formatter, body, session=record.gave or record.session, directory=channel.directory)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
-def show_difference(desk: AppState, name: str, channel: str, number: int) -> DiffView:
+def show_difference(app: AppState, name: str, channel: str, number: int) -> DiffView:
     """Return the differences between a request and the previous one. Unchanged parts are folded.
 
     For a resumed session, the whole context that it holds is compared.
     """
-    found = find_channel(desk.store, name, channel)
-    formatter = load_channel_formatter(desk.store, found)
-    after = rebuild_session_view(desk.store, found, formatter, number)
-    _, record = desk.store.read(lambda tx: find_request(tx, found, number))
+    found = find_channel(app.store, name, channel)
+    formatter = load_channel_formatter(app.store, found)
+    after = rebuild_session_view(app.store, found, formatter, number)
+    _, record = app.store.read(lambda tx: find_request(tx, found, number))
     previous = record.request - 1 or None
-    before = rebuild_session_view(desk.store, found, formatter, previous) if previous is not None else b"{}"
+    before = rebuild_session_view(app.store, found, formatter, previous) if previous is not None else b"{}"
     found_hunks = diff_requests(before, after)
     return DiffView(
         before=previous, unchanged_bytes=found_hunks.unchanged, hunks=found_hunks.hunks, cut=found_hunks.cut
@@ -137,9 +137,9 @@ def show_difference(desk: AppState, name: str, channel: str, number: int) -> Dif
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint")
-def show_findings(desk: AppState, name: str, channel: str, number: int) -> RequestFindings:
+def show_findings(app: AppState, name: str, channel: str, number: int) -> RequestFindings:
     """Return the lint findings of a request."""
-    found = find_channel(desk.store, name, channel)
-    formatter = load_channel_formatter(desk.store, found)
-    body = decode(rebuild(desk.store, found, formatter, number))
+    found = find_channel(app.store, name, channel)
+    formatter = load_channel_formatter(app.store, found)
+    body = decode(rebuild(app.store, found, formatter, number))
     return RequestFindings(format=formatter.name, violations=finding_views(lint(body, format=formatter.name)))

@@ -99,17 +99,17 @@ class TimelineView(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/conversations/{name}/timeline")
-def show_timeline(desk: AppState, name: str, query: TimelineQuery) -> TimelineView:
+def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineView:
     """List the requests of a conversation, oldest first, with tokens, cost, cache and epochs; and unanswered ones."""
-    views = channel_views(desk.store, name)
-    only = find_channel(desk.store, name, query.channel) if query.channel else None
-    moments = load_timeline(desk.store, name, only)
-    lost = load_unanswered_requests(desk.store, name, only)
+    views = channel_views(app.store, name)
+    only = find_channel(app.store, name, query.channel) if query.channel else None
+    moments = load_timeline(app.store, name, only)
+    lost = load_unanswered_requests(app.store, name, only)
     return TimelineView(
         channels=views,
         requests=[_step(each) for each in moments],
         unanswered=[_unanswered(each) for each in lost],
-        totals=_totals(moments, lost, [] if only is not None else desk.store.turns(name)),
+        totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
     )
 
 
@@ -133,8 +133,8 @@ def _step(moment: TimelineEntry) -> TimelineStep:
         reasoning=usage.reasoning if usage else None,
         cost=moment.cost,
         cache_share=min(1.0, round(usage.cache_read / usage.input, 4)) if usage and usage.input else None,
-        used=record.figures.input,
-        available=record.figures.room,
+        used=record.corrected_budget.input,
+        available=record.corrected_budget.room,
         window=record.budget.window,
         shared=record.shared_tokens,
         added=record.new,

@@ -83,73 +83,73 @@ class CompactResult(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/conversations/{name}/turns", status=202)
-async def start_turn(desk: AppState, name: str, body: StartBody) -> StartResult:
+async def start_turn(app: AppState, name: str, body: StartBody) -> StartResult:
     """Start a turn. It runs in the background; its events are at …/events. Creates the conversation if needed."""
-    begun = await desk.running.start(name, body.input, model=body.model, resume=body.resume)
+    begun = await app.turns.start(name, body.input, model=body.model, resume=body.resume)
     return StartResult(after=begun.after)
 
 
 @endpoint("POST", "/conversations/{name}/cancel")
-async def cancel_turn(desk: AppState, name: str, body: EmptyObject) -> CancelResult:
+async def cancel_turn(app: AppState, name: str, body: EmptyObject) -> CancelResult:
     """Cancel the running turn. Partial output is kept with its status, and open tool calls get a result."""
-    if desk.running.cancel(name):
+    if app.turns.cancel(name):
         return CancelResult(cancelled=True)
-    turn = await run_blocking(_last_turn_of_this_process, desk, name)
+    turn = await run_blocking(_last_turn_of_this_process, app, name)
     return CancelResult(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
 
 
-def _last_turn_of_this_process(desk: AppState, name: str) -> TurnRecord | None:
+def _last_turn_of_this_process(app: AppState, name: str) -> TurnRecord | None:
     """Return the last turn. Raises `HTTPError` if another process runs it, because only that one can control it."""
-    turn = desk.last_turn(name)
-    if turn is not None and turn.state == "running" and desk.running.turn(name) is None:
-        process = desk.process_of(name, turn.agent)
+    turn = app.last_turn(name)
+    if turn is not None and turn.state == "running" and app.turns.running_turn(name) is None:
+        process = app.describe_process(name, turn.agent)
         raise HTTPError(409, RUNS_ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
     return turn
 
 
 @endpoint("POST", "/conversations/{name}/steer")
-async def steer_turn(desk: AppState, name: str, body: TextBody) -> QueueResult:
+async def steer_turn(app: AppState, name: str, body: TextBody) -> QueueResult:
     """Steer the running turn: the model gets the text with its next step. Without a turn, it is queued."""
-    return await _queue_input(desk, name, body, "steer")
+    return await _queue_input(app, name, body, "steer")
 
 
 @endpoint("POST", "/conversations/{name}/follow-up")
-async def follow_up(desk: AppState, name: str, body: TextBody) -> QueueResult:
+async def follow_up(app: AppState, name: str, body: TextBody) -> QueueResult:
     """Queue a message that starts the next turn."""
-    return await _queue_input(desk, name, body, "follow-up")
+    return await _queue_input(app, name, body, "follow-up")
 
 
-async def _queue_input(desk: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
-    queued = await desk.running.queue(name, body.text, kind)
-    turn = await run_blocking(desk.last_turn, name)
+async def _queue_input(app: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
+    queued = await app.turns.queue_input(name, body.text, kind)
+    turn = await run_blocking(app.last_turn, name)
     return QueueResult(number=queued.number, running=turn is not None and turn.state == "running")
 
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
-async def decide(desk: AppState, name: str, id: str, body: DecisionBody) -> EmptyObject:
+async def decide(app: AppState, name: str, id: str, body: DecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call. The first decision counts, and only for the preview with its hash."""
-    return await _answer_approval(desk, name, id, body)
+    return await _answer_approval(app, name, id, body)
 
 
 @endpoint("POST", "/conversations/{name}/approvals")
-async def decide_named(desk: AppState, name: str, body: NamedDecisionBody) -> EmptyObject:
+async def decide_named(app: AppState, name: str, body: NamedDecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call, with the `id` of the approval in the body."""
-    return await _answer_approval(desk, name, body.id, body)
+    return await _answer_approval(app, name, body.id, body)
 
 
-async def _answer_approval(desk: AppState, name: str, id: str, said: DecisionBody) -> EmptyObject:
+async def _answer_approval(app: AppState, name: str, id: str, said: DecisionBody) -> EmptyObject:
     try:
-        await desk.running.answer_shown(name, id, said.hash, said.approve, said.why)
+        await app.turns.answer_previewed(name, id, said.hash, said.approve, said.why)
     except HTTPError:
-        await run_blocking(_last_turn_of_this_process, desk, name)  # also raises if the conversation does not exist
+        await run_blocking(_last_turn_of_this_process, app, name)  # also raises if the conversation does not exist
         raise
     return EmptyObject()
 
 
 @endpoint("POST", "/conversations/{name}/compact")
-async def compact(desk: AppState, name: str, body: CompactBody) -> CompactResult:
+async def compact(app: AppState, name: str, body: CompactBody) -> CompactResult:
     """Compact a conversation now, as if its context were full. Responds when done."""
-    done = await desk.running.compact(name, body.model)
+    done = await app.turns.compact(name, body.model)
     if done is None:
         return CompactResult()
     return CompactResult(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)

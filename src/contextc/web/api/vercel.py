@@ -48,46 +48,46 @@ class ApprovalDecision(Struct, frozen=True):
 
 
 @endpoint("POST", "/chat", media_type=EVENT_STREAM)
-async def chat(desk: AppState, body: ChatBody) -> EventStream:
+async def chat(app: AppState, body: ChatBody) -> EventStream:
     """Answer the last message of a client, as a stream of Vercel AI SDK chunks."""
     if not body.messages:
         raise InvalidRequest("must not be empty", path="messages", got=[])
     last = body.messages[-1]
     if last.get("role") == "assistant" and body.trigger == "submit-message":
-        return await _continue_message(desk, body.id, last)
+        return await _continue_message(app, body.id, last)
     theirs = await run_blocking(_decode_messages, body.messages)
-    await desk.running.check(body.id, body.model)
-    await desk.running.displace(body.id)  # the request is valid, so the next turn can start
-    given = await run_blocking(_rewind_and_new_messages, desk.store, desk.options.agent, body.id, theirs)
-    begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
-    return EventStream(stream_turn(desk, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
+    await app.turns.check_model(body.id, body.model)
+    await app.turns.cancel_attended(body.id)  # the request is valid, so the next turn can start
+    given = await run_blocking(_rewind_and_new_messages, app.store, app.options.agent, body.id, theirs)
+    begun = await app.turns.start(body.id, given or None, model=body.model, attended=True)
+    return EventStream(stream_turn(app, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
 
 
 @endpoint("GET", "/chat/{id}/stream", media_type=EVENT_STREAM)
-async def resume_chat(desk: AppState, id: str) -> EventStream | RawResponse:
+async def resume_chat(app: AppState, id: str) -> EventStream | RawResponse:
     """Stream the running answer from its start; 204 if no turn runs."""
-    begun = desk.running.turn(id)
+    begun = app.turns.running_turn(id)
     if begun is None:
         return RawResponse(b"", EVENT_STREAM, status=204)
-    return EventStream(stream_turn(desk, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
+    return EventStream(stream_turn(app, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
 
 
-async def _continue_message(desk: AppState, name: str, last: JSONObject) -> EventStream:
+async def _continue_message(app: AppState, name: str, last: JSONObject) -> EventStream:
     """Apply decisions on approvals, and continue the message."""
     parts = _tool_parts(last)
     words = [word for part in parts if part.get("state") == "approval-responded" and (word := _decision_of(part))]
-    begun: RunningTurn | None = desk.running.turn(name)
+    begun: RunningTurn | None = app.turns.running_turn(name)
     if not words:
         problem = "the last message is of the assistant and has no approval response"
         raise InvalidRequest(problem, path="messages", fix="Send a user message.")
     if begun is None:
         raise HTTPError(409, NOT_PENDING.format(words[-1].approval), UNKNOWN_APPROVAL_KIND)
-    pending = {word.approval: word for word in words if desk.running.is_pending(name, word.approval)}
+    pending = {word.approval: word for word in words if app.turns.is_pending(name, word.approval)}
     for word in pending.values() or words[-1:]:  # a message may still contain decisions that were applied before
-        desk.running.answer(name, word.approval, word.approve, word.why)
+        app.turns.answer(name, word.approval, word.approve, word.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
     telling = VercelEncoder(message=str(last.get("id") or ""), seen=seen, one=True)
-    return EventStream(stream_turn(desk, begun, words[-1].after, telling), headers=HEADERS)
+    return EventStream(stream_turn(app, begun, words[-1].after, telling), headers=HEADERS)
 
 
 def _tool_parts(message: JSONObject) -> list[JSONObject]:

@@ -73,14 +73,14 @@ class RulePage(Struct, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/lint")
-def lint_request(desk: AppState, body: RequestBody) -> LintResult:
+def lint_request(app: AppState, body: RequestBody) -> LintResult:
     """Return the lint findings of a request."""
     format = _detect_format(body.body, body.format)
     return LintResult(format=format, violations=finding_views(parse_untrusted(lambda: lint(body.body, format=format))))
 
 
 @endpoint("POST", "/fix")
-def fix_request(desk: AppState, body: RequestBody) -> FixResult:
+def fix_request(app: AppState, body: RequestBody) -> FixResult:
     """Repair a request so that its provider accepts it. No text is lost."""
     format = _detect_format(body.body, body.format)
     made, repairs = parse_untrusted(lambda: fix(cast(JSONObject, body.body), format=format))
@@ -95,7 +95,7 @@ def fix_request(desk: AppState, body: RequestBody) -> FixResult:
 
 
 @endpoint("POST", "/convert")
-def convert_request(desk: AppState, body: ConvertBody) -> ConvertResult:
+def convert_request(app: AppState, body: ConvertBody) -> ConvertResult:
     """Convert a request to another format, with warnings about losses."""
     source = _detect_format(body.body, body.source)
     made = parse_untrusted(lambda: convert(cast(JSONObject, body.body), source=source, target=body.target))
@@ -103,7 +103,7 @@ def convert_request(desk: AppState, body: ConvertBody) -> ConvertResult:
 
 
 @endpoint("GET", "/rules/{code}")
-def show_rule(desk: AppState, code: str) -> RulePage:
+def show_rule(app: AppState, code: str) -> RulePage:
     """Return one lint rule: description, reason, the provider's error, an example, and the repair."""
     try:
         rule = find_rule(code)

@@ -73,20 +73,20 @@ class AGUIEncoder:
 
     def frames(self, event: AnyEvent) -> bytes:
         """Return the event as frames. Only the last has its number, so a client never resumes between them."""
-        *before, last = [_encode(each) for each in self.take(event)]
+        *before, last = [_encode(each) for each in self.encode(event)]
         return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
 
-    def take(self, event: AnyEvent) -> list[JSONObject]:
+    def encode(self, event: AnyEvent) -> list[JSONObject]:
         """Return the AG-UI events of an event; at least one."""
         if not event.turn and not self._run:
-            return self._alone(event)
-        told = self._entered(event) if event.turn else []
+            return self._run_of_one_event(event)
+        told = self._open_turn(event) if event.turn else []
         agent = self._agents.get(event.agent)
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta() if agent is not None:
                 return [*told, *_delta(self._agents, event)]
             case TurnFinish() | TurnInterrupted() if agent is not None:
-                return [*told, *_end_step(agent), _custom(event), *self._finished(agent, event)]
+                return [*told, *_end_step(agent), _custom(event), *self._end_turn(agent, event)]
             case _:
                 around = _surrounding_events(agent, event) if agent is not None else []
                 return [*told, *around, *_equivalents(event), _custom(event)]
@@ -105,12 +105,12 @@ class AGUIEncoder:
         self._run = ""
         return {"type": "RUN_ERROR", "message": message, "code": code, **(usage or {})}
 
-    def _alone(self, event: AnyEvent) -> list[JSONObject]:
+    def _run_of_one_event(self, event: AnyEvent) -> list[JSONObject]:
         """Return an event without a turn, in a run of its own."""
         started = self._start(f"event-{event.number}")
         return [started, *_equivalents(event), _custom(event), self._end({"outcome": {"type": "success"}})]
 
-    def _entered(self, event: AnyEvent) -> list[JSONObject]:
+    def _open_turn(self, event: AnyEvent) -> list[JSONObject]:
         """Open the turn of an event, and end the turn that it replaces."""
         told: list[JSONObject] = []
         before = self._agents.get(event.agent)
@@ -126,7 +126,7 @@ class AGUIEncoder:
             told.append(self._start(f"turn-{event.turn}{again}"))
         return told
 
-    def _finished(self, agent: _AgentState, event: TurnFinish | TurnInterrupted) -> list[JSONObject]:
+    def _end_turn(self, agent: _AgentState, event: TurnFinish | TurnInterrupted) -> list[JSONObject]:
         """End a turn, and the run if no other agent has a turn."""
         del self._agents[event.agent]
         if self._agents:
@@ -149,23 +149,23 @@ class AGUITurnEncoder(AGUIEncoder):
     At a pending approval, an AG-UI interrupt ends the run; the next run carries the decision.
     """
 
-    waits = False
+    is_waiting = False
     _asked: ApprovalRequest | None = None
 
-    def begin(self, messages: list[JSONObject]) -> bytes:
+    def start_frames(self, messages: list[JSONObject]) -> bytes:
         """Return the start of a run with a snapshot of the messages before it."""
         return _frames([self._start(""), {"type": "MESSAGES_SNAPSHOT", "messages": messages}])
 
-    def nothing(self) -> bytes:
+    def empty_end_frames(self) -> bytes:
         """Return the end of a run without a turn."""
         return _frames([self._end({"outcome": {"type": "success"}})])
 
     def frames(self, event: AnyEvent) -> bytes:
         if isinstance(event, ApprovalRequest):
-            self.waits, self._asked = True, event
+            self.is_waiting, self._asked = True, event
         return super().frames(event)
 
-    def ended(self) -> bytes:
+    def end_frames(self) -> bytes:
         """Return the final frames, which end the run if it is still open."""
         if not self._run:
             return b""

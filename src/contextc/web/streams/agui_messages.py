@@ -18,10 +18,10 @@ DEFAULT_MIME_TYPES = {
 }
 
 
-def decode_messages(wire: list[JSONObject]) -> list[Message]:
+def decode_messages(client_messages: list[JSONObject]) -> list[Message]:
     """Decode a client's messages. Only the content of user messages is decoded."""
     found: list[Message] = []
-    for index, each in enumerate(wire):
+    for index, each in enumerate(client_messages):
         role, uid, content = each.get("role"), each.get("id"), each.get("content")
         if not isinstance(uid, str):
             raise InvalidRequest("must be a string", path=f"messages[{index}].id", got=type(uid).__name__)

@@ -48,51 +48,51 @@ def start_number(request: Request, after: int) -> int:
     return found
 
 
-def parse_event_number(said: str) -> int | None:
+def parse_event_number(text: str) -> int | None:
     """Parse the number of an event; None if it is invalid."""
-    is_number = said.isascii() and said.isdigit() and len(said) <= len(str(SEQ_MASK))
-    return number if is_number and (number := int(said)) <= SEQ_MASK else None
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(SEQ_MASK))
+    return number if is_number and (number := int(text)) <= SEQ_MASK else None
 
 
 async def stream_conversation(
-    desk: AppState, conversation: str, after: int, encode: FrameEncoder
+    app: AppState, conversation: str, after: int, encode: FrameEncoder
 ) -> AsyncGenerator[bytes]:
     """Stream all events of a conversation after event `after`, until it is deleted or the server stops."""
-    inbox, watched = Inbox(await run_blocking(_number, desk.store, conversation)), event_hub(desk.store)
-    watched.join(conversation, inbox)
+    inbox, watched = Inbox(await run_blocking(_number, app.store, conversation)), event_hub(app.store)
+    watched.add_watcher(conversation, inbox)
     try:
-        if desk.ending.is_set():
+        if app.stopping.is_set():
             return
-        with desk.watchers.watching(conversation) as gone:
-            source = watch_batches(desk.store, conversation, after, inbox=inbox, pulse=HEARTBEAT_SECONDS)
+        with app.deletions.watch(conversation) as gone:
+            source = watch_batches(app.store, conversation, after, inbox=inbox, heartbeat=HEARTBEAT_SECONDS)
             async with aclosing(source):
                 async for events in source:
-                    if desk.ending.is_set() or gone.is_set() or inbox.is_replaced:
+                    if app.stopping.is_set() or gone.is_set() or inbox.is_replaced:
                         return
                     yield b"".join([encode(event) for event in events]) or HEARTBEAT
     finally:
-        watched.leave(conversation, inbox)
+        watched.remove_watcher(conversation, inbox)
 
 
-async def stream_turn(desk: AppState, begun: RunningTurn, after: int, telling: "TurnEncoder") -> AsyncGenerator[bytes]:
+async def stream_turn(app: AppState, begun: RunningTurn, after: int, encoder: "TurnEncoder") -> AsyncGenerator[bytes]:
     """Stream a turn and its follow-up turns after event `after`, to the end or to a pending approval."""
-    with desk.running.following(begun), desk.watchers.watching(begun.turn.conversation) as gone:
-        source = begun.turn.together(after=after, pulse=HEARTBEAT_SECONDS)
+    with app.turns.following(begun), app.deletions.watch(begun.turn.conversation) as gone:
+        source = begun.turn.batches(after=after, pulse=HEARTBEAT_SECONDS)
         async with aclosing(source):
             async for events in source:
-                if desk.ending.is_set() or gone.is_set():
+                if app.stopping.is_set() or gone.is_set():
                     break
-                yield _encode_until_waiting(events, telling) if events else HEARTBEAT
-                if telling.waits:
+                yield _encode_until_waiting(events, encoder) if events else HEARTBEAT
+                if encoder.is_waiting:
                     break
-        yield telling.ended()
+        yield encoder.end_frames()
 
 
 def _encode_until_waiting(events: Sequence[AnyEvent], telling: "TurnEncoder") -> bytes:
     told: list[bytes] = []
     for event in events:
         told.append(telling.frames(event))
-        if telling.waits:
+        if telling.is_waiting:
             break
     return b"".join(told)
 
@@ -100,12 +100,12 @@ def _encode_until_waiting(events: Sequence[AnyEvent], telling: "TurnEncoder") ->
 class TurnEncoder(Protocol):
     """Encoder of one turn in a client's vocabulary."""
 
-    waits: bool
+    is_waiting: bool
     """True if the last event requested an approval."""
 
     def frames(self, event: AnyEvent) -> bytes: ...
 
-    def ended(self) -> bytes:
+    def end_frames(self) -> bytes:
         """Return the final frames of the stream."""
         ...
 

@@ -51,46 +51,46 @@ class VercelEncoder:
         self._count = 0
         self._context: JSONObject = {}
         self._last: TurnFinish | TurnInterrupted | None = None
-        self.waits = False
+        self.is_waiting = False
         """True if the last event requested an approval, so that the message ends here for now."""
 
     def frames(self, event: AnyEvent) -> bytes:
         """Return the event as frames; the last one has its number."""
-        *before, last = [_encode(each) for each in self.take(event)]
+        *before, last = [_encode(each) for each in self.encode(event)]
         return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
 
-    def take(self, event: AnyEvent) -> list[JSONObject]:
+    def encode(self, event: AnyEvent) -> list[JSONObject]:
         """Return the chunks of an event; at least one."""
-        told = self._begun(event)
+        told = self._start_chunk(event)
         match event:
             case TextDelta() | ReasoningDelta():
-                return [*told, *self._words(event)]
+                return [*told, *self._text_delta(event)]
             case ToolCallDelta():
-                return [*told, *self._called(event)]
+                return [*told, *self._call_delta(event)]
             case StepStart():
                 self._context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
-                told += [*self._closed(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
+                told += [*self._end_part(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
                 self._in_step = True
             case UsageReport():
                 self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
                 told.append(self._gauge())
             case ToolCallEnded():
-                told += [*self._closed(), *self._shown(event.id, event.name, {}), _tool_output(event)]
+                told += [*self._end_part(), *self._missing_call_input(event.id, event.name, {}), _tool_output(event)]
             case ApprovalRequest():
-                self.waits = True
+                self.is_waiting = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
-                told += [*self._closed(), *self._asked(event)]
+                told += [*self._end_part(), *self._approval_input(event)]
                 told.append({"type": "tool-approval-request", **asked})
             case TurnFinish() | TurnInterrupted():
                 self._last = event
-                return [*told, _custom(event), *([] if self._one else self.end())]
+                return [*told, _custom(event), *([] if self._one else self.end_chunks())]
             case _:
                 pass
         return [*told, _custom(event)]
 
-    def end(self) -> list[JSONObject]:
+    def end_chunks(self) -> list[JSONObject]:
         """Return the chunks that end a message."""
-        told = [*self._closed(), *self._step_ended()]
+        told = [*self._end_part(), *self._step_ended()]
         last, self._last, started = self._last, None, self._started
         self._started, self._message, self._seen = False, "", set[str]()
         match last:
@@ -107,11 +107,11 @@ class VercelEncoder:
             case None:
                 return [*told, {"type": "finish", "finishReason": "tool-calls"}] if started else told
 
-    def ended(self) -> bytes:
+    def end_frames(self) -> bytes:
         """Return the final frames of a stream."""
-        return b"".join([frame(_encode(each)) for each in self.end()]) + DONE_FRAME
+        return b"".join([frame(_encode(each)) for each in self.end_chunks()]) + DONE_FRAME
 
-    def _begun(self, event: AnyEvent) -> list[JSONObject]:
+    def _start_chunk(self, event: AnyEvent) -> list[JSONObject]:
         """Return the start chunk, with the first event of a turn or of its message."""
         if self._started or not (event.turn or isinstance(event, MessageEvent)):
             return []
@@ -120,27 +120,27 @@ class VercelEncoder:
 
     # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _words(self, event: TextDelta | ReasoningDelta) -> list[JSONObject]:
+    def _text_delta(self, event: TextDelta | ReasoningDelta) -> list[JSONObject]:
         kind = "text" if isinstance(event, TextDelta) else "reasoning"
         told: list[JSONObject] = []
         if self._piece is None or self._piece[0] != kind or not self._piece[1].startswith(f"{event.uid}."):
-            told = self._closed()
+            told = self._end_part()
             self._count += 1
             self._piece = kind, f"{event.uid}.{self._count}"
             told.append({"type": f"{kind}-start", "id": self._piece[1]})
         return [*told, {"type": f"{kind}-delta", "id": self._piece[1], "delta": event.text}]
 
-    def _called(self, event: ToolCallDelta) -> list[JSONObject]:
+    def _call_delta(self, event: ToolCallDelta) -> list[JSONObject]:
         told: list[JSONObject] = []
         if self._piece != ("call", event.id):
-            told = self._closed()
+            told = self._end_part()
             self._piece, self._name = ("call", event.id), event.name
             self._seen.add(event.id)
             told.append({"type": "tool-input-start", "toolCallId": event.id, "toolName": event.name, "dynamic": True})
         self._written.append(event.arguments)
         return [*told, {"type": "tool-input-delta", "toolCallId": event.id, "inputTextDelta": event.arguments}]
 
-    def _closed(self) -> list[JSONObject]:
+    def _end_part(self) -> list[JSONObject]:
         """End the open part."""
         if self._piece is None:
             return []
@@ -154,14 +154,14 @@ class VercelEncoder:
         except msgspec.DecodeError as error:
             return [{"type": "tool-input-error", **called, "input": written, "errorText": f"No JSON: {error}."}]
 
-    def _shown(self, id: str, name: str, arguments: JSONObject) -> list[JSONObject]:
+    def _missing_call_input(self, id: str, name: str, arguments: JSONObject) -> list[JSONObject]:
         """Return the input of a call that the message does not have yet."""
         if id in self._seen:
             return []
         self._seen.add(id)
         return [_input(id, name, arguments)]
 
-    def _asked(self, event: ApprovalRequest) -> list[JSONObject]:
+    def _approval_input(self, event: ApprovalRequest) -> list[JSONObject]:
         """Return the input of the call to approve. The SDK identifies calls by id, which a model may reuse."""
         self._seen.add(event.id)
         return [_input(event.id, event.name, event.arguments)]
