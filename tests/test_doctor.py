@@ -59,7 +59,7 @@ def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> N
         conversation="demo",
         where="message 2",
         text="Call 'open' of 'f' has no result.",
-        why="Every request has a result made up for it.",
+        why="Every request gets a placeholder result for it.",
         would="would append an error result for call 'open' of 'f'",
         healing="append",
         branches=(store.conversation("demo").branch,),

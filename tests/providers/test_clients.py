@@ -315,9 +315,9 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
 
 def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
     """The OpenAI client is for many; without an address it would go to OpenAI, with OpenAI's key."""
-    with pytest.raises(InvalidSetting, match="where to call 'groq'"):
+    with pytest.raises(InvalidSetting, match="'groq': no address"):
         cc.endpoint(cc.provider("groq:llama-3.3-70b-versatile"))
-    with pytest.raises(InvalidSetting, match="where to call 'anthropic'"):
+    with pytest.raises(InvalidSetting, match="'anthropic': no address"):
         cc.endpoint(cc.provider("anthropic:claude-opus-5-5", format="openai_chat"))
     with pytest.raises(InvalidSetting, match="must start with http"):
         cc.endpoint(cc.provider("mine:own", url="127.0.0.1:8080/v1", window=9_000))

@@ -156,7 +156,7 @@ def test_an_unknown_message_is_said_to_be_unknown(store: cc.Store, reference: cc
 def test_an_unknown_conversation_is_said_to_be_unknown(store: cc.Store) -> None:
     """Guarantee 15.1: a typing error must not look like an empty conversation."""
     for call in (store.load, store.conversation, store.branches, store.reset, store.delete):
-        with pytest.raises(cc.UnknownConversation, match="no conversation 'nope' in this store"):
+        with pytest.raises(cc.UnknownConversation, match="'nope' not found"):
             call("nope")
 
 
