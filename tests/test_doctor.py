@@ -44,7 +44,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         assert all(finding.would.startswith("would start a branch after message ") for finding in findings)
         if code == "unreadable":
             with pytest.raises(
-                cc.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"
+                cc.errors.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"
             ):
                 store.load("demo")
 

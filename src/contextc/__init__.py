@@ -164,6 +164,7 @@ _load = lazy_names(
     __name__,
     _NAMES,
     _RENAMED | {name: f"{__name__}.{module}.{name}" for module, names in _MOVED.items() for name in names.split()},
+    depth=3,
 )
 
 

@@ -12,12 +12,12 @@ REMOVED_IN = "0.3"
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str], deprecated: Mapping[str, str] | None = None
+    package: str, modules: Mapping[str, str], deprecated: Mapping[str, str] | None = None, *, depth: int = 2
 ) -> Callable[[str], object]:
     """Return a module-level `__getattr__`.
 
     `modules` maps a module, relative to the package, to the names it defines, separated by spaces. `deprecated` maps an
-    old name to the full path of the new one.
+    old name to the full path of the new one. `depth` is the number of stack frames from the warning to the caller.
     """
     module_of = {name: module for module, names in modules.items() for name in names.split()}
     moved = deprecated or {}
@@ -29,7 +29,7 @@ def lazy_names(
             target, _, new = moved[name].rpartition(".")
             warn = import_module("warnings").warn
             text = f"{package}.{name} is deprecated and will be removed in {REMOVED_IN}. Use {target}.{new}."
-            warn(text, DeprecationWarning, stacklevel=2)
+            warn(text, DeprecationWarning, stacklevel=depth)
             return getattr(import_module(target), new)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -318,7 +318,7 @@ def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
     try:
         check_installed()
         find_model_file()
-    except cc.InvalidSetting as error:
+    except cc.errors.InvalidSetting as error:
         give_up(f"the local model: {error}")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.txt").write_text("hi")

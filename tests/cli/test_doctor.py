@@ -36,7 +36,9 @@ def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: st
     assert "Call 'c1' of 'read_file' has no result. Every request gets a placeholder result for it." in words
     assert "would append an error result for call 'c1' of 'read_file'" in words
     assert "would start a branch after message 1 with the 2 messages after it, rechained" in words
-    assert shown.stderr.endswith("Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.\n")
+    assert shown.stderr.endswith(
+        "Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.\n"
+    )
     report = json.loads(run("doctor", "--json", "--store", ill).stdout)
     found = [(each["conversation"], each["kind"], each["code"], each["healing"]) for each in report["findings"]]
     assert found == [

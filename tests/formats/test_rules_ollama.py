@@ -220,7 +220,7 @@ def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, er
     assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]
     fixed, _ = cc.fix(body, format="ollama")
     assert fixed["tools"][0]["function"]["parameters"] == mended
-    written = cc.OllamaFormatter().encode_tool(cc.Tool(name="look", description="", parameters=schema))
+    written = cc.formats.OllamaFormatter().encode_tool(cc.Tool(name="look", description="", parameters=schema))
     assert written["function"]["parameters"] == mended
 
 

@@ -21,7 +21,7 @@ for broken in (
 ):
     try:
         verify(broken)
-    except cc.InternalError as error:
+    except cc.errors.InternalError as error:
         print(error)
     else:
         print("sent")

@@ -14,7 +14,7 @@ from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import ALLOWED_VARIABLES, allowed_environment
 
 
-def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
+def run(tool: cc.tools.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
     return asyncio.run(tool.run(cc.ToolCall(id="c1", name=tool.name, arguments=arguments), context))
 
 

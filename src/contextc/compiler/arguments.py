@@ -331,7 +331,9 @@ class ArgumentCache:
                 exact=self.counter.exact,
             ),
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
-            breakpoints_left=provider.model.cache_points - tools.caller_breakpoints - provider.formatter.marks_in([settings]),
+            breakpoints_left=provider.model.cache_points
+            - tools.caller_breakpoints
+            - provider.formatter.marks_in([settings]),
         )
         return cache_put(self._terms, key, terms)
 

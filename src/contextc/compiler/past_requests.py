@@ -304,7 +304,9 @@ def load_request_layout(
     """Return the row ranges of a request, and the record of the first request of its epoch."""
     start = find_epoch_start(tx, number, request_record)
     layout: tuple[RowRange, ...] = start.layout or ()
-    layout = extend_layout(layout, number, start.rows + 1, request_record.rows) if start is not request_record else layout
+    layout = (
+        extend_layout(layout, number, start.rows + 1, request_record.rows) if start is not request_record else layout
+    )
     return layout, start
 
 

@@ -190,7 +190,8 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         tokens = standing.tokens + sum([row.row.tokens for row in assembled.new_rows])
     else:
         rows = [
-            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
+            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk)
+            for each in assembled.order
         ]
         chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])

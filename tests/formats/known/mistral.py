@@ -34,7 +34,7 @@ UNANSWERED, ORPHAN = "MIS006", "MIS007"
 HASHES_IDS = True
 OPENED: JSONObject = {"role": "user", "content": OPENING_TEXT}
 MALFORMED: JSONObject = {
-    "id": cc.MistralFormatter.spelling.id("a"),
+    "id": cc.formats.MistralFormatter.spelling.id("a"),
     "type": "function",
     "function": {"name": "look", "arguments": PARTIAL},
 }
