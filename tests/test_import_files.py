@@ -89,7 +89,7 @@ def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(stor
 KILLED = """
 import os, sys, signal
 import contextc as cc
-from contextc.transfer import import_files
+from contextc.interchange import import_files
 
 def tell(done, total):
     if done > 4_000:

@@ -149,8 +149,8 @@ PRYING = """
 import asyncio, ctypes, os, sys
 from pathlib import Path
 import contextc as cc
-from contextc.agents.made import tools_of
-from contextc.toolbox.builtin import command_tool
+from contextc.app.agent_factory import build_tools
+from contextc.tools.builtin import command_tool
 command = "grep -ao 'OPENAI_API_KEY=hunter2' /proc/$PPID/environ"
 call = cc.ToolCall(id="c1", name="run_command", arguments={"command": command})
 tool = command_tool(Path("/"))
@@ -162,7 +162,7 @@ if os.geteuid() == 0:
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a process that was started by this user
 print(asyncio.run(tool.run(call)).text)
 print("----")
-tools_of("all", Path("/"))
+build_tools("all", Path("/"))
 print(asyncio.run(tool.run(call)).text)
 """
 
