@@ -231,3 +231,11 @@ def test_what_the_server_passes_over_in_a_schema_is_left_alone() -> None:
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
     body["tools"][0]["function"]["parameters"] = schema
     assert codes(body) == []
+
+
+def test_a_call_without_a_name_gets_a_result() -> None:
+    """Guarantee 10.6: the result of a call that names no tool is matched with it."""
+    call: JSONObject = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "", "arguments": {}}}]}
+    fixed, _ = cc.fix({"model": "m", "messages": [{"role": "user", "content": "hi"}, call]}, format="ollama")
+    assert cc.lint(fixed, format="ollama") == []
+    assert [message["role"] for message in fixed["messages"]] == ["user", "assistant", "tool"]
