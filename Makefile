@@ -100,7 +100,7 @@ stress: setup programs
 	$(BIN)/python -m tests.stress $(STRESS)
 
 rules: setup
-	$(BIN)/python -c "from contextc.formats.rules_docs import rules_page; print(rules_page(), end='')" > docs/rules.md
+	$(BIN)/python -c "from contextc.formats.rules_docs import render_rules; print(render_rules(), end='')" > docs/rules.md
 
 lock: setup
 	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --extra web --extra claude-code --extra codex --group dev --no-header --output-file requirements.lock

@@ -28,11 +28,11 @@ def send_postcard(city: str, text: str) -> str:
 
 
 @cc.trigger("two_calls", once=True)
-def two_calls(moment: cc.Moment) -> str | None:
+def two_calls(moment: cc.TriggerContext) -> str | None:
     return "You have asked for the weather twice. Answer now." if moment.tool_calls >= 2 else None
 
 
-def approve(call: cc.ToolCall, tool: cc.FunctionTool) -> bool | str:
+def approve(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool | str:
     answer = input(f"{tool.name}({call.arguments})? y/n ")
     return answer == "y" or f"the person said {answer!r}"
 

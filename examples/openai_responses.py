@@ -36,7 +36,7 @@ def get_weather(city: str) -> str:
 
 def main() -> None:
     client = openai.OpenAI()
-    manager = cc.MessageManager(cc.OpenAIResponsesFormatter(), SYSTEM_PROMPT)
+    manager = cc.MessageManager(cc.formats.OpenAIResponsesFormatter(), SYSTEM_PROMPT)
     manager.add_user_message(" ".join(sys.argv[1:]) or "What is the weather in Paris?")
     for step in count(1):
         items: Any = manager.get_formatted_messages()  # plain data, where the SDK has types of its own

@@ -60,7 +60,7 @@ def main() -> None:
     first, *others = sys.argv[1:] or ("What is the weather in Paris?", "And in Cairo?")
     manager = cc.MessageManager(cc.AnthropicFormatter(), SYSTEM_PROMPT)
     take_turn(manager, ask_anthropic, first)
-    manager.formatter = cc.OpenAIResponsesFormatter()
+    manager.formatter = cc.formats.OpenAIResponsesFormatter()
     for question in others:
         take_turn(manager, ask_openai, question)
 

@@ -43,7 +43,7 @@ def main() -> None:
     question = " ".join(sys.argv[1:]) or "And in Cairo?"
     posted = [*PAGE, {"id": "m3", "role": "user", "parts": [{"type": "text", "text": question}]}]
 
-    formatter = cc.VercelFormatter()
+    formatter = cc.formats.VercelFormatter()
     store = cc.open_store("memory:")  # or "sqlite:///chat.db"
     manager = cc.MessageManager(formatter, SYSTEM_PROMPT, store=store, conversation="page")
     for history in (PAGE, posted):  # a page sends everything again each time; only what is new is added

@@ -176,7 +176,7 @@ def outcome(form: HistoryFormatter, items: Sequence[Item]) -> str:
         before = manager.messages
         try:
             manager.add_message(item)
-        except cc.InvalidMessage as error:
+        except cc.errors.InvalidMessage as error:
             refused = error
         else:
             continue

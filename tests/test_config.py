@@ -46,7 +46,7 @@ def test_each_source_wins_over_the_one_below(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt setting must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
-    with pytest.raises(cc.InvalidSetting, match=r"contextc\.toml"):
+    with pytest.raises(cc.errors.InvalidSetting, match=r"contextc\.toml"):
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
 
 
@@ -54,7 +54,9 @@ def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str
 def test_a_misplaced_secret_is_not_repeated(tmp_path: Path, line: str) -> None:
     """An error goes to terminals and logs."""
     (tmp_path / "contextc.toml").write_text(f"{line}\n")
-    with pytest.raises(cc.InvalidSetting, match=rf"{line.split()[0]} is not a setting\. Use one of comm") as raised:
+    with pytest.raises(
+        cc.errors.InvalidSetting, match=rf"{line.split()[0]} is not a setting\. Use one of comm"
+    ) as raised:
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
     assert "1234" not in str(raised.value)
 
@@ -64,13 +66,13 @@ def test_a_misplaced_secret_is_not_repeated(tmp_path: Path, line: str) -> None:
 )
 def test_a_setting_of_another_type_is_named_with_the_type_it_must_have(tmp_path: Path, line: str, kind: str) -> None:
     (tmp_path / "contextc.toml").write_text(f"{line}\n")
-    with pytest.raises(cc.InvalidSetting, match=rf"{line.split()[0]} must be text, got {kind}\. Write "):
+    with pytest.raises(cc.errors.InvalidSetting, match=rf"{line.split()[0]} must be text, got {kind}\. Write "):
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0d", "30m"])
 def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match=r"must be days or hours, got .* Write it like 90d or 12h"):
+    with pytest.raises(cc.errors.InvalidSetting, match=r"must be days or hours, got .* Write it like 90d or 12h"):
         read_settings(environment={"HOME": "/", "CONTEXTC_RETENTION": text}, folder=str(tmp_path))
 
 
@@ -122,7 +124,7 @@ def test_providers_of_ones_own_are_read_fact_by_fact(tmp_path: Path) -> None:
 def test_a_literal_key_in_a_file_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
     """Guarantee 13.3."""
     environment = configured(tmp_path, user=f'[providers.groq]\nkey = "{key}"\n')
-    with pytest.raises(cc.InvalidSetting, match="the name of an environment variable") as raised:
+    with pytest.raises(cc.errors.InvalidSetting, match="the name of an environment variable") as raised:
         read_providers(environment=environment, folder=str(tmp_path))
     assert not key or key not in str(raised.value)
 
@@ -136,7 +138,7 @@ def test_a_projects_file_cannot_send_a_users_key_anywhere(tmp_path: Path) -> Non
     found = read_providers(environment=environment, folder=str(tmp_path))
     assert found == {"groq": {"url": "https://evil.example/v1"}}
     (tmp_path / "contextc.toml").write_text(evil + 'key = "GROQ_API_KEY"\n')
-    with pytest.raises(cc.InvalidSetting, match="a project's file must not name a key"):
+    with pytest.raises(cc.errors.InvalidSetting, match="a project's file must not name a key"):
         read_providers(environment=environment, folder=str(tmp_path))
 
 
@@ -154,7 +156,9 @@ def test_a_projects_file_cannot_send_a_users_key_anywhere(tmp_path: Path) -> Non
 def test_a_cloned_projects_file_changes_nothing_that_could_hurt(tmp_path: Path, line: str) -> None:
     """A repository of somebody else must not send conversations away, erase history or speak to the model."""
     environment = configured(tmp_path, project=line + "\n")
-    with pytest.raises(cc.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*`contextc trust`"):
+    with pytest.raises(
+        cc.errors.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*`contextc trust`"
+    ):
         read_settings(environment=environment, folder=str(tmp_path))
 
 
@@ -178,12 +182,12 @@ def test_trust_is_for_one_file_with_one_content(tmp_path: Path) -> None:
     (elsewhere / "contextc.toml").write_text('store = "sqlite:///a.db"\n')
     assert find_untrusted_file(environment=environment, folder=str(elsewhere)) is not None
     (tmp_path / "contextc.toml").write_text('store = "sqlite:///evil.db"\n')
-    with pytest.raises(cc.InvalidSetting, match="not trusted"):
+    with pytest.raises(cc.errors.InvalidSetting, match="not trusted"):
         read_settings(environment=environment, folder=str(tmp_path))
     trusted(environment, tmp_path)
     assert distrust_file(str(tmp_path / "contextc.toml"), environment=environment)
     assert not distrust_file(str(tmp_path / "contextc.toml"), environment=environment)
-    with pytest.raises(cc.InvalidSetting, match="not trusted"):
+    with pytest.raises(cc.errors.InvalidSetting, match="not trusted"):
         read_settings(environment=environment, folder=str(tmp_path))
 
 
@@ -203,7 +207,7 @@ def test_a_provider_of_an_untrusted_project_cannot_be_called(tmp_path: Path, mon
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for spec in ("evil:m", "openai:gpt-6.1-terra"):
-        with pytest.raises(cc.InvalidSetting, match=r"not trusted, but it sets providers\.evil\.url"):
+        with pytest.raises(cc.errors.InvalidSetting, match=r"not trusted, but it sets providers\.evil\.url"):
             cc.provider(spec, window=9_000)
     assert cc.provider("anthropic:claude-opus-5-5").url == ""
     assert "evil" not in read_providers()
@@ -247,5 +251,5 @@ def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
     (tmp_path / "contextc.toml").write_text('session_gap = "10m"\n')
     assert read_settings(environment=home, folder=str(tmp_path)).parse_session_gap() == 600
     wrong = read_settings(environment={**home, "CONTEXTC_SESSION_GAP": "soon"}, folder=str(tmp_path))
-    with pytest.raises(cc.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"):
+    with pytest.raises(cc.errors.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"):
         wrong.parse_session_gap()

@@ -44,7 +44,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         assert all(finding.would.startswith("would start a branch after message ") for finding in findings)
         if code == "unreadable":
             with pytest.raises(
-                cc.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"
+                cc.errors.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"
             ):
                 store.load("demo")
 
@@ -59,7 +59,7 @@ def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> N
         conversation="demo",
         where="message 2",
         text="Call 'open' of 'f' has no result.",
-        why="Every request has a result made up for it.",
+        why="Every request gets a placeholder result for it.",
         would="would append an error result for call 'open' of 'f'",
         healing="append",
         branches=(store.conversation("demo").branch,),

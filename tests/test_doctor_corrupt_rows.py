@@ -112,7 +112,7 @@ def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) 
     """The conversation goes on with what it has; the messages nobody leads to any more stay a fault."""
     found = damaged(ill, f"DELETE FROM branch WHERE number = {EDIT}")
     assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
-    with pytest.raises(cc.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
         ill.load("demo")
     repair_conversations(ill, list(scan_store(ill)))
     assert said(ill) == [f"m{number}" for number in range(1, 9)]
@@ -158,7 +158,7 @@ def test_a_blob_of_any_type_is_a_changed_blob(ill: cc.Store, value: str) -> None
     assert damaged(ill, f"UPDATE blob SET data = {value}") == [("changed-blob", "other", "branch")]
     (media,) = stored.parts
     assert isinstance(media, cc.Media)
-    with pytest.raises(cc.StoreCorrupt, match="is corrupt: expected bytes"):
+    with pytest.raises(cc.errors.StoreCorrupt, match="is corrupt: expected bytes"):
         ill.blob(media.blob or "")
 
 
@@ -199,7 +199,7 @@ def test_a_branch_that_begins_on_itself_is_an_error_and_no_circle(
     ill: cc.Store, read: Callable[[cc.Store, str], object]
 ) -> None:
     ill.write(lambda tx: tx.run(f"UPDATE branch SET parent = {EDIT} WHERE number = {EDIT}"))
-    with pytest.raises(cc.StoreCorrupt, match=r"Branch 3: its parent, branch 3, is missing.* `contextc doctor`"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"Branch 3: its parent, branch 3, is missing.* `contextc doctor`"):
         read(ill, "demo")
 
 
@@ -210,7 +210,9 @@ def test_an_unreadable_message_is_named_by_whoever_reads_it(
 ) -> None:
     """Guarantee 15.1: an error says what, where and the way out; no decoder's own exception comes through."""
     ill.write(lambda tx: tx.run(f"UPDATE message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
-    with pytest.raises(cc.StoreCorrupt, match=r"Message 1 on branch 4 of 'other' cannot be read: .* `contextc doctor`"):
+    with pytest.raises(
+        cc.errors.StoreCorrupt, match=r"Message 1 on branch 4 of 'other' cannot be read: .* `contextc doctor`"
+    ):
         read(ill, "other")
 
 
@@ -221,7 +223,7 @@ def test_the_next_request_of_a_channel_names_it_too(ill: cc.Store) -> None:
         attempt.commit(cc.assistant("yes"))
     ill.append("other", cc.user("more"))
     ill.write(lambda tx: tx.run(f"UPDATE message SET body = x'7b' WHERE place = {OTHER << 32 | 3}"))
-    with pytest.raises(cc.StoreCorrupt, match="Message 3 on branch 4 of 'other' cannot be read"):
+    with pytest.raises(cc.errors.StoreCorrupt, match="Message 3 on branch 4 of 'other' cannot be read"):
         compiler.compile("other")
 
 
@@ -245,5 +247,5 @@ def test_other_rows_that_cannot_be_read_are_store_corrupt(
     for value in ("x'7b'", "5"):
         assert ill.write(lambda tx, value=value: tx.run(f"UPDATE {table} SET {column} = {value}")) > 0
         ill.write(lambda tx: tx.run("UPDATE channel SET version = version + 1"))  # nobody remembers it
-        with pytest.raises(cc.StoreCorrupt, match="cannot be read"):
+        with pytest.raises(cc.errors.StoreCorrupt, match="cannot be read"):
             read(ill, "other")

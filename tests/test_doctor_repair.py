@@ -224,7 +224,7 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     new = store.conversation("demo").branch
     assert healed.branches == {old: new}
     assert f"would start a branch after message {base} with the {9 - base} messages after it" in finding.would
-    assert f"Branch {new}, begun after message {base}," in healed.text
+    assert f"Branch {new}, started after message {base}," in healed.text
     texts = [each.text for each in store.load("demo")]
     middle = {"broken-link": ["M5", "m6"], "unreadable": ["", "m6"], "gap": [""]}.get(code, ["m5", "m6"])
     bytes_lost = "[image: image/png, 10 bytes; its bytes are lost]" if "blob" in code else ""

@@ -124,7 +124,7 @@ def test_a_conversation_that_went_on_by_itself_is_not_mixed_with_the_session(
     store.append("claude-code-3d7dca91", cc.user("Something else."))
     assert import_session(store, "claude-code", directory=garden).added == 0
     written(claude_file(config / "claude", garden), claude_lines(MORE, garden))
-    with pytest.raises(cc.InvalidInput, match=r"differ after message 4\. .* another name"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"differ after message 4\. .* another name"):
         import_session(store, "claude-code", directory=garden)
     assert store.conversation("claude-code-3d7dca91").length == 5
     assert import_session(store, "claude-code", directory=garden, into="other").added == 6
@@ -132,7 +132,7 @@ def test_a_conversation_that_went_on_by_itself_is_not_mixed_with_the_session(
 
 def test_another_conversation_of_that_name_is_left_alone(store: cc.Store, garden: str) -> None:
     store.append("demo", cc.user("Mine."))
-    with pytest.raises(cc.ConversationExists):
+    with pytest.raises(cc.errors.ConversationExists):
         import_session(store, "codex", directory=garden, into="demo")
     assert said(store, "demo") == ["user: Mine."]
 
@@ -195,15 +195,15 @@ def test_a_thread_that_was_taken_back_is_read_through_all_its_files(store: cc.St
     import_session(store, "codex", CODEX_ID)
     assert said(store, "codex-01a1dfb0-8cf9") == [*CODEX_SAID, "user: And in spring?", "assistant: Crocus."]
     alone = codex_file(config / "codex", segment=SEGMENT).read_bytes()
-    with pytest.raises(cc.InvalidInput, match=f"continues another one, {CODEX_ID}, whose file is missing"):
+    with pytest.raises(cc.errors.InvalidInput, match=f"continues another one, {CODEX_ID}, whose file is missing"):
         import_transcript(store, alone, into="alone")
     elsewhere = written(config / "elsewhere" / "copy.jsonl", [json.loads(line) for line in alone.splitlines()])
-    with pytest.raises(cc.InvalidInput, match="whose file is missing"):
+    with pytest.raises(cc.errors.InvalidInput, match="whose file is missing"):
         import_transcript(store, elsewhere.read_bytes(), path=elsewhere)
     codex_file(config / "codex").unlink()
     (listed,), _ = list_sessions("codex", directory=garden)
     assert listed.title.startswith("cannot be read: The transcript continues another one")
-    with pytest.raises(cc.InvalidInput, match="whose file is missing"):
+    with pytest.raises(cc.errors.InvalidInput, match="whose file is missing"):
         import_session(store, "codex", directory=garden)
 
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_found_is_said_with_the_way_out(
 ) -> None:
     """Guarantee 15.1."""
     written(codex_file(config / "codex", f"{CODEX_ID[:-1]}e"), codex_lines(GARDEN, garden, f"{CODEX_ID[:-1]}e"))
-    with pytest.raises(cc.InvalidInput, match=message):
+    with pytest.raises(cc.errors.InvalidInput, match=message):
         import_session(store, source, session, directory=str(config / "nowhere"))
     assert store.conversations() == []
 
@@ -250,7 +250,7 @@ def test_a_transcript_is_known_by_what_is_in_it(store: cc.Store, garden: str) ->
     ):
         data = b"\n".join(json.dumps(line).encode() for line in lines)
         assert import_transcript(store, data).conversation.name == name
-    with pytest.raises(cc.InvalidInput, match="not a transcript of claude-code or codex"):
+    with pytest.raises(cc.errors.InvalidInput, match="not a transcript of claude-code or codex"):
         import_transcript(store, b'{"role": "user", "content": "hi"}')
-    with pytest.raises(cc.InvalidInput, match="the session has no message"):
+    with pytest.raises(cc.errors.InvalidInput, match="the session has no message"):
         import_transcript(store, b'{"type": "session_meta", "payload": {"id": "x"}}')

@@ -224,7 +224,7 @@ def test_a_session_that_grew_adds_its_tail_and_a_new_branch(store: cc.Store, tmp
 def test_another_session_of_the_same_name_is_not_mixed_in(store: cc.Store) -> None:
     """Guarantee 15.1: both begin alike and are two; the way out is another name."""
     import_files(store, [IMPORTS / "openai_agents.db"])
-    with pytest.raises(cc.InvalidInput, match=r"differ after message 1\. .* another name"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"differ after message 1\. .* another name"):
         import_files(store, [IMPORTS / "openai_agents_branches.db"])
     assert len(store.branches("openai-agents-garden")) == 1
     assert import_files(store, [IMPORTS / "openai_agents_branches.db"], into="other").total("new") == 6
@@ -372,7 +372,7 @@ def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Sto
 
 def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store) -> None:
     """Guarantee 15.1: what it is, is said."""
-    with pytest.raises(cc.InvalidInput, match=r"read as llm\. Pass source_name='openai-agents'"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"read as llm\. Pass source_name='openai-agents'"):
         import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 
 
@@ -380,14 +380,14 @@ def test_a_damaged_or_foreign_database_says_so(store: cc.Store, tmp_path: Path) 
     """Guarantee 15.1: what is wrong, and the way out; nothing is stored."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes((IMPORTS / "llm.db").read_bytes()[:3000])
-    with pytest.raises(cc.InvalidInput, match=r"damaged\.db cannot be read as a database: .* \.recover"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"damaged\.db cannot be read as a database: .* \.recover"):
         import_files(store, [damaged])
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:
         connection.execute("CREATE TABLE birds (name)")
     connection.close()
-    with pytest.raises(cc.InvalidInput, match=r"cannot be recognised.*openai-agents"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"cannot be recognised.*openai-agents"):
         import_files(store, [foreign])
-    with pytest.raises(cc.InvalidInput, match="has no conversation when read as"):
+    with pytest.raises(cc.errors.InvalidInput, match="has no conversation when read as"):
         import_files(store, [foreign], source_name="openai-agents")
     assert store.conversations() == []

@@ -89,7 +89,7 @@ def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(stor
 KILLED = """
 import os, sys, signal
 import contextc as cc
-from contextc.transfer import import_files
+from contextc.interchange import import_files
 
 def tell(done, total):
     if done > 4_000:
@@ -138,7 +138,7 @@ def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, t
     """Guarantee 15.1."""
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    with pytest.raises(cc.InvalidInput, match=problem):
+    with pytest.raises(cc.errors.InvalidInput, match=problem):
         import_files(store, [path])
     assert store.conversations() == []
 
@@ -165,7 +165,7 @@ def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: P
     path = tmp_path / "log.jsonl"
     path.write_bytes(data)
     assert not path.read_bytes().startswith(b"{") or not is_own_format(InputFile(path))
-    with pytest.raises(cc.InvalidInput, match=problem):
+    with pytest.raises(cc.errors.InvalidInput, match=problem):
         import_files(store, [path])
 
 
@@ -195,10 +195,10 @@ def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> No
 
 def test_a_source_that_is_written_almost_right_is_named() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match=r"Source 'langraph' not found\. Did you mean langgraph\?"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"Source 'langraph' not found\. Did you mean langgraph\?"):
         load_source("langraph")
 
 
 def test_files_of_two_programs_are_not_read_as_one(store: cc.Store) -> None:
-    with pytest.raises(cc.InvalidInput, match=r"different sources: langgraph, llm\. Import the files"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"different sources: langgraph, llm\. Import the files"):
         import_files(store, [IMPORTS / "langgraph.sqlite", IMPORTS / "llm.db"])

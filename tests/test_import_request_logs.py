@@ -246,7 +246,9 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
     again = import_files(store, [results, wanted])
     assert [each.messages for each in again.conversations] == [3, 2]
     assert again.left_out == ("a reply that is an error", "the tools and settings of the requests")
-    with pytest.raises(cc.InvalidInput, match=r"has 2 results, and none of the requests.*Import the file of requests"):
+    with pytest.raises(
+        cc.errors.InvalidInput, match=r"has 2 results, and none of the requests.*Import the file of requests"
+    ):
         import_files(store, [written(tmp_path / "out.jsonl", done)])
 
 
@@ -285,7 +287,7 @@ def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_
     assert import_files(store, [torn]).left_out == ("line 2, the last, which is truncated",)
     broken = tmp_path / "broken.jsonl"
     broken.write_text(torn.read_text() + "\n" + json.dumps(exchange("Moss.", U2)) + "\n")
-    with pytest.raises(cc.InvalidImport, match=r"line 2: .*broken\.jsonl: not valid JSON.*Nothing was imported"):
+    with pytest.raises(cc.errors.InvalidImport, match=r"line 2: .*broken\.jsonl: not valid JSON.*Nothing was imported"):
         import_files(store, [broken])
     assert len(store.conversations()) == 1
 

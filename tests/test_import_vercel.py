@@ -81,7 +81,7 @@ def test_a_chat_that_grew_adds_its_tail_and_an_edited_one_is_refused(store: cc.S
     assert import_files(store, [path]).total("new") == 1
     edited = {**more, "parts": [{"type": "text", "text": "And in spring?"}]}
     path.write_text(json.dumps({"id": "c", "messages": [*CHAT, edited]}))
-    with pytest.raises(cc.InvalidInput, match="differ after message 4"):
+    with pytest.raises(cc.errors.InvalidInput, match="differ after message 4"):
         import_files(store, [path])
 
 
@@ -108,7 +108,7 @@ def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.St
     path = tmp_path / "chats.jsonl"
     lines = [json.dumps({"id": f"c{number}", "messages": CHAT}) for number in range(4)]
     path.write_text("\n".join([*lines[:2], lines[2][:-9], lines[3]]) + "\n")
-    with pytest.raises(cc.InvalidInput, match=r"line 3: .*chats\.jsonl.* Nothing was imported\."):
+    with pytest.raises(cc.errors.InvalidInput, match=r"line 3: .*chats\.jsonl.* Nothing was imported\."):
         import_files(store, [path])
     assert store.conversations() == []
     path.write_text("\n".join([*lines[:3], lines[3][:-9]]) + "\n")

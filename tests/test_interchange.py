@@ -64,7 +64,7 @@ def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
 def test_todos_and_pins_come_back(store: cc.Store, target: cc.Store) -> None:
     """Guarantee 3.8: lossless; and what is pinned is looked for, though nothing but the import has happened."""
     store.extend("demo", [cc.user("one"), cc.assistant("two"), cc.user("three")])
-    store.replace_todos("demo", ["Sow", cc.Todo(number=0, text="Buy soil", state="done")])
+    store.replace_todos("demo", ["Sow", cc.tools.Todo(number=0, text="Buy soil", state="done")])
     store.add_todo("demo", "Water", agent="helper")
     store.pin("demo", 1)
     lines = list(export_lines(store, "demo"))
@@ -113,7 +113,7 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
         "line 1: branch .* has a pin on a missing message": changed(good, 0, b'"pins":[1]', b'"pins":[2]'),
     }
     for problem, lines in broken.items():
-        with pytest.raises(cc.InvalidImport, match=problem):
+        with pytest.raises(cc.errors.InvalidImport, match=problem):
             import_lines(target, lines)
     assert target.conversations() == []
 
@@ -121,7 +121,7 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
 def test_a_file_of_a_later_version_is_refused_before_its_lines_are_read(target: cc.Store) -> None:
     """Guarantee 3.7: it says what to do, whatever else is in it."""
     lines = [b'{"type":"contextc","version":3,"weather":"fine"}', b'{"type":"songs"}']
-    with pytest.raises(cc.InvalidImport, match=r"version 3, this contextc reads up to 2. Upgrade contextc"):
+    with pytest.raises(cc.errors.InvalidImport, match=r"version 3, this contextc reads up to 2. Upgrade contextc"):
         import_lines(target, lines)
 
 
@@ -158,7 +158,7 @@ def test_plain_messages_are_appended_as_new_ones(store: cc.Store) -> None:
     lines = [b'{"role":"user","parts":[{"type":"text","text":"hi"}]}', b"", encode_message(cc.assistant("hello"))]
     assert import_lines(store, lines, "demo").length == 2
     assert import_lines(store, lines, "demo").length == 4
-    with pytest.raises(cc.InvalidImport, match=r"do not name their conversation. Pass the name"):
+    with pytest.raises(cc.errors.InvalidImport, match=r"do not name their conversation. Pass the name"):
         import_lines(store, lines)
 
 
@@ -190,12 +190,12 @@ def test_a_file_that_was_changed_cut_off_or_mixed_up_leaves_nothing_behind(store
         "line 1: the file is empty": [],
     }
     for problem, lines in broken.items():
-        with pytest.raises(cc.InvalidImport, match=problem) as caught:
+        with pytest.raises(cc.errors.InvalidImport, match=problem) as caught:
             import_lines(target, lines)
         assert "Nothing was imported" in str(caught.value)
     assert target.conversations() == []
     import_lines(target, good)
-    with pytest.raises(cc.ConversationExists):
+    with pytest.raises(cc.errors.ConversationExists):
         import_lines(target, good)
 
 

@@ -65,7 +65,7 @@ def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:
         manager.add_message(message)
     assert [message["role"] for message in manager.get_formatted_messages()] == ["system", "user", "assistant", "tool"]
     for wrong in ({"role": "robot", "content": "x"}, {"role": "user"}, {"content": "x"}):
-        with pytest.raises(cc.InvalidMessage):
+        with pytest.raises(cc.errors.InvalidMessage):
             manager.add_message(wrong)
 
 
@@ -105,10 +105,10 @@ def test_a_limit_limits() -> None:
     assert 3 < len(manager.get_formatted_messages()) < 14
     assert len(manager.messages) == 40
     manager.add_user_message("word " * 1000)
-    with pytest.raises(cc.ContextOverflow, match=r"but 5.. are available: 600, less"):
+    with pytest.raises(cc.errors.ContextOverflow, match=r"but 5.. are available: 600, less"):
         manager.get_formatted_messages()
     for wrong in (0, -1, "8000"):
-        with pytest.raises(cc.InvalidSetting, match="max_tokens"):
+        with pytest.raises(cc.errors.InvalidSetting, match="max_tokens"):
             cc.MessageManager(cc.OpenAIFormatter(), max_tokens=wrong)  # pyright: ignore[reportArgumentType]
 
 
@@ -171,11 +171,11 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     assert manager.add_reply(said).text == "It prints 1."
     manager.formatter = cc.AnthropicFormatter()
     assert manager.add_reply({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}).text == "Yes."
-    with pytest.raises(cc.InvalidInput, match="expected an object of the vendor's SDK or a dict, got int"):
+    with pytest.raises(cc.errors.InvalidInput, match="expected an object of the vendor's SDK or a dict, got int"):
         manager.add_reply(3)
-    with pytest.raises(cc.InvalidReply, match="not a reply of anthropic: it is an error"):
+    with pytest.raises(cc.errors.InvalidReply, match="not a reply of anthropic: it is an error"):
         manager.add_reply({"type": "error", "error": {"message": "overloaded"}})
-    with pytest.raises(cc.InvalidReply, match="not a reply of anthropic: it has `id`, `choices`"):
+    with pytest.raises(cc.errors.InvalidReply, match="not a reply of anthropic: it has `id`, `choices`"):
         manager.add_reply(reply)
     assert len(manager.messages) == 3
 
@@ -190,11 +190,11 @@ def test_dicts_of_the_formatters_own_provider_are_taken_too() -> None:
     assert cc.lint(manager.get_formatted_messages(), format="anthropic") == []
     function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     assert manager.get_formatted_tools([function]) == [{"name": "f", "input_schema": {"type": "object"}}]
-    with pytest.raises(cc.InvalidMessage, match="must be a Message or a dict, got str"):
+    with pytest.raises(cc.errors.InvalidMessage, match="must be a Message or a dict, got str"):
         manager.add_message("hi")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
-    with pytest.raises(cc.InvalidSetting, match="expected an object with `format`"):
+    with pytest.raises(cc.errors.InvalidSetting, match="expected an object with `format`"):
         cc.MessageManager("openai")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
-    with pytest.raises(cc.InvalidInput, match="expected Message, got dict"):
+    with pytest.raises(cc.errors.InvalidInput, match="expected Message, got dict"):
         cc.OpenAIFormatter().format([{"role": "user"}])  # pyright: ignore[reportArgumentType]  # what is wrong is tested
 
 
@@ -247,7 +247,7 @@ def test_any_object_with_two_methods_is_a_formatter() -> None:
     manager.get_formatted_messages()
     assert shown[-1].parts[0] == cc.Media(mime_type="image/png", data=b"\x89PNG", size=4)
     for needs_more in (lambda: manager.add_reply({}), lambda: manager.get_formatted_tools([])):
-        with pytest.raises(cc.InvalidSetting, match=r"Kept cannot .* Subclass cc\.Formatter"):
+        with pytest.raises(cc.errors.InvalidSetting, match=r"Kept cannot .* Subclass cc\.Formatter"):
             needs_more()
 
 
@@ -275,10 +275,10 @@ def test_a_limit_limits_formatters_of_ones_own() -> None:
 
 def test_what_lacks_a_method_is_not_a_formatter() -> None:
     for wrong in (object(), cc.OpenAIFormatter, "openai", None):
-        with pytest.raises(cc.InvalidSetting, match="expected an object with `format`"):
+        with pytest.raises(cc.errors.InvalidSetting, match="expected an object with `format`"):
             cc.MessageManager(wrong)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
     manager = cc.MessageManager(cc.OpenAIFormatter())
-    with pytest.raises(cc.InvalidSetting, match="it has no method get_system_prompt"):
+    with pytest.raises(cc.errors.InvalidSetting, match="it has no method get_system_prompt"):
         manager.formatter = "{}"  # pyright: ignore[reportAttributeAccessIssue]  # what is wrong is tested
 
 
@@ -332,14 +332,14 @@ def test_an_empty_reply_is_stored_and_not_sent_on() -> None:
     chat: JSONObject = {
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}}]
     }
-    forms: list[tuple[cc.Formatter, JSONObject]] = [
+    forms: list[tuple[cc.formats.Formatter, JSONObject]] = [
         (cc.OpenAIFormatter(), chat),
         (cc.OpenAIFormatter(reasoning_field="reasoning_content"), chat),
-        (cc.MistralFormatter(), chat),
-        (cc.OllamaFormatter(), {"message": {"role": "assistant", "content": ""}, "done": True}),
+        (cc.formats.MistralFormatter(), chat),
+        (cc.formats.OllamaFormatter(), {"message": {"role": "assistant", "content": ""}, "done": True}),
         (cc.AnthropicFormatter(), {"role": "assistant", "content": [], "stop_reason": "end_turn"}),
         (cc.GeminiFormatter(), {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]}),
-        (cc.OpenAIResponsesFormatter(), {"object": "response", "status": "completed", "output": []}),
+        (cc.formats.OpenAIResponsesFormatter(), {"object": "response", "status": "completed", "output": []}),
     ]
     for form, reply in forms:
         manager = cc.MessageManager(form)

@@ -58,7 +58,7 @@ def test_recorded_requests_are_taken_message_by_message(name: str) -> None:
         try:
             for message in cast(list[JSONObject], messages):
                 manager.add_message(message)
-        except cc.InvalidMessage as error:
+        except cc.errors.InvalidMessage as error:
             assert "needs text" in error.problem, exchange.case  # noqa: PT017  # an empty reply is the only one refused
             continue
         wire = manager.get_formatted_messages()
@@ -88,7 +88,7 @@ def test_any_history_comes_through_one_message_at_a_time(history: History) -> No
         try:
             for wire in wires:
                 manager.add_message(wire)
-        except cc.InvalidMessage as error:
+        except cc.errors.InvalidMessage as error:
             assert error.field, name  # noqa: PT017
             continue
         sent = json.dumps([manager.get_formatted_messages(), manager.get_formatted_system_prompt()], ensure_ascii=False)
@@ -109,7 +109,7 @@ def test_one_dict_may_become_several_messages_and_the_last_is_returned() -> None
 
 def test_calls_without_ids_do_not_share_one() -> None:
     """Each dict is read alone, so that its decoder gives the first call of every dict the same id."""
-    manager = cc.MessageManager(cc.OllamaFormatter())
+    manager = cc.MessageManager(cc.formats.OllamaFormatter())
     manager.add_user_message("go")
     for number in range(3):
         call = {"function": {"name": "f", "arguments": {"number": number}}}
@@ -124,7 +124,7 @@ def test_calls_without_ids_do_not_share_one() -> None:
 def test_a_result_without_id_needs_a_call_that_waits() -> None:
     manager = cc.MessageManager(cc.GeminiFormatter())
     answer = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "1"}}}]}
-    with pytest.raises(cc.InvalidMessage, match="no open call has that name"):
+    with pytest.raises(cc.errors.InvalidMessage, match="no open call has that name"):
         manager.add_message(answer)
     assert manager.messages == []
 
@@ -141,13 +141,13 @@ def test_a_result_of_a_call_that_another_writer_stored_is_named() -> None:
 
 def test_reasoning_waits_for_the_item_it_belongs_to() -> None:
     """OpenAI refuses reasoning without the item after it, so the two are one message."""
-    manager = cc.MessageManager(cc.OpenAIResponsesFormatter())
+    manager = cc.MessageManager(cc.formats.OpenAIResponsesFormatter())
     manager.add_user_message("go")
     thought: JSONObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABo"}
     assert manager.add_message(thought).id == ""
     assert [message.role for message in manager.messages] == ["user", "assistant"]
     call = {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "f", "arguments": "{}"}
-    with pytest.raises(cc.InvalidMessage, match="shoeSize"):
+    with pytest.raises(cc.errors.InvalidMessage, match="shoeSize"):
         manager.add_message({**call, "shoeSize": 44})
     manager.add_message(call)
     assert [message.role for message in manager.messages] == ["user", "assistant"]
@@ -160,14 +160,14 @@ def test_reasoning_waits_for_the_item_it_belongs_to() -> None:
 def test_a_field_given_in_both_spellings_is_refused() -> None:
     manager = cc.MessageManager(cc.OpenAIFormatter())
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    with pytest.raises(cc.InvalidMessage, match=r"^toolCalls: .*the same field"):
+    with pytest.raises(cc.errors.InvalidMessage, match=r"^toolCalls: .*the same field"):
         manager.add_message({"role": "assistant", "content": None, "toolCalls": [call], "tool_calls": [call]})
 
 
 def test_a_call_with_a_field_of_its_own_is_refused() -> None:
     """`add_assistant_message` takes calls as dicts too."""
     manager = cc.MessageManager(cc.OpenAIFormatter())
-    with pytest.raises(cc.InvalidMessage, match="shoeSize"):
+    with pytest.raises(cc.errors.InvalidMessage, match="shoeSize"):
         manager.add_assistant_message(None, [{"id": "a", "function": {"name": "f", "arguments": {}}, "shoeSize": 44}])
     message = manager.add_assistant_message(None, [{"id": "a", "name": "f", "arguments": {"at": 1}}])
     assert (message.tool_calls[0].name, message.tool_calls[0].arguments) == ("f", {"at": 1})
@@ -178,13 +178,13 @@ def test_what_stands_around_a_message_is_refused_where_it_is_not_stored() -> Non
     said = {"role": "user", "content": "hi"}
     item = {"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}
     for form, wire, field in (
-        (cc.ClaudeCodeFormatter(), {"type": "user", "message": said, "uuid": "1"}, "uuid"),
-        (cc.ClaudeCodeFormatter(), {"type": "user", "message": {**said, "id": "1"}}, "message.id"),
-        (cc.CodexFormatter(), {"method": "item/completed", "params": {"item": item, "turnId": "1"}}, "item"),
-        (cc.OllamaFormatter(), {**said, "images": ["not base64!"]}, "images[0].images"),
+        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": said, "uuid": "1"}, "uuid"),
+        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": {**said, "id": "1"}}, "message.id"),
+        (cc.formats.CodexFormatter(), {"method": "item/completed", "params": {"item": item, "turnId": "1"}}, "item"),
+        (cc.formats.OllamaFormatter(), {**said, "images": ["not base64!"]}, "images[0].images"),
     ):
         manager = cc.MessageManager(form)
-        with pytest.raises(cc.InvalidMessage) as caught:
+        with pytest.raises(cc.errors.InvalidMessage) as caught:
             manager.add_message(wire)
         assert (caught.value.field, manager.messages) == (field, [])
 
@@ -192,5 +192,5 @@ def test_what_stands_around_a_message_is_refused_where_it_is_not_stored() -> Non
 def test_a_whole_reply_is_refused_with_the_way_out() -> None:
     manager = cc.MessageManager(cc.AnthropicFormatter())
     reply: JSONObject = {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}
-    with pytest.raises(cc.InvalidMessage, match=r"^id: .*add_reply"):
+    with pytest.raises(cc.errors.InvalidMessage, match=r"^id: .*add_reply"):
         manager.add_message(reply)

@@ -238,7 +238,7 @@ def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
         'below [models."gpt-6.1-tera"] in contextc.toml.'
     )
     assert raised.value.close == ("gpt-6.1-terra", "gpt-5.6-terra", "gpt-6-astra")
-    assert isinstance(raised.value, cc.InvalidInput | LookupError)
+    assert isinstance(raised.value, cc.errors.InvalidInput | LookupError)
 
 
 def test_a_window_is_all_that_must_be_given() -> None:
@@ -280,13 +280,13 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
     ],
 )
 def test_a_fact_that_is_none_is_refused(facts: JSONObject, said: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match=said):
+    with pytest.raises(cc.errors.InvalidSetting, match=said):
         model("claude-opus-5-5", **facts)
 
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_a_model_has_a_name(name: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match="model name must be text"):
+    with pytest.raises(cc.errors.InvalidSetting, match="model name must be text"):
         model(name)
 
 
@@ -326,7 +326,7 @@ def test_a_process_whose_folder_is_gone_still_has_its_models(tmp_path: Path, mon
 def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
-    with pytest.raises(cc.InvalidSetting, match=r"must be a table|unknown fact windows"):
+    with pytest.raises(cc.errors.InvalidSetting, match=r"must be a table|unknown fact windows"):
         model("own")
 
 

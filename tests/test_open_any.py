@@ -87,7 +87,7 @@ def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "{}", "[1]", "null", '"x"', "[" * 10_000, "curl x", "curl 'x"])
 def test_what_is_none_of_these_is_refused(text: str) -> None:
-    with pytest.raises(cc.InvalidRequest):
+    with pytest.raises(cc.errors.InvalidRequest):
         open_text(text)
 
 
@@ -108,7 +108,7 @@ def test_a_command_has_the_words_that_a_shell_finds(command: str) -> None:
 @pytest.mark.parametrize("command", ["curl 'x", 'curl "x\\"', "curl x\\", "curl ''' x"])
 def test_a_command_whose_quotes_are_not_closed_is_refused(command: str) -> None:
     """Half of a command was copied: a part of its body must not be taken for all of it."""
-    with pytest.raises(cc.InvalidRequest, match="not closed"):
+    with pytest.raises(cc.errors.InvalidRequest, match="not closed"):
         open_text(command)
 
 
@@ -126,7 +126,7 @@ def test_the_work_of_a_long_command_does_not_grow_with_its_body(quoted: str) -> 
 
         sys.settrace(count)
         try:
-            with pytest.raises(cc.InvalidRequest):
+            with pytest.raises(cc.errors.InvalidRequest):
                 open_text("curl -d " + quoted.replace("{}", "\\u0041" * size))
         finally:
             sys.settrace(None)

@@ -62,7 +62,7 @@ def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> N
     own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
     assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
     assert (own.asks_for, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
-    with pytest.raises(cc.InvalidSetting, match=r'Prefix it with a provider: "…:gpt-oss:20b"'):
+    with pytest.raises(cc.errors.InvalidSetting, match=r'Prefix it with a provider: "…:gpt-oss:20b"'):
         provider("gpt-oss:20b", url="http://127.0.0.1:1/v1")
 
 
@@ -197,7 +197,7 @@ def test_facts_of_both_are_given_by_name() -> None:
 )
 def test_what_names_no_provider_says_the_way_out(spec: str, facts: JSONObject, said: str) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidSetting, match=said):
+    with pytest.raises(cc.errors.InvalidSetting, match=said):
         provider(spec, **facts)
 
 
@@ -220,7 +220,7 @@ def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
 def test_a_provider_whose_format_is_to_come_says_so() -> None:
     for name in ("mistral", "ollama", "bedrock", "claude-code", "codex"):
         if name not in provider_names():
-            with pytest.raises(cc.InvalidSetting, match=r"format .* not found"):
+            with pytest.raises(cc.errors.InvalidSetting, match=r"format .* not found"):
                 provider(f"{name}:own", window=9_000)
         assert provider(f"{name}:own", window=9_000, format="openai_chat").format == "openai_chat"
 

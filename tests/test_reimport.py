@@ -128,7 +128,7 @@ def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_
     one, two = talk(1, "one"), talk(2, "two")
     import_files(store, [written(tmp_path / "log.jsonl", [*one, *two])], into="talk")
     assert import_files(store, [written(tmp_path / "log.jsonl", two)], into="talk").conversations[0].name == "talk-two"
-    with pytest.raises(cc.ConversationExists, match="'talk' already exists"):
+    with pytest.raises(cc.errors.ConversationExists, match="'talk' already exists"):
         import_files(store, [written(tmp_path / "log.jsonl", talk(1, "three"))], into="talk")
     assert len(store.conversations()) == 2
 
@@ -214,7 +214,8 @@ def test_nothing_is_added_to_a_branch_that_somebody_left(store: cc.Store, tmp_pa
     assert import_files(store, [path]).total("new") == 0
     written(path, talk(3, "one"))
     with pytest.raises(
-        cc.InvalidInput, match=rf"after message 2, .* branch {left.number}, which is not the current one\. Switch to"
+        cc.errors.InvalidInput,
+        match=rf"after message 2, .* branch {left.number}, which is not the current one\. Switch to",
     ):
         import_files(store, [path])
     assert store.branches(name)[0].length == 4
@@ -229,7 +230,7 @@ def test_nothing_is_added_while_a_turn_is_running(store: cc.Store, tmp_path: Pat
     with store.lease("request-log-one") as lease:
         assert import_files(store, [path]).total("new") == 0
         with pytest.raises(
-            cc.Conflict, match="A turn of agent 'assistant' is running in conversation 'request-log-one'"
+            cc.errors.Conflict, match="A turn of agent 'assistant' is running in conversation 'request-log-one'"
         ):
             import_files(store, [written(path, talk(2, "one"))])
         store.append("request-log-one", cc.assistant("Mine."), lease=lease)

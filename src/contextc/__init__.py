@@ -1,192 +1,93 @@
-"""contextc compiles a stored conversation into exactly what one model should see.
+"""Compile a stored conversation into exactly what one model should see.
 
-Names are imported on first use, which keeps `import contextc` fast.
+Names are loaded on first use, so importing the package costs next to nothing. `__all__` is what most programs need.
+Everything else is in a package: `contextc.errors`, `contextc.events`, `contextc.formats` and so on, which are loaded on
+first use too (`cc.errors.StoreBusy`).
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # True for type checkers; importing typing would take most of the import time
+from contextc._lazy import lazy_names
+
+TYPE_CHECKING = False  # true for type checkers; importing `typing` would be most of the cost of this module
 if TYPE_CHECKING:
-    from contextc.compiler import Attempt, Compiled, Cost, MessageCompiler
-    from contextc.compiler.ledger.sessions import SessionManager
+    from contextc import compiler as compiler
+    from contextc import errors as errors
+    from contextc import events as events
+    from contextc import executor as executor
+    from contextc import formats as formats
+    from contextc import inspection as inspection
+    from contextc import interchange as interchange
+    from contextc import linting as linting
+    from contextc import manager as manager
+    from contextc import messages as messages
+    from contextc import models as models
+    from contextc import prompts as prompts
+    from contextc import providers as providers
+    from contextc import store as store
+    from contextc import tools as tools
+    from contextc import triggers as triggers
+    from contextc.compiler import Compiled, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
-    from contextc.errors import (
-        Conflict,
-        ContextcError,
-        ContextOverflow,
-        ConversationBusy,
-        ConversationExists,
-        FragmentFailed,
-        InternalError,
-        InvalidImport,
-        InvalidInput,
-        InvalidMessage,
-        InvalidReply,
-        InvalidRequest,
-        InvalidSetting,
-        KeyReused,
-        LeaseLost,
-        NothingNew,
-        ProviderFailed,
-        SchemaTooNew,
-        StaleCompile,
-        StaleParent,
-        StoreBusy,
-        StoreCorrupt,
-        StoreError,
-        StoreFull,
-        StoreReadOnly,
-        StoreUnavailable,
-        UnknownBranch,
-        UnknownChannel,
-        UnknownConversation,
-        UnknownMessage,
-        UnknownModel,
-        UnknownRequest,
-    )
-    from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
-    from contextc.formats import (
-        AnthropicFormatter,
-        BedrockFormatter,
-        ClaudeCodeFormatter,
-        CodexFormatter,
-        Formatter,
-        GeminiFormatter,
-        MistralFormatter,
-        OllamaFormatter,
-        OpenAIFormatter,
-        OpenAIResponsesFormatter,
-        VercelFormatter,
-        VercelLegacyFormatter,
-        formatter,
-    )
-    from contextc.linting import AppliedFix, ConvertedBody, ConvertedMessages, Violation, convert, fix, lint
+    from contextc.errors import ContextcError
+    from contextc.executor import AgentExecutor, Limits, TurnResult
+    from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
+    from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
     from contextc.messages import (
         Media,
         Message,
-        Part,
-        ProviderBlock,
         Reasoning,
         Text,
         ToolCall,
         ToolResult,
         Usage,
-        UserNotice,
         assistant,
         system,
         tool_call,
         tool_result,
         user,
     )
-    from contextc.models import Model, Price, cost, model
-    from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptContext, PromptFragment
-    from contextc.providers import Endpoint, Provider, endpoint, provider
-    from contextc.providers.claude_code.session_store import ClaudeSessions
-    from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
-    from contextc.tools import FunctionTool, ToolContext, tool
-    from contextc.tools.spec import NativeTool, Tool
-    from contextc.tools.todos import Todo
+    from contextc.models import Model, model
+    from contextc.prompts import PromptBuilder, PromptFragment
+    from contextc.providers import Provider, endpoint, provider
+    from contextc.store import Store, open_store
+    from contextc.tools import Tool, ToolContext, tool
     from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
 
 __all__ = [
-    "AgentCard",
     "AgentExecutor",
     "AnthropicFormatter",
-    "Attempt",
-    "BedrockFormatter",
-    "Branch",
-    "ClaudeCodeFormatter",
-    "ClaudeSessions",
-    "CodexFormatter",
     "Compiled",
-    "Conflict",
-    "ContextOverflow",
     "ContextcError",
-    "Conversation",
-    "ConversationBusy",
-    "ConversationExists",
-    "ConvertedBody",
-    "ConvertedMessages",
-    "Cost",
-    "Delegation",
-    "Endpoint",
-    "Formatter",
-    "FragmentFailed",
-    "FunctionTool",
     "GeminiFormatter",
-    "UserNotice",
-    "InternalError",
-    "InvalidImport",
-    "InvalidInput",
-    "InvalidMessage",
-    "InvalidReply",
-    "InvalidRequest",
-    "InvalidSetting",
-    "KeyReused",
-    "Lease",
-    "LeaseLost",
     "Limits",
     "Manifest",
     "Media",
     "Message",
     "MessageCompiler",
     "MessageManager",
-    "MistralFormatter",
     "Model",
-    "TriggerContext",
-    "ProviderBlock",
-    "NativeTool",
-    "NothingNew",
-    "OllamaFormatter",
     "OpenAIFormatter",
-    "OpenAIResponsesFormatter",
-    "Part",
-    "Price",
-    "Prompt",
     "PromptBuilder",
     "PromptFragment",
     "Provider",
-    "ProviderFailed",
     "Reasoning",
-    "Recovered",
-    "AppliedFix",
-    "TriggerMessage",
-    "SchemaTooNew",
     "SessionManager",
-    "StaleCompile",
-    "StaleParent",
     "Store",
-    "StoreBusy",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreFull",
-    "StoreReadOnly",
-    "StoreUnavailable",
-    "Stream",
-    "PromptContext",
     "Text",
-    "Todo",
     "Tool",
     "ToolCall",
     "ToolContext",
     "ToolResult",
     "Trigger",
-    "Turn",
+    "TriggerContext",
+    "TriggerMessage",
     "TurnResult",
-    "UnknownBranch",
-    "UnknownChannel",
-    "UnknownConversation",
-    "UnknownMessage",
-    "UnknownModel",
-    "UnknownRequest",
     "Usage",
-    "VercelFormatter",
-    "VercelLegacyFormatter",
     "Violation",
     "assistant",
     "convert",
-    "cost",
     "default_triggers",
     "endpoint",
     "fix",
@@ -203,52 +104,79 @@ __all__ = [
     "user",
 ]
 
-_PUBLIC_NAMES = {
-    "compiler": "Attempt Compiled Cost MessageCompiler",
+_NAMES = {
+    "compiler": "Compiled MessageCompiler SessionManager",
+    "compiler.manifest": "Manifest",
+    "errors": "ContextcError",
+    "executor": "AgentExecutor Limits TurnResult",
+    "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
+    "linting": "Violation convert fix lint",
+    "manager": "MessageManager",
+    "messages": "Media Message Reasoning Text ToolCall ToolResult Usage assistant system tool_call tool_result user",
+    "models": "Model model",
+    "prompts": "PromptBuilder PromptFragment",
+    "providers": "Provider endpoint provider",
+    "store": "Store open_store",
+    "tools": "Tool ToolContext tool",
+    "triggers": "Trigger TriggerContext TriggerMessage default_triggers trigger",
+}
+"""The names in `__all__`, by the module that defines them. Using a name imports only that module."""
+_PACKAGES = frozenset(
+    (
+        "compiler errors events executor formats inspection interchange linting manager messages models "
+        "prompts providers store tools triggers"
+    ).split()
+)
+_MOVED = {
+    "compiler": "Attempt Cost",
     "errors": (
-        "Conflict ContextcError ContextOverflow ConversationBusy ConversationExists FragmentFailed InternalError "
-        "InvalidImport InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost "
-        "NothingNew ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
+        "Conflict ContextOverflow ConversationBusy ConversationExists FragmentFailed InternalError InvalidImport "
+        "InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost NothingNew "
+        "ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
         "StoreReadOnly StoreUnavailable UnknownBranch UnknownChannel UnknownConversation UnknownMessage "
         "UnknownModel UnknownRequest"
     ),
-    "executor": "AgentExecutor Turn",
-    "executor.limits": "Limits TurnResult",
+    "executor": "Turn",
     "formats": (
-        "AnthropicFormatter BedrockFormatter ClaudeCodeFormatter CodexFormatter Formatter GeminiFormatter "
-        "MistralFormatter OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter "
-        "VercelLegacyFormatter formatter"
+        "BedrockFormatter ClaudeCodeFormatter CodexFormatter Formatter MistralFormatter OllamaFormatter "
+        "OpenAIResponsesFormatter VercelFormatter VercelLegacyFormatter"
     ),
-    "ledger.sessions": "SessionManager",
-    "manager": "MessageManager",
-    "manifest": "Manifest",
-    "messages": (
-        "Hint Media Message Native Part Reasoning Text ToolCall ToolResult Usage assistant system tool_call "
-        "tool_result user"
-    ),
-    "models": "Model Price cost model",
-    "prompts": "AgentCard Delegation Prompt PromptBuilder PromptFragment Surroundings",
-    "providers": "Endpoint Provider endpoint provider",
-    "providers.claude_code.sessions": "ClaudeSessions",
-    "store": "Branch Conversation Lease Recovered Store Stream open_store",
-    "todos": "Todo",
-    "toolbox": "FunctionTool ToolContext tool",
-    "tools": "NativeTool Tool",
-    "triggers": "Moment Say Trigger default_triggers trigger",
-    "wire": "ConvertedBody ConvertedMessages Repaired Violation convert fix lint",
+    "linting": "ConvertedBody ConvertedMessages",
+    "messages": "Part",
+    "models": "Price cost",
+    "prompts": "AgentCard Delegation Prompt",
+    "providers": "Endpoint",
+    "providers.claude_code": "ClaudeSessions",
+    "store": "Branch Conversation Lease Recovered Stream",
+    "tools": "FunctionTool NativeTool Todo",
 }
-"""The public names of each module. Using a name imports only its module."""
-_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
+"""Names of 0.1 that are now only in their package."""
+_RENAMED = {
+    "Hint": "contextc.messages.UserNotice",
+    "Moment": "contextc.triggers.TriggerContext",
+    "Native": "contextc.messages.ProviderBlock",
+    "Repaired": "contextc.linting.AppliedFix",
+    "Say": "contextc.triggers.TriggerMessage",
+    "Surroundings": "contextc.prompts.PromptContext",
+}
+"""Names of 0.1 that have another name now."""
+_load = lazy_names(
+    __name__,
+    _NAMES,
+    _RENAMED | {name: f"{__name__}.{module}.{name}" for module, names in _MOVED.items() for name in names.split()},
+    depth=3,
+)
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version(__name__)
-    if (module := _MODULE_OF.get(name)) is not None:
-        found: object = getattr(import_module(f"{__name__}.{module}"), name)
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
+    found = _load(name)
+    if name in __all__:
         globals()[name] = found
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
 
 
 def __dir__() -> list[str]:

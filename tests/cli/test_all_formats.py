@@ -51,7 +51,7 @@ def test_doctor_says_what_a_format_could_not_say(run: Run, tmp_path: Path, forma
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         store.extend("plain", SAID)
-        foreign = cc.Native(provider="somebody", data={"type": "widget"})
+        foreign = cc.messages.ProviderBlock(provider="somebody", data={"type": "widget"})
         thought = cc.Reasoning(text="hm", signature="s", provider="somebody")
         store.extend("rich", [cc.user("hi"), cc.assistant([thought, cc.Text("yes"), foreign]), cc.user("on")])
         store.append("rich", cc.assistant("half", status="cancelled"))

@@ -110,7 +110,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
         (["-m", "replay:none.jsonl?speed=3", "hi"], "Use format, window"),
         (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "Pass one of the two"),
         (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "Pass one of the two"),
-        (["-m", "replay:empty.jsonl", "--continue", "hi"], "no conversation in this store"),
+        (["-m", "replay:empty.jsonl", "--continue", "hi"], "the store has no conversation"),
         (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "--root nowhere: directory not found"),
         (["-m", "replay:empty.jsonl", "--steps", "0", "hi"], "greater than 0"),
         (["-m", "replay:empty.jsonl", "--tools", "some", "hi"], "some"),
@@ -166,7 +166,7 @@ def test_without_anybody_to_ask_nothing_is_run_unless_all_is_approved(tmp_path: 
     assert "✗ Not run: this tool needs a person's approval" in asked.stderr
     asked = chat(tmp_path, "-m", model, "--yes", "make it")
     assert (tmp_path / "made.txt").read_text() == "made\n"
-    assert "are not asked for" in asked.stderr
+    assert "run without confirmation" in asked.stderr
 
 
 @pytest.mark.parametrize(("tools", "offered"), [("all", 7), ("read", 4), ("none", 0)])
@@ -308,7 +308,7 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
     read_until(child.stdout, b"word3 ")
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=30)
-    assert (child.returncode, b"What was said so far is kept" in told) == (1, True)
+    assert (child.returncode, b"The partial answer is kept" in told) == (1, True)
     assert stored(tmp_path, "demo")[-1].status == "cancelled"
 
 
@@ -318,7 +318,7 @@ def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
     try:
         check_installed()
         find_model_file()
-    except cc.InvalidSetting as error:
+    except cc.errors.InvalidSetting as error:
         give_up(f"the local model: {error}")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.txt").write_text("hi")

@@ -180,7 +180,7 @@ def test_backup_and_restore_bring_a_store_back(run: Run, filled: str, tmp_path: 
     asked = run("restore", "copy.db", "--store", filled)
     assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
     restored = run("restore", "copy.db", "--yes", "--store", filled)
-    assert (restored.returncode, "the former store is kept as" in restored.stdout) == (0, True)
+    assert (restored.returncode, "the replaced store is kept as" in restored.stdout) == (0, True)
     with cc.open_store(filled) as store:
         assert len(store.load("demo")) == 3
 

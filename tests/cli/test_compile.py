@@ -217,13 +217,13 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["compile", "new"], "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL"),
+        (["compile", "new"], "No model is named. Pass --model anthropic:claude-opus-5-5, set CONTEXTC_MODEL"),
         (["compile", "-m", MODEL], "Name a conversation of the store, or a file with --from."),
         (
             ["compile", "demo", "--from", "x.json", "-m", MODEL],
             "Both 'demo' and --from x.json are given. Pass one of the two.",
         ),
-        (["compile", "--from", "-", "-m", MODEL], f"say which: --format {', '.join(format_names()[:3])}, "),
+        (["compile", "--from", "-", "-m", MODEL], f"pass --format: {', '.join(format_names()[:3])}, "),
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "Conversation 'nope' not found"),
         (
@@ -231,15 +231,15 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
             "The context window of model 'unheard-of' is not known. Pass --window 128000, or set window = 128_000",
         ),
         (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),
-        (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool's result"),
-        (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget=0"),
+        (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool result"),
+        (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget must be a positive number of tokens, got 0"),
         (["compile", "demo", "-m", MODEL, "--system", "@none.txt"], "none.txt cannot be read"),
         (["compile", "demo", "-m", MODEL, "--strategy", "newest"], "is not one of"),
         (["compile", "--from", "-", "-f", "anthropic", "-m", MODEL], "'standard input' has no message"),
         (["explain", "nope"], "Conversation 'nope' not found"),
         (["explain", "demo", "9"], "has requests 1 to 2"),
-        (["explain", "demo", "-m", "openai:gpt-6.1-terra"], "There are: assistant on anthropic:claude-opus-5-5."),
-        (["explain", "new"], "No request of 'new' was committed yet."),
+        (["explain", "demo", "-m", "openai:gpt-6.1-terra"], "Select one of: assistant on anthropic:claude-opus-5-5."),
+        (["explain", "new"], "'new' has no committed request."),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, arguments: list[str], problem: str) -> None:
@@ -290,8 +290,8 @@ def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_pa
         shown = run("compile", "demo", "--store", address, *more, CONTEXTC_MODEL=MODEL)
         assert shown.stdout.startswith("demo: request 2 for coder on server:our-model\n"), shown.stderr
         assert shown.stdout.splitlines()[-1] == (
-            "dynamic fragments are the program's own, and are not shown here; "
-            "the window of 5,000 and the budget of 3,000 as in the last request"
+            "dynamic fragments are rendered by your program, and not included here; "
+            "the window of 5,000 and the budget of 3,000 of the last request"
         )
     assert run("compile", "demo", "--body", "--store", address).stdout.encode() == wanted.body
     other = run("compile", "demo", "--window", "9000", "--json", "--store", address)
@@ -306,7 +306,7 @@ def test_where_several_models_were_asked_they_are_named(run: Run, address: str) 
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr == (
         "error: 'demo' has several channels: assistant on anthropic:claude-opus-5-5; assistant on openai:gpt-6.1-terra."
-        " Name one with --model, --agent or --directory.\n"
+        " Select one with --model, --agent or --directory.\n"
     )
     shown = run("compile", "demo", "--store", address, CONTEXTC_MODEL="openai:gpt-6.1-terra")
     assert shown.stdout.startswith("demo: request 2 for assistant on openai:gpt-6.1-terra")

@@ -33,10 +33,12 @@ def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: st
     shown = run("doctor", "--store", ill)
     assert shown.returncode == 1
     words = " ".join(shown.stdout.split())
-    assert "Call 'c1' of 'read_file' has no result. Every request has a result made up for it." in words
+    assert "Call 'c1' of 'read_file' has no result. Every request gets a placeholder result for it." in words
     assert "would append an error result for call 'c1' of 'read_file'" in words
     assert "would start a branch after message 1 with the 2 messages after it, rechained" in words
-    assert shown.stderr.endswith("Nothing was changed. --heal heals faults and open calls, --heal --notes the rest.\n")
+    assert shown.stderr.endswith(
+        "Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.\n"
+    )
     report = json.loads(run("doctor", "--json", "--store", ill).stdout)
     found = [(each["conversation"], each["kind"], each["code"], each["healing"]) for each in report["findings"]]
     assert found == [
@@ -262,4 +264,4 @@ def test_one_message_that_was_put_right_is_counted_as_one(run: Run, tmp_path: Pa
     )
     subprocess.run([sys.executable, "-c", dies], cwd=tmp_path, check=False)
     shown = run("doctor", "--store", "sqlite:///chat.db").stdout
-    assert "recovered demo: a turn of helper had died; 1 message put right" in shown
+    assert "recovered demo: a turn of helper had crashed; 1 message completed" in shown

@@ -28,7 +28,7 @@ def test_a_database_is_known_and_summed_up(run: Run, tmp_path: Path) -> None:
         ["conversation", "messages", "new", "calls", "branches", "tokens", "title"],
         ["langgraph-garden", "7", "of", "9", "9", "2", "2", "40", "/", "10", "What", "grows", "here?"],
         ["langgraph-kitchen", "2", "2", "0", "1", "Lunch?"],
-        ["in", "all", "9", "of", "11", "11", "2", "3", "40", "/", "10"],
+        ["total", "9", "of", "11", "11", "2", "3", "40", "/", "10"],
     ]
     assert shown.stdout.splitlines()[5].endswith(" s, nothing was left out")
     again = run("import", str(IMPORTS / "langgraph.sqlite"), "--store", "sqlite:///chat.db")
@@ -127,11 +127,11 @@ def test_an_import_that_stops_in_the_middle_tells_what_is_stored(run: Run, tmp_p
         stored = len(store.conversations())
     assert f"imported {stored} conversations from openai-agents" in shown.stdout
     assert "The import stopped: sessions.db cannot be read as a database" in shown.stderr
-    assert f"Stored before that: {stored} conversations. Import the file again to go on." in shown.stderr
+    assert f"Stored before that: {stored} conversations. Import the file again to continue." in shown.stderr
 
 
 def test_the_messages_of_all_branches_and_of_the_current_one_are_told_apart(run: Run) -> None:
     """What `contextc list` counts are those of the current branch."""
     shown = run("import", str(IMPORTS / "openai_agents_branches.db"), "--store", "sqlite:///chat.db")
-    assert "imported openai-agents-garden: 6 messages, 4 of them on its current branch, tip" in shown.stdout
+    assert "imported openai-agents-garden: 6 messages, 4 of them on the current branch, tip" in shown.stdout
     assert "4 of 6" in shown.stdout

@@ -130,7 +130,7 @@ def test_a_format_that_is_not_given_is_recognised(run: Run) -> None:
         text = json.dumps(CHAT)
         found, named = (run(asked[0], "-", *asked[1:], *more, text=text) for more in ([], [option, "openai_chat"]))
         assert (found.returncode, found.stdout) == (named.returncode, named.stdout)
-        assert found.stderr == f"format: openai_chat (recognised; {option} names another)\n{named.stderr}"
+        assert found.stderr == f"format: openai_chat (recognised; override it with {option})\n{named.stderr}"
     lines = "".join(json.dumps(message) + "\n" for message in CHAT["messages"])
     assert run("lint", "-", text=lines).stderr.startswith("format: openai_chat ")
 
@@ -141,8 +141,8 @@ def test_a_format_that_cannot_be_recognised_must_be_given(run: Run) -> None:
             refused = run(asked[0], "-", *asked[1:], text=text)
             assert refused.returncode == 2
             assert refused.stderr == (
-                "error: standard input: its format cannot be recognised. "
-                f"Give it with {option}: {', '.join(format_names())}.\n"
+                "error: standard input: the format cannot be recognised. "
+                f"Pass {option}, one of {', '.join(format_names())}.\n"
             )
 
 

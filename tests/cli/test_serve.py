@@ -155,7 +155,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--root", "nowhere"], "directory not found"),
         (
             ["--model", "nobody:knows"],
-            "For an endpoint of your own, write its url below [providers.nobody] in contextc.toml",
+            "For your own endpoint, set url below [providers.nobody] in contextc.toml",
         ),
         (["--origin", "localhost:3000"], "http://localhost:3000"),
         (["--origin", "http://localhost:3000/chat"], "without a path"),
@@ -163,7 +163,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--origin", "http://localhost:99999"], "http://localhost:3000"),
         (["--host", "0.0.0.0", "--token", "short"], "--token: a token must have 16 characters or more, got 5"),
         (["--token", "fifteen-letters"], "--token: a token must have 16 characters or more, got 15"),
-        (["--host", "0.0.0.0", "--no-token"], "only for loopback"),
+        (["--host", "0.0.0.0", "--no-token"], "needs a loopback address"),
         (["--token", "a-token-of-mine", "--no-token"], "cannot be used together"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
         (["--budget", "0"], "--budget must be greater than 0, got 0"),

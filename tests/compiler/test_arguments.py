@@ -45,7 +45,7 @@ def compiler() -> cc.MessageCompiler:
     ],
 )
 def test_compile_says_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(cc.InvalidInput, match=says):
+    with pytest.raises(cc.errors.InvalidInput, match=says):
         compiler.compile("demo", **asked)
 
 
@@ -79,19 +79,19 @@ def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageComp
     ],
 )
 def test_options_are_checked_where_they_are_given(options: dict[str, Any]) -> None:
-    with pytest.raises(cc.InvalidSetting):
+    with pytest.raises(cc.errors.InvalidSetting):
         cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, **options)
 
 
 def test_a_compiler_needs_a_store_and_a_provider() -> None:
     store: Any = cc.open_store("memory:")
     for wrong in (None, cc.model("claude-sonnet-4-5"), 3):
-        with pytest.raises(cc.InvalidInput, match="provider must be a Provider"):
+        with pytest.raises(cc.errors.InvalidInput, match="provider must be a Provider"):
             cc.MessageCompiler(store, wrong)  # pyright: ignore[reportArgumentType]
     address: Any = "sqlite:///chat.db"
-    with pytest.raises(cc.InvalidInput, match="store must be a Store"):
+    with pytest.raises(cc.errors.InvalidInput, match="store must be a Store"):
         cc.MessageCompiler(address, CLAUDE)
-    with pytest.raises(cc.InvalidSetting, match='Did you mean "anthropic:claude-sonnet-4-5"'):
+    with pytest.raises(cc.errors.InvalidSetting, match='Did you mean "anthropic:claude-sonnet-4-5"'):
         cc.MessageCompiler(store, "anthropc:claude-sonnet-4-5")
 
 
@@ -117,14 +117,14 @@ def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
         ("not a reply of anthropic", {"reply": {"choices": []}}),
     ]
     for says, given in mistakes:
-        with pytest.raises(cc.InvalidInput, match=says):
+        with pytest.raises(cc.errors.InvalidInput, match=says):
             compiler.commit(compiled, **given)
     other = cc.MessageCompiler(compiler.store, "openai-chat:gpt-4.1")
-    with pytest.raises(cc.InvalidInput, match="by another compiler"):
+    with pytest.raises(cc.errors.InvalidInput, match="by another compiler"):
         other.commit(compiled, cc.assistant("x"))
     assert len(compiler.store.load("demo")) == 1
     compiler.commit(compiled, cc.assistant("x"))
-    with pytest.raises(cc.NothingNew, match="rewind to the message before"):
+    with pytest.raises(cc.errors.NothingNew, match="rewind to the message before"):
         compiler.begin(compiler.compile("demo"))
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         compiler.explain("nothing")

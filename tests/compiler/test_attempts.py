@@ -130,7 +130,7 @@ def test_a_request_is_committed_once(store: cc.Store) -> None:
     compiled = compiler.compile("demo")
     compiler.commit(compiled, cc.assistant("Good day."))
     before = everything(store)
-    with pytest.raises(cc.StaleCompile):
+    with pytest.raises(cc.errors.StaleCompile):
         compiler.commit(compiled, cc.assistant("Good day."))
     assert everything(store) == before
 
@@ -143,7 +143,7 @@ def test_of_two_first_requests_one_is_committed(store: cc.Store) -> None:
     compiler.begin(first)
     other.begin(second)
     other.commit(second, cc.assistant("Second."))
-    with pytest.raises(cc.StaleCompile):
+    with pytest.raises(cc.errors.StaleCompile):
         compiler.commit(first, cc.assistant("First."))
     assert [message.text for message in store.load("demo")] == ["Hello.", "Second."]
 
@@ -158,7 +158,7 @@ def test_commit_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
     store.release(lease)
     newer = store.acquire("demo")
     before = everything(store)
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         compiler.commit(compiled, cc.assistant("Too late."), lease=lease)
     assert everything(store) == before
     [stored] = compiler.commit(compiled, cc.assistant("In time."), lease=newer)
@@ -172,7 +172,7 @@ def test_begin_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
     store.append("demo", cc.user("Hello."))
     lease = store.acquire("demo")
     store.release(lease)
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         compiler.begin(compiler.compile("demo"), lease=lease)
     assert cc.SessionManager(store).sessions("demo") == []
 
@@ -182,9 +182,9 @@ def test_dry_run_cannot_be_sent(store: cc.Store) -> None:
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo", dry_run=True)
-    with pytest.raises(cc.InvalidInput, match="dry_run"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
         compiler.begin(compiled)
-    with pytest.raises(cc.InvalidInput, match="dry_run"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
         compiler.commit(compiled, cc.assistant("Good day."))
 
 
@@ -268,7 +268,7 @@ def test_reply_that_cannot_be_stored_leaves_nothing(store: cc.Store) -> None:
     compiled = compiler.compile("demo")
     compiler.begin(compiled)
     before = everything(store)
-    with pytest.raises(cc.InvalidMessage):
+    with pytest.raises(cc.errors.InvalidMessage):
         compiler.commit(compiled, produced=[cc.assistant("Fine."), cc.user("   ")])
     assert everything(store) == before
     compiler.commit(compiled, cc.assistant("Good day."))
@@ -283,7 +283,7 @@ def test_commit_is_one_transaction(narrow: cc.Store) -> None:
     compiler.begin(compiled)
     before = everything(narrow)
 
-    with full_disk(narrow, pages=2), pytest.raises(cc.StoreFull):
+    with full_disk(narrow, pages=2), pytest.raises(cc.errors.StoreFull):
         compiler.commit(compiled, cc.assistant("Good day."))
     assert everything(narrow) == before
     assert [message.role for message in narrow.load("demo")] == ["user"]
@@ -309,7 +309,7 @@ def test_two_requests_into_one_session_leave_it_in_doubt_whichever_is_stored(fir
         compilers[name].begin(compiled)
     other = "b" if first == "a" else "a"
     compilers[first].commit(both[first], cc.assistant("yes"), session_id="s1")
-    with pytest.raises(cc.StaleCompile):
+    with pytest.raises(cc.errors.StaleCompile):
         compilers[other].commit(both[other], cc.assistant("no"), session_id="s1")
     compilers[other].abort(both[other])
     store.append("demo", cc.user("and?"))
@@ -339,7 +339,7 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
 
         monkeypatch.setattr(repository, "create_channel", beaten)
         if answered:
-            with pytest.raises(cc.StaleCompile):
+            with pytest.raises(cc.errors.StaleCompile):
                 compiler.begin(mine)
         else:
             compiler.begin(mine)

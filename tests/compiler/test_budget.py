@@ -90,7 +90,7 @@ def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_sto
     compiler.store.append("c", cc.user("Remember this: " + words(400)))
     compiler.store.pin("c", 1)
     compiler.store.append("c", of_tokens(compiler, 1_500))
-    with pytest.raises(cc.ContextOverflow) as caught:
+    with pytest.raises(cc.errors.ContextOverflow) as caught:
         compiler.compile("c", system_prompt="Be brief.", tools=[LOOK])
     error = caught.value
     pinned, newest = (compiler.counter.count_message(message) for message in compiler.store.load("c"))

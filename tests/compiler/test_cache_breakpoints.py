@@ -147,7 +147,9 @@ def test_points_that_came_with_an_imported_request_do_not_add_up_to_too_many() -
 def test_points_that_the_caller_set_are_counted_too() -> None:
     """Those on tools, and the automatic one of the whole request."""
     mark: JSONObject = {"cache_control": {"type": "ephemeral"}}
-    tools = [cc.NativeTool(provider="anthropic", data={"name": f"web_{n}", "type": f"web_{n}", **mark}) for n in (1, 2)]
+    tools = [
+        cc.tools.NativeTool(provider="anthropic", data={"name": f"web_{n}", "type": f"web_{n}", **mark}) for n in (1, 2)
+    ]
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     for index in range(3):
         compiler.store.append("c", cc.user(f"Question {index}."))

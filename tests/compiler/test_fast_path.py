@@ -177,6 +177,6 @@ def test_a_commit_is_refused_where_the_line_has_moved(stores: tuple[cc.Store, cc
     compiled = compiler.compile("demo", tools=TOOLS)
     compiler.begin(compiled)
     theirs.rewind("demo", 3)
-    with pytest.raises(cc.StaleCompile):
+    with pytest.raises(cc.errors.StaleCompile):
         compiler.commit(compiled, cc.assistant("Done."))
     assert [message.seq for message in mine.load("demo")] == [1, 2, 3]

@@ -297,11 +297,11 @@ def test_a_dry_run_is_not_to_be_sent() -> None:
     desk = Desk()
     desk.add(cc.user("hi"))
     told = desk.compiler.compile("demo", dry_run=True)
-    with pytest.raises(cc.InvalidInput, match="dry_run"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
         desk.compiler.begin(told)
-    with pytest.raises(cc.InvalidInput, match="dry_run"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
         desk.compiler.commit(told, cc.assistant("hello"))
-    with pytest.raises(cc.InvalidInput, match="dry_run"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
         desk.compiler.abort(told)
     assert [message.text for message in desk.store.load("demo")] == ["hi"]
 
@@ -311,7 +311,7 @@ def test_only_a_dry_run_can_pretend(change: dict[str, object]) -> None:
     """Guarantee 13.2: a request for a past that is not there would be a lie."""
     desk = Desk()
     desk.add(cc.user("hi"))
-    with pytest.raises(cc.InvalidInput, match="dry_run=True"):
+    with pytest.raises(cc.errors.InvalidInput, match="dry_run=True"):
         desk.compiler.compile("demo", **change)  # pyright: ignore[reportArgumentType] - one of two arguments
 
 
@@ -327,7 +327,7 @@ def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest
         caplog.clear()
         desk.add(cc.user("my question"))
         with caplog.at_level(level, "contextc"):
-            with pytest.raises(cc.InvalidInput, match="extra_headers belongs to the call"):
+            with pytest.raises(cc.errors.InvalidInput, match="extra_headers belongs to the call"):
                 desk.compiler.compile("demo", settings={"extra_headers": {"Authorization": f"Bearer {key}"}})
             compiled = desk.compiler.compile("demo")
             with pytest.raises(PermissionError), desk.compiler.attempt(compiled):

@@ -10,7 +10,7 @@ def lookup(**properties: JSONObject) -> cc.Tool:
     return cc.Tool(name="look_up", parameters={"type": "object", "properties": dict(properties)})
 
 
-def sent(compiler: cc.MessageCompiler, *tools: cc.Tool | cc.NativeTool) -> list[JSONObject]:
+def sent(compiler: cc.MessageCompiler, *tools: cc.Tool | cc.tools.NativeTool) -> list[JSONObject]:
     return decode(compiler.compile("demo", tools=[*tools]).body)["tools"]
 
 
@@ -44,7 +44,7 @@ def test_a_schema_that_is_changed_in_place_is_sent_as_it_is_now(
 
 def test_a_native_tool_that_is_changed_in_place_is_sent_as_it_is_now(compiler: cc.MessageCompiler) -> None:
     """What is passed on to a provider as it is may be changed by its owner as well."""
-    tool = cc.NativeTool(provider="anthropic", data={"type": "web_search_20250305", "name": "web_search"})
+    tool = cc.tools.NativeTool(provider="anthropic", data={"type": "web_search_20250305", "name": "web_search"})
     assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search"}]
     tool.data["max_uses"] = 3
     assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]

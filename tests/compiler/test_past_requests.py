@@ -78,9 +78,9 @@ def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
     ]
     assert len(compiler.explain("demo", 2).lines) < len(last.lines)
     for wrong in (0, 5):
-        with pytest.raises(cc.InvalidInput, match="has requests 1 to 4"):
+        with pytest.raises(cc.errors.InvalidInput, match="has requests 1 to 4"):
             compiler.explain("demo", wrong)
-    with pytest.raises(cc.InvalidInput, match="has no request for nobody"):
+    with pytest.raises(cc.errors.InvalidInput, match="has no request for nobody"):
         compiler.explain("demo", agent="nobody")
 
 
@@ -117,7 +117,7 @@ def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: 
     assert b"swordfish" not in later.body
     assert [message["role"] for message in later.params["messages"]] == ["user", "assistant", "user"]
     assert "[removed]" in str(later.manifest)
-    with pytest.raises(cc.InvalidInput, match="redacted since"):
+    with pytest.raises(cc.errors.InvalidInput, match="redacted since"):
         compiler.rebuild("demo", 1)
 
 

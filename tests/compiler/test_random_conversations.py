@@ -41,7 +41,7 @@ class Life(Judge):
         """A request, compiled warm and cold; None where there is no room for it."""
         try:
             compiled = self._compile()
-        except cc.ContextOverflow:
+        except cc.errors.ContextOverflow:
             self.tell("no room")
             return None
         assert decode(compiled.body) == decode(encode(compiled.params))
@@ -69,7 +69,7 @@ class Life(Judge):
 
     def compact(self, chance: random.Random) -> None:
         """What is old is summed up."""
-        with suppress(cc.ContextOverflow):
+        with suppress(cc.errors.ContextOverflow):
             done = self.compilers[self.provider].compact(self.current, sum_up, **self.asked())
             self.tell("compacted", None if done is None else done.upto)
 
@@ -102,7 +102,7 @@ class Life(Judge):
         """Two compile the same, and one is first."""
         other = self.compile()
         if other is not None and other.is_new and self.send(chance):
-            with pytest.raises(cc.StaleCompile):
+            with pytest.raises(cc.errors.StaleCompile):
                 self.compilers[self.provider].commit(other, cc.assistant("Too late."))
 
     def reply(self, chance: random.Random) -> list[Message]:
@@ -139,7 +139,7 @@ class Life(Judge):
             return False
         compiler, end = self.compilers[self.provider], self.ends[self.provider]
         if not compiled.is_new:
-            with pytest.raises(cc.NothingNew):
+            with pytest.raises(cc.errors.NothingNew):
                 compiler.begin(compiled)
             return False
         self.check_announced(compiled)
@@ -173,7 +173,7 @@ class Life(Judge):
                 cursor=answer.cursor,
                 usage=cc.Usage(input=compiled.budget.input, output=20) if chance.random() < 0.5 else None,
             )
-        except cc.StaleCompile:
+        except cc.errors.StaleCompile:
             assert between is not None, "nothing had happened in between"
             compiler.abort(compiled, "stale")
             self.tell("stale")

@@ -49,7 +49,7 @@ class LastMoment(MemoryStore):
         def then_fail(tx: Transaction) -> Result:
             result = work(tx)
             if self.full and writing:
-                raise cc.StoreFull("The disk is full.")
+                raise cc.errors.StoreFull("The disk is full.")
             return result
 
         return super()._run(connection, then_fail, writing=writing, again=again)
@@ -67,7 +67,7 @@ def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
     body = compiled.body
     compiler.begin(compiled)
     store.full = True
-    with pytest.raises(cc.StoreFull):
+    with pytest.raises(cc.errors.StoreFull):
         compiler.commit(compiled, cc.assistant(tool_calls=[call("c2")]))
     store.full = False
     assert compiler.compile("demo").body == body
@@ -168,7 +168,7 @@ def test_redacted_words_leave_the_system_prompt_and_errors_too() -> None:
     tables = ("message", "channel", "shown", "head", "manifest", "overlay", "token_count")
     rows = [store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}")) for table in tables]
     assert b"swordfish" not in str(rows).encode()
-    with pytest.raises(cc.InvalidInput, match="redacted since"):
+    with pytest.raises(cc.errors.InvalidInput, match="redacted since"):
         compiler.rebuild("demo", 1)
 
 

@@ -232,12 +232,12 @@ def sent_by(store: cc.Store, writer: int, *, leased: bool) -> int:
                 else:
                     commit(compiler, writer, number, None)
                 break
-            except cc.StaleCompile:
+            except cc.errors.StaleCompile:
                 again += 1
     return again
 
 
-def commit(compiler: cc.MessageCompiler, writer: int, number: int, lease: cc.Lease | None) -> None:
+def commit(compiler: cc.MessageCompiler, writer: int, number: int, lease: cc.store.Lease | None) -> None:
     compiled = compiler.compile("c", again=True)
     with compiler.attempt(compiled, lease=lease) as attempt:
         attempt.commit(cc.assistant(f"to <{writer}.{number}>"))

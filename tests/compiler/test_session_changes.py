@@ -110,7 +110,7 @@ def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) ->
         mine.append("demo", cc.user("Hello."))
         first, second = here.compile("demo"), there.compile("demo")
         there.commit(second, cc.assistant("Theirs."))
-        with pytest.raises(cc.StaleCompile, match="another request was committed"):
+        with pytest.raises(cc.errors.StaleCompile, match="another request was committed"):
             here.commit(first, cc.assistant("Mine."))
         assert [message.text for message in mine.load("demo")] == ["Hello.", "Theirs."]
         mine.append("demo", cc.user("And?"))
@@ -147,7 +147,7 @@ def test_message_redacted_while_the_model_answers_does_not_reach_the_ledger(stor
     store.append("demo", cc.user("My password is tulip."))
     compiled = compiler.compile("demo")
     store.redact("demo", 1)
-    with pytest.raises(cc.StaleCompile, match="redacted"):
+    with pytest.raises(cc.errors.StaleCompile, match="redacted"):
         compiler.commit(compiled, cc.assistant("Thanks."))
     store.append("demo", cc.user("Two."))
     assert b"tulip" not in compiler.compile("demo").body

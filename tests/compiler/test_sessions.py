@@ -183,7 +183,7 @@ def test_no_new_input_is_no_request(talk: Talk) -> None:
     talk.step(cc.assistant("Good day."))
     nothing = talk.compile()
     assert not nothing.is_new
-    with pytest.raises(cc.NothingNew):
+    with pytest.raises(cc.errors.NothingNew):
         talk.compiler.begin(nothing)
 
 

@@ -119,7 +119,7 @@ def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
 
 def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None:
     """Guarantee 7.3: nothing is sent, rather than something without the question."""
-    with pytest.raises(cc.ContextOverflow) as caught:
+    with pytest.raises(cc.errors.ContextOverflow) as caught:
         compiled(cc.user("word " * 500), provider=SMALL)
     assert caught.value.available < caught.value.needed
 

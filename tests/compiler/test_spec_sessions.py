@@ -292,7 +292,7 @@ def test_with_nothing_new_there_is_nothing_to_send() -> None:
     desk.work()
     compiled = desk.compile()
     assert not compiled.is_new
-    with pytest.raises(cc.NothingNew):
+    with pytest.raises(cc.errors.NothingNew):
         desk.compiler.begin(compiled)
 
 

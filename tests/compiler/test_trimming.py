@@ -170,12 +170,12 @@ def test_the_reserve_shrinks_where_that_helps_but_not_below_4000() -> None:
     assert compiled.budget.reserve == 4_000  # at once, so that the next steps fit too
     assert compiled.params["max_tokens"] == compiled.budget.reserve
     compiler.store.append("d", of_tokens(compiler, 16_000))
-    with pytest.raises(cc.ContextOverflow) as caught:
+    with pytest.raises(cc.errors.ContextOverflow) as caught:
         compiler.compile("d")
     assert caught.value.reserve == 4_000
     smaller = compiler_for(window=20_000, output=3_000)
     smaller.store.append("c", of_tokens(smaller, 17_000))
-    with pytest.raises(cc.ContextOverflow) as caught:
+    with pytest.raises(cc.errors.ContextOverflow) as caught:
         smaller.compile("c")
     assert caught.value.reserve == 3_000
 

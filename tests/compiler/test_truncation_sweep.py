@@ -85,10 +85,10 @@ def must_stay(messages: list[Message]) -> list[Message]:
 
 def compiled_or_overflow(
     compiler: cc.MessageCompiler, conversation: str, budget: int
-) -> cc.Compiled | cc.ContextOverflow:
+) -> cc.Compiled | cc.errors.ContextOverflow:
     try:
         return compiler.compile(conversation, budget=budget)
-    except cc.ContextOverflow as error:
+    except cc.errors.ContextOverflow as error:
         return error
 
 
@@ -121,7 +121,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
         needed = sum(count(message) for message in stays)
         for budget in BUDGETS:
             compiled = compiled_or_overflow(compiler, f"{seed}", budget)
-            if isinstance(compiled, cc.ContextOverflow):
+            if isinstance(compiled, cc.errors.ContextOverflow):
                 assert needed + notice > compiled.available, f"conversation {seed} fits into {budget}"
                 seen["overflow"] += 1
                 continue

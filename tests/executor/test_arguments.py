@@ -376,7 +376,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
 
 def test_what_came_just_before_a_stream_broke_is_told(store: cc.Store) -> None:
     """Guarantee 11.11: the text that is kept is the text that people have seen."""
-    with pytest.raises(cc.ProviderFailed):
+    with pytest.raises(cc.errors.ProviderFailed):
         asyncio.run(played(executor(store, Say(text="one two three", broken=4)), "demo"))
     events = store.events("demo")
     (kept,) = [message for message in store.load("demo") if message.role == "assistant"]
@@ -397,7 +397,7 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
         return await agent.start("demo", text).wait()
 
     failed = asyncio.run(asked("é" * 30_000))
-    assert isinstance(failed.error, cc.ContextOverflow)
+    assert isinstance(failed.error, cc.errors.ContextOverflow)
     assert "is left out as soon as another one follows it" in str(failed.error)
     assert asyncio.run(asked("hi")).text == "hello"
     sent = str(scripted.requests[-1]["messages"])

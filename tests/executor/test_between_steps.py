@@ -82,7 +82,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 
 @pytest.mark.parametrize("gap", [0, -1, True, "1h", float("inf")])
 def test_a_session_gap_that_is_no_time_is_refused(store: cc.Store, gap: object) -> None:
-    with pytest.raises(cc.InvalidSetting, match="session_gap"):
+    with pytest.raises(cc.errors.InvalidSetting, match="session_gap"):
         cc.AgentExecutor(store, SONNET, session_gap=gap)  # pyright: ignore[reportArgumentType]
 
 
@@ -296,7 +296,7 @@ def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path)
         store.append("demo", cc.user("hello"))
         provider = steps(0)
         executor = cc.AgentExecutor(store, SONNET, triggers=[long], endpoint=provider, lease_seconds=0.2)
-        with full_disk(store, pages=12), pytest.raises(cc.StoreFull):
+        with full_disk(store, pages=12), pytest.raises(cc.errors.StoreFull):
             asyncio.run(played(executor, "demo", None))
         assert provider.bodies == []
         assert [message.role for message in store.load("demo")] == ["user"]

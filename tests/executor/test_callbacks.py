@@ -133,7 +133,7 @@ def test_a_trigger_that_raises_what_is_no_exception_stops_nothing(store: cc.Stor
     """A failing trigger is logged, whatever it raises."""
 
     class Odd(cc.Trigger, frozen=True):
-        def check(self, moment: cc.Moment, state: JSONObject) -> Any:
+        def check(self, moment: cc.TriggerContext, state: JSONObject) -> Any:
             raise Stop("no")
 
     executor = cc.AgentExecutor(store, SONNET, triggers=[Odd(name="odd")], endpoint=Scripted([Say(text="well")]))
@@ -147,7 +147,9 @@ def test_a_request_that_is_no_json_is_refused_by_its_cause(store: cc.Store, valu
     """The error names the callback that returned it, and is one of ours."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]), on_prepare_messages=gives({"messages": value}))
 
-    with pytest.raises(cc.InvalidInput, match="on_prepare_messages: the returned request cannot be encoded as JSON: "):
+    with pytest.raises(
+        cc.errors.InvalidInput, match="on_prepare_messages: the returned request cannot be encoded as JSON: "
+    ):
         asyncio.run(played(executor, "demo"))
     assert is_free(store)
 

@@ -123,7 +123,7 @@ def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> No
 def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Store) -> None:
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4))
 
-    async def follow(turn: cc.Turn) -> list[AnyEvent]:
+    async def follow(turn: cc.executor.Turn) -> list[AnyEvent]:
         return [event async for event in turn.events()]
 
     async def follows() -> list[list[AnyEvent]]:

@@ -46,7 +46,7 @@ def asks(message: JSONObject) -> bool:
     return message["role"] == "user" and "riddle" in str(message["content"])
 
 
-def worker(path: Path) -> cc.FunctionTool:
+def worker(path: Path) -> cc.tools.FunctionTool:
     async def work(number: int, context: cc.ToolContext) -> str:
         """Work, and write it down."""
         write(path, f"begins {context.call.id}")

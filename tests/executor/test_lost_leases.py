@@ -212,7 +212,7 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
             raise
         return "never"
 
-    async def turn() -> cc.Turn:
+    async def turn() -> cc.executor.Turn:
         tool = work if kind == "plain" else work_async
         executor = cc.AgentExecutor(
             store, SONNET, tools=[tool], endpoint=Scripted([Say(calls=(("c1", tool.__name__, {}),))]), lease_seconds=0.3
@@ -252,7 +252,7 @@ def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""
-    close, handles = TurnLifecycle.close, list[cc.Turn]()
+    close, handles = TurnLifecycle.close, list[cc.executor.Turn]()
 
     def refused(self: TurnLifecycle, finish: str, **rest: str) -> bool:
         if finish != "cancelled":

@@ -122,7 +122,7 @@ def test_a_turn_needs_no_thread_of_the_default_pool() -> None:
         """Add two numbers."""
         return a + b
 
-    def approve(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+    def approve(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool:
         return True
 
     def summarize(messages: Sequence[cc.Message], previous: str | None) -> str:

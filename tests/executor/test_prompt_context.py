@@ -12,14 +12,14 @@ from contextc.events import StepStart, SystemMessageCreated, UsageReport
 from contextc.executor.turn_store import TurnStore
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
 
-TESTER = cc.AgentCard(name="tester", description="Runs the tests.")
+TESTER = cc.prompts.AgentCard(name="tester", description="Runs the tests.")
 
 
 def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
     """The same prompt context as `compile` takes: recipient, delegations, agents, project."""
     store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")])
-    context = cc.Surroundings(
-        responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.Delegation(to="tester"),)
+    context = cc.prompts.PromptContext(
+        responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.prompts.Delegation(to="tester"),)
     )
     prompt = cc.PromptBuilder().with_builtin(system_prompt="")
     executor = cc.AgentExecutor(store, SONNET, fragments=prompt, surroundings=context, endpoint=provider)
@@ -86,7 +86,8 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "words"), [({"surroundings": {"project": "x"}}, "cc.Surroundings"), ({"run": 7}, "non-empty string")]
+    ("option", "words"),
+    [({"surroundings": {"project": "x"}}, "cc.prompts.PromptContext"), ({"run": 7}, "non-empty string")],
 )
 def test_a_context_that_is_none_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""

@@ -97,7 +97,7 @@ def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
     seen: list[str] = []
 
     @cc.trigger("reminder", at=("after_compaction",))
-    def reminder(moment: cc.Moment) -> str:
+    def reminder(moment: cc.TriggerContext) -> str:
         seen.append(moment.when)
         return "Remember the plan."
 

@@ -228,9 +228,9 @@ def test_pictures_wait_too(store: cc.Store) -> None:
 
 
 def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> None:
-    with pytest.raises(cc.InvalidMessage):
+    with pytest.raises(cc.errors.InvalidMessage):
         store.enqueue("demo", cc.Message(role="user", parts=(cc.ToolCall(id="c", name="f", arguments={}),)))
-    with pytest.raises(cc.InvalidInput, match="steer"):
+    with pytest.raises(cc.errors.InvalidInput, match="steer"):
         store.enqueue("demo", cc.user("x"), kind="later")  # pyright: ignore[reportArgumentType]
 
 

@@ -38,7 +38,7 @@ def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> 
     results = [store.load(name)[2].tool_results[0] for name in ("anna", "ben")]
     assert [result.is_error for result in results] == [False, True]
     assert agent.approve is None
-    with pytest.raises(cc.InvalidSetting):
+    with pytest.raises(cc.errors.InvalidSetting):
         agent.asking("yes")  # pyright: ignore[reportArgumentType]
 
 
@@ -49,7 +49,7 @@ def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
         agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))
         turn = agent.start("demo", "Hello")
         assert await turn.begun() == 1
-        with pytest.raises(cc.ConversationBusy):
+        with pytest.raises(cc.errors.ConversationBusy):
             await agent.start("demo", "Hello?").begun()
         await turn.wait()
         assert await agent.start("demo").begun() == 0

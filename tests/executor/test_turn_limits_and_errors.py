@@ -94,7 +94,7 @@ def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(cc.InvalidSetting, match="steps must be an integer above 0, got 0"):
+    with pytest.raises(cc.errors.InvalidSetting, match="steps must be an integer above 0, got 0"):
         cc.Limits(steps=0)
 
 
@@ -291,7 +291,7 @@ def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
 def test_approval_is_asked_and_told(store: cc.Store) -> None:
     asked: list[str] = []
 
-    async def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool | str:
+    async def decide(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool | str:
         asked.append(f"{tool.name}({call.arguments['path']})")
         return call.arguments["path"] == "a" or "keep your hands off b"
 
@@ -368,7 +368,7 @@ def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> No
     """The yes was for what was shown, and stored: not for what the arguments have become."""
     ran: list[str] = []
 
-    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+    def decide(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool:
         call.arguments["path"] = "another"
         return True
 
@@ -399,7 +399,7 @@ def test_without_anybody_to_ask_the_answer_is_no(store: cc.Store) -> None:
     assert "nobody is there" in store.load("demo")[2].tool_results[0].text
 
 
-def noting(ran: list[str]) -> cc.FunctionTool:
+def noting(ran: list[str]) -> cc.tools.FunctionTool:
     def noted(path: str) -> str:
         """Note it."""
         ran.append(path)
@@ -412,7 +412,7 @@ def test_an_approval_that_waits_keeps_nobody_else_waiting(store: cc.Store) -> No
     """A function that is not async may ask a person; other turns run on the same loop."""
     asked, answered = threading.Event(), threading.Event()
 
-    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+    def decide(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool:
         asked.set()
         return answered.wait(10)
 

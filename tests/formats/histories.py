@@ -167,8 +167,8 @@ class _Author:
     def text(self) -> cc.Text:
         return cc.Text(self.marked(self.draw(TEXT), "t"))
 
-    def native(self, block: tuple[str, JSON]) -> cc.Native:
-        return cc.Native(provider=block[0], data=self.marked_json(block[1], "n"))
+    def native(self, block: tuple[str, JSON]) -> cc.messages.ProviderBlock:
+        return cc.messages.ProviderBlock(provider=block[0], data=self.marked_json(block[1], "n"))
 
     def thought(self) -> cc.Reasoning:
         thought = self.draw(THOUGHT)

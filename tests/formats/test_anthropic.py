@@ -34,7 +34,13 @@ def test_a_history_with_everything_becomes_one_body() -> None:
         cc.tool_result("b", "list", "no such folder", is_error=True),
         cc.tool_result("a", "read", [cc.Text("a picture"), cc.Media(mime_type="image/png", data=PNG)]),
         cc.assistant([cc.Reasoning(text="foreign", signature="s", provider="google"), cc.Text("A file.")]),
-        cc.user([cc.Text("thanks"), cc.Native(provider="openai", data={"type": "program"}), cc.Hint("for people")]),
+        cc.user(
+            [
+                cc.Text("thanks"),
+                cc.messages.ProviderBlock(provider="openai", data={"type": "program"}),
+                cc.messages.UserNotice("for people"),
+            ]
+        ),
     ]
     picture = {
         "type": "image",

@@ -221,5 +221,5 @@ def test_a_session_is_given_only_what_it_does_not_hold() -> None:
 
 
 def test_what_is_no_reply_is_refused() -> None:
-    with pytest.raises(cc.InvalidReply):
+    with pytest.raises(cc.errors.InvalidReply):
         FORM.decode_reply({"type": "system", "subtype": "init"})

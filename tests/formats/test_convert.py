@@ -233,7 +233,7 @@ def test_what_was_given_is_not_changed() -> None:
 @pytest.mark.parametrize(("given", "said"), [(None, "null"), ("hi", "a string"), (3, "a number")])
 def test_what_is_no_request_is_refused(given: JSON, said: str) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidRequest, match=f"an object or a list of messages, got {said}"):
+    with pytest.raises(cc.errors.InvalidRequest, match=f"an object or a list of messages, got {said}"):
         cc.convert(given, source="openai_chat", target="anthropic")
 
 
@@ -305,7 +305,7 @@ def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
 
 def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidSetting, match="Format 'claude' not found"):
+    with pytest.raises(cc.errors.InvalidSetting, match="Format 'claude' not found"):
         cc.lint({}, format="claude")
 
 

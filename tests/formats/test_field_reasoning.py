@@ -247,7 +247,7 @@ def test_the_same_format_at_another_provider_is_another_provider() -> None:
     rest = [result("a"), cc.user("go on")]
     elsewhere = cc.AnthropicFormatter(provider="elsewhere").format([cc.user("hi"), claude, *rest])
     assert elsewhere[1]["content"] == [{"type": "text", "text": "Let me look."}, USE]
-    elsewhere = cc.OpenAIResponsesFormatter(provider="elsewhere").format([cc.user("hi"), gpt, *rest])
+    elsewhere = cc.formats.OpenAIResponsesFormatter(provider="elsewhere").format([cc.user("hi"), gpt, *rest])
     plain = {key: value for key, value in FUNCTION_CALL.items() if key not in ("id", "status")}
     assert elsewhere[1] == plain
     elsewhere = cc.GeminiFormatter(provider="elsewhere").format([cc.user("hi"), gemini, *rest])

@@ -66,7 +66,7 @@ def test_what_json_cannot_hold_is_refused_by_all_three(value: JSON) -> None:
         lambda: cc.convert(body, source="openai_chat", target="anthropic"),
         lambda: detect_format(body),
     ):
-        with pytest.raises(cc.InvalidRequest) as caught:
+        with pytest.raises(cc.errors.InvalidRequest) as caught:
             work()
         assert caught.value.path == ".metadata.a"
 
@@ -89,9 +89,9 @@ def test_a_request_nested_too_deep_is_refused() -> None:
         value = [value]
     body = cast(JSONObject, {"messages": [{"role": "user", "content": value}]})
     for name in format_names():
-        with pytest.raises(cc.InvalidRequest, match="nested deeper than 100 levels"):
+        with pytest.raises(cc.errors.InvalidRequest, match="nested deeper than 100 levels"):
             cc.lint(body, format=name)
-        with pytest.raises(cc.InvalidRequest, match="nested deeper than 100 levels"):
+        with pytest.raises(cc.errors.InvalidRequest, match="nested deeper than 100 levels"):
             cc.fix(body, format=name)
 
 
@@ -102,15 +102,15 @@ def test_a_request_nested_too_deep_is_refused() -> None:
 )
 def test_text_that_holds_no_request_is_refused(text: str) -> None:
     """Files and pasted text go through a decoder first, which has limits of its own."""
-    with pytest.raises(cc.InvalidRequest):
+    with pytest.raises(cc.errors.InvalidRequest):
         read_requests(text.encode())
-    with pytest.raises(cc.InvalidRequest):
+    with pytest.raises(cc.errors.InvalidRequest):
         open_text(text)
 
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:
     """The error says that it is the encoding, and not that the request is broken."""
-    with pytest.raises(cc.InvalidRequest, match=r"(?i)utf-8"):
+    with pytest.raises(cc.errors.InvalidRequest, match=r"(?i)utf-8"):
         read_requests(b'{"messages": ["\xff"]}')
 
 
@@ -124,12 +124,12 @@ def test_the_last_of_two_equal_keys_counts() -> None:
 def test_text_and_bytes_are_not_taken_for_a_request(given: JSON) -> None:
     """`lint` takes what a decoder returned; JSON text is read with `json.loads` first."""
     for name in format_names():
-        with pytest.raises(cc.InvalidRequest):
+        with pytest.raises(cc.errors.InvalidRequest):
             cc.fix(cast(JSONObject, given), format=name)
-        with pytest.raises(cc.InvalidRequest):
+        with pytest.raises(cc.errors.InvalidRequest):
             cc.convert(cast(JSONObject, given), source=name, target="anthropic")
         if isinstance(given, bytes):
-            with pytest.raises(cc.InvalidRequest):
+            with pytest.raises(cc.errors.InvalidRequest):
                 cc.lint(given, format=name)
         else:
             assert cc.lint(given, format=name)
@@ -139,5 +139,5 @@ def test_text_and_bytes_are_not_taken_for_a_request(given: JSON) -> None:
 def test_decoding_what_is_no_request_of_a_format_raises_invalid_request(name: str) -> None:
     """`decode_request` expects a sound request; the error says how to get one."""
     form = cc.formatter(name)
-    with pytest.raises(cc.InvalidRequest, match=f"not a request of {name}"):
+    with pytest.raises(cc.errors.InvalidRequest, match=f"not a request of {name}"):
         form.decode_request({form.messages_key: 5})

@@ -51,7 +51,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
         cc.tool_result("a", "files.read", [cc.Text("a picture"), cc.Media(mime_type="image/png", data=PNG)]),
         cc.assistant("A ship."),
         cc.system("Memory is low."),
-        cc.user([cc.Text("thanks"), cc.Native(provider="anthropic", data={"type": "server_tool_use"}), cc.Hint("!")]),
+        cc.user(
+            [
+                cc.Text("thanks"),
+                cc.messages.ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}),
+                cc.messages.UserNotice("!"),
+            ]
+        ),
     ]
     body = MISTRAL.format(history, "Be brief.")
     assert body == [

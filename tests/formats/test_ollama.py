@@ -14,7 +14,7 @@ from contextc.formats.request_settings import OutputFormat, RequestSettings
 from contextc.store.streams import join_deltas
 from tests.formats.known import problems
 
-OLLAMA = cc.OllamaFormatter()
+OLLAMA = cc.formats.OllamaFormatter()
 PNG, JPEG = b"\x89PNG", b"\xff\xd8\xff\xe0"
 PICTURE, PHOTO = (base64.b64encode(each).decode() for each in (PNG, JPEG))
 LOOK = cc.Tool(name="look", description="Look at a thing.", parameters={"type": "object", "properties": {}})
@@ -54,7 +54,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
         cc.tool_result("b", "list", "no such folder", is_error=True),
         cc.tool_result("a", "read", [cc.Text("a picture"), cc.Media(mime_type="image/jpeg", data=JPEG)]),
         cc.system("Memory is low."),
-        cc.user([cc.Text("thanks"), cc.Native(provider="anthropic", data={"type": "server_tool_use"}), cc.Hint("!")]),
+        cc.user(
+            [
+                cc.Text("thanks"),
+                cc.messages.ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}),
+                cc.messages.UserNotice("!"),
+            ]
+        ),
     ]
     wire = OLLAMA.format(history, "Be brief.")
     assert wire == [
@@ -123,10 +129,10 @@ def test_thinking_goes_back_to_whoever_thought_it() -> None:
     """Guarantee 2.4."""
     history = [cc.user("hi"), cc.assistant("Hello", reasoning=cc.Reasoning(text="Hm.", provider="ollama"))]
     assert OLLAMA.format(history)[1] == {"role": "assistant", "content": "Hello", "thinking": "Hm."}
-    elsewhere = cc.OllamaFormatter(provider="mine")
+    elsewhere = cc.formats.OllamaFormatter(provider="mine")
     assert elsewhere.format(history)[1] == {"role": "assistant", "content": "Hello"}
-    assert cc.OllamaFormatter(reasoning="drop").format(history)[1] == {"role": "assistant", "content": "Hello"}
-    assert cc.OllamaFormatter(reasoning="inline").format(history)[1]["content"] == "Hm.Hello"
+    assert cc.formats.OllamaFormatter(reasoning="drop").format(history)[1] == {"role": "assistant", "content": "Hello"}
+    assert cc.formats.OllamaFormatter(reasoning="inline").format(history)[1]["content"] == "Hm.Hello"
 
 
 def test_a_reply_of_thinking_alone_is_not_lost() -> None:
@@ -235,7 +241,7 @@ def test_why_a_reply_ended(end: JSONObject, finish: str | None) -> None:
 
 def test_what_is_no_reply_is_said_to_be_none() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidReply):
+    with pytest.raises(cc.errors.InvalidReply):
         OLLAMA.decode_reply({"choices": []})
 
 
@@ -316,10 +322,10 @@ def test_a_request_says_its_window_where_that_is_known() -> None:
     """And never gets cut without a word. What the caller says wins."""
     request = Request(messages=(cc.user("hi"),), settings={"options": {"temperature": 0}})
     assert "truncate" not in OLLAMA.encode_request(request)
-    body = cc.OllamaFormatter(num_ctx=8_192).encode_request(request)
+    body = cc.formats.OllamaFormatter(num_ctx=8_192).encode_request(request)
     assert (body["options"], body["truncate"]) == ({"num_ctx": 8_192, "temperature": 0}, False)
     mine: JSONObject = {"options": {"num_ctx": 4_096}, "truncate": True}
-    own = cc.OllamaFormatter(num_ctx=8_192).encode_request(Request(messages=(cc.user("hi"),), settings=mine))
+    own = cc.formats.OllamaFormatter(num_ctx=8_192).encode_request(Request(messages=(cc.user("hi"),), settings=mine))
     assert (own["options"], own["truncate"]) == ({"num_ctx": 4_096}, True)
 
 
@@ -356,7 +362,7 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
         caught.append(json.loads(request.content))
         return httpx.Response(200, json=REPLY)
 
-    form = cc.OllamaFormatter(num_ctx=8_192)
+    form = cc.formats.OllamaFormatter(num_ctx=8_192)
     history = (
         cc.user(["What is this?", cc.Media(mime_type="image/png", data=PNG)]),
         OLLAMA.decode_reply(REPLY),
@@ -393,5 +399,5 @@ def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
 def test_paragraphs_of_a_model_stay_apart_and_a_sentence_in_pieces_flows_on() -> None:
     """Guarantee 10.3: no text is changed, and two paragraphs do not run into each other."""
     said = cc.assistant([cc.Text("First paragraph."), cc.Text("Second"), cc.Text(", which "), cc.Text("goes on.")])
-    wire = cc.OllamaFormatter().format([cc.user("?"), said])
+    wire = cc.formats.OllamaFormatter().format([cc.user("?"), said])
     assert wire[1]["content"] == "First paragraph.\n\nSecond, which goes on."

@@ -33,7 +33,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
         cc.tool_result("b", "list", "no such folder", is_error=True),
         cc.tool_result("a", "read", [cc.Text("a picture"), cc.Media(mime_type="image/png", data=PNG)]),
         cc.system("Memory is low."),
-        cc.user([cc.Text("thanks"), cc.Native(provider="anthropic", data={"type": "server_tool_use"}), cc.Hint("!")]),
+        cc.user(
+            [
+                cc.Text("thanks"),
+                cc.messages.ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}),
+                cc.messages.UserNotice("!"),
+            ]
+        ),
     ]
     picture = {
         "type": "image_url",

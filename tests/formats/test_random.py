@@ -124,7 +124,7 @@ def keeps_reasoning_apart(made: Sent) -> None:
     assert len(found) == len(set(found))
     for part in [part for message in made.history.messages for part in message.parts]:
         own = getattr(part, "provider", None) == made.form.provider
-        if isinstance(part, cc.Native):
+        if isinstance(part, cc.messages.ProviderBlock):
             said = marks(text_of(part.data), "n")
             if "refusal" in part.data and not own:  # everybody understands one
                 assert set(said) <= set(found)

@@ -156,5 +156,5 @@ def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None
 
 
 def test_a_format_that_no_provider_streams_says_so() -> None:
-    with pytest.raises(cc.InvalidInput, match="no provider streams"):
-        cc.VercelFormatter().reader()
+    with pytest.raises(cc.errors.InvalidInput, match="no provider streams"):
+        cc.formats.VercelFormatter().reader()

@@ -57,8 +57,8 @@ def test_what_dropped_reasoning_led_to_goes_without_its_id() -> None:
             {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}"},
         ]
     }
-    reply = cc.OpenAIResponsesFormatter().decode_reply(said)
-    wire = cc.OpenAIResponsesFormatter(reasoning="drop").format([cc.user("hi"), reply, HISTORY[2]])
+    reply = cc.formats.OpenAIResponsesFormatter().decode_reply(said)
+    wire = cc.formats.OpenAIResponsesFormatter(reasoning="drop").format([cc.user("hi"), reply, HISTORY[2]])
     assert wire[1] == {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
 
 

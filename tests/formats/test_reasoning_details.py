@@ -85,7 +85,7 @@ def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
 def test_a_block_that_is_no_reasoning_is_described_to_others() -> None:
     """Guarantee 2.5."""
     message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
-    assert isinstance(message.parts[1], cc.Native)
+    assert isinstance(message.parts[1], cc.messages.ProviderBlock)
     told = cc.AnthropicFormatter().format([cc.user("hi"), message])[1]["content"]
     assert told == [
         {"type": "text", "text": "[openrouter reasoning.server_tool_call; not shown]"},

@@ -126,7 +126,7 @@ def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
     """What is no request at all is said to be none."""
     assert all(each.code.startswith(formatter(name).rules.prefix) for each in cc.lint(odd, format=name))
     if not isinstance(odd, dict | list):
-        with pytest.raises(cc.InvalidRequest, match="a request must be an object or a list of messages"):
+        with pytest.raises(cc.errors.InvalidRequest, match="a request must be an object or a list of messages"):
             cc.fix(odd, format=name)
 
 
@@ -172,9 +172,9 @@ def test_messages_in_the_words_of_another_provider_are_translated(name: str, dia
 )
 def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name: str, key: str) -> None:
     """Guarantee 15.1: the error says what it probably is."""
-    with pytest.raises(cc.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
+    with pytest.raises(cc.errors.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
         cc.fix({key: [HI]}, format=name)
-    with pytest.raises(cc.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
+    with pytest.raises(cc.errors.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
         cc.convert({key: [HI]}, source=name, target="vercel")
 
 

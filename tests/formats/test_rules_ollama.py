@@ -220,7 +220,7 @@ def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, er
     assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]
     fixed, _ = cc.fix(body, format="ollama")
     assert fixed["tools"][0]["function"]["parameters"] == mended
-    written = cc.OllamaFormatter().encode_tool(cc.Tool(name="look", description="", parameters=schema))
+    written = cc.formats.OllamaFormatter().encode_tool(cc.Tool(name="look", description="", parameters=schema))
     assert written["function"]["parameters"] == mended
 
 
@@ -231,3 +231,11 @@ def test_what_the_server_passes_over_in_a_schema_is_left_alone() -> None:
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
     body["tools"][0]["function"]["parameters"] = schema
     assert codes(body) == []
+
+
+def test_a_call_without_a_name_gets_a_result() -> None:
+    """Guarantee 10.6: the result of a call that names no tool is matched with it."""
+    call: JSONObject = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "", "arguments": {}}}]}
+    fixed, _ = cc.fix({"model": "m", "messages": [{"role": "user", "content": "hi"}, call]}, format="ollama")
+    assert cc.lint(fixed, format="ollama") == []
+    assert [message["role"] for message in fixed["messages"]] == ["user", "assistant", "tool"]

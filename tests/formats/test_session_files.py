@@ -117,7 +117,9 @@ def test_an_item_of_tomorrow_in_an_event_is_kept_whole() -> None:
     new: JSONObject = {"type": "mood", "id": "m1", "now": "cheerful"}
     events: list[JSONObject] = [{"method": "item/completed", "params": {"item": each}} for each in (said("hi"), new)]
     assert cc.lint(events, format="codex") == []
-    assert formatter("codex").decode_request(events).messages[1].parts == (cc.Native(provider="codex", data=new),)
+    assert formatter("codex").decode_request(events).messages[1].parts == (
+        cc.messages.ProviderBlock(provider="codex", data=new),
+    )
     assert [each.code for each in cc.lint([said("hi"), new], format="codex")] == ["COD001"]
 
 

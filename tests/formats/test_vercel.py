@@ -41,7 +41,13 @@ HISTORY = [
     cc.tool_result("a", "read", [cc.Text("a picture"), cc.Media(mime_type="image/png", data=PNG)]),
     cc.system("low memory"),
     cc.assistant([cc.Reasoning(text="unsigned", provider="deepseek"), cc.Text("A file.")]),
-    cc.user([cc.Text("thanks"), cc.Native(provider="openai", data={"type": "program"}), cc.Hint("for people")]),
+    cc.user(
+        [
+            cc.Text("thanks"),
+            cc.messages.ProviderBlock(provider="openai", data={"type": "program"}),
+            cc.messages.UserNotice("for people"),
+        ]
+    ),
 ]
 
 
@@ -325,8 +331,8 @@ def test_a_ui_message_becomes_a_message_per_step() -> None:
     ]
     assert request.messages[1].meta == {"model": "x"}
     assert request.messages[3].parts[:2] == (
-        cc.Native(provider="vercel", data=UI_TURN["parts"][6]),
-        cc.Native(provider="vercel", data=UI_TURN["parts"][7]),
+        cc.messages.ProviderBlock(provider="vercel", data=UI_TURN["parts"][6]),
+        cc.messages.ProviderBlock(provider="vercel", data=UI_TURN["parts"][7]),
     )
     assert VERCEL.encode_history(request.messages) == [
         {"role": "user", "content": "How big?"},

@@ -30,7 +30,13 @@ HISTORY = [
     cc.assistant(tool_calls=[cc.tool_call("c", "now", {})]),
     cc.tool_result("c", "now", "noon"),
     cc.assistant("A file."),
-    cc.user([cc.Text("thanks"), cc.Native(provider="openai", data={"type": "program"}), cc.Hint("for people")]),
+    cc.user(
+        [
+            cc.Text("thanks"),
+            cc.messages.ProviderBlock(provider="openai", data={"type": "program"}),
+            cc.messages.UserNotice("for people"),
+        ]
+    ),
 ]
 
 
@@ -283,7 +289,7 @@ def test_parts_keep_their_order_and_their_steps() -> None:
             [
                 cc.Text("Done."),
                 cc.Media(mime_type="image/png", data=PNG),
-                cc.Native(provider="vercel_legacy", data=wire["parts"][6]),
+                cc.messages.ProviderBlock(provider="vercel_legacy", data=wire["parts"][6]),
             ],
             tool_calls=[cc.tool_call("b", "f", {"n": 1})],
         ),

@@ -108,7 +108,7 @@ def sign(name: str) -> str:
     return f"Signed by {name}."
 
 
-def approve(call: cc.ToolCall, _: cc.FunctionTool) -> bool | str:
+def approve(call: cc.ToolCall, _: cc.tools.FunctionTool) -> bool | str:
     return True if call.arguments.get("name") == "ann" else "not in this name"
 
 
@@ -141,7 +141,7 @@ SURROUNDINGS = PromptContext(
 )
 
 
-def tools(*functions: Callable[..., object]) -> list[cc.FunctionTool]:
+def tools(*functions: Callable[..., object]) -> list[cc.tools.FunctionTool]:
     """Tools that run one after the other, so that their results are in the order of their calls."""
     return [cc.tool(each, parallel=False, approval=each is sign) for each in functions]
 

@@ -69,7 +69,9 @@ def test_a_cancelled_call_says_that_it_was_cancelled() -> None:
 
 def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
     """Guarantee 5.3, openai-agents-python#4322, #4827: also one that came before its call."""
-    both = cc.Message(role="tool", parts=(*answers("ghost").parts, *answers("a").parts, cc.Hint("for people")))
+    both = cc.Message(
+        role="tool", parts=(*answers("ghost").parts, *answers("a").parts, cc.messages.UserNotice("for people"))
+    )
     paired = pair_tool_calls([answers("a", "too early"), asks("a"), both, cc.user("hi")])
     assert shape(paired.messages) == ["a?", "a=ok", "", "hi"]
     assert paired.repairs == [PairingRepair("orphan", "a", 0), PairingRepair("orphan", "ghost", 2)]

@@ -15,9 +15,11 @@ EVERY_PART = cc.Message(
         cc.Reasoning(text="Hm.", signature="sig", data="enc", id="rs_1", provider="anthropic", model="claude"),
         cc.Text("Let me look."),
         cc.Media(mime_type="image/png", url="https://example.com/a.png", name="a.png"),
-        cc.Native(provider="openai", data={"type": "program", "fingerprint": "ü", "n": [1, 2.5, None, True]}),
+        cc.messages.ProviderBlock(
+            provider="openai", data={"type": "program", "fingerprint": "ü", "n": [1, 2.5, None, True]}
+        ),
         cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py", "lines": {"from": 1}}),
-        cc.Hint("This may take a while."),
+        cc.messages.UserNotice("This may take a while."),
     ),
     usage=cc.Usage(input=10, output=5, cache_read=4),
     meta={"trace": "t1"},
@@ -136,7 +138,7 @@ def test_words_and_media_may_be_mixed_in_a_result() -> None:
 )
 def test_a_result_that_cannot_be_stored_says_so(value: object, problem: str) -> None:
     """Guarantee 15.1: what is wrong, where, and the way out."""
-    with pytest.raises(cc.InvalidMessage, match=problem):
+    with pytest.raises(cc.errors.InvalidMessage, match=problem):
         cc.tool_result("c1", "f", value)
 
 
@@ -146,9 +148,9 @@ def test_the_short_forms_take_what_sdks_give() -> None:
     assert call == cc.ToolCall(id="c1", name="f", arguments={"a": 1}, raw='{"a": 1}')
     assert cc.assistant(None, tool_calls=[call]).parts == (call,)
     for wrong in (5, b"abc"):
-        with pytest.raises(cc.InvalidMessage, match=r"content: must be text, a part such as Media, .* got \w+"):
+        with pytest.raises(cc.errors.InvalidMessage, match=r"content: must be text, a part such as Media, .* got \w+"):
             cc.user(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidMessage, match="tool_calls: must be a list of calls, got one call"):
+    with pytest.raises(cc.errors.InvalidMessage, match="tool_calls: must be a list of calls, got one call"):
         cc.assistant(tool_calls=call)  # pyright: ignore[reportArgumentType]
 
 

@@ -26,7 +26,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),  # pyright: ignore[reportArgumentType]
     "empty user": (cc.user(""), "parts: a user message needs text that is not blank"),
     "blank user": (cc.user(" \n\t"), "parts: a user message needs text that is not blank"),
-    "hint alone": (cc.user(cc.Hint("hi")), "parts: a user message needs text"),
+    "hint alone": (cc.user(cc.messages.UserNotice("hi")), "parts: a user message needs text"),
     "blank system": (cc.system("  "), "parts: a system message needs text"),
     "empty assistant": (cc.assistant(), "parts: an assistant message needs text, reasoning, media or a call"),
     "tool without result": (cc.Message(role="tool", parts=(cc.Text("x"),)), "parts: a tool message needs a result"),
@@ -82,8 +82,14 @@ REFUSED: dict[str, tuple[object, str]] = {
         cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=nested(1_000))]),
         "parts[0].arguments: nested deeper than 100 levels. Give it as text instead",
     ),
-    "native too deep": (cc.assistant(cc.Native(provider="x", data=nested(1_000))), "parts[0].data: nested deeper"),
-    "native of nobody": (cc.assistant(cc.Native(provider="", data={})), "parts[0].provider: must be text"),
+    "native too deep": (
+        cc.assistant(cc.messages.ProviderBlock(provider="x", data=nested(1_000))),
+        "parts[0].data: nested deeper",
+    ),
+    "native of nobody": (
+        cc.assistant(cc.messages.ProviderBlock(provider="", data={})),
+        "parts[0].provider: must be text",
+    ),
     "time that is none": (cc.user("x", time=2**70), "time: must be an integer Unix timestamp in milliseconds"),
     "pending": (cc.user("x", status="pending"), "status: must not be pending"),
     "extra that is no JSON": (cc.user(cc.Text("x", extra={"f": {"a": {1}}})), "parts[0].extra.f.a: a set is not JSON"),
@@ -96,7 +102,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize(("message", "problem"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_breaks_a_rule_is_refused_with_the_place_and_the_way_out(message: object, problem: str) -> None:
     """Guarantees 2.2, 15.1."""
-    with pytest.raises(cc.InvalidMessage, match=re.escape(problem)):
+    with pytest.raises(cc.errors.InvalidMessage, match=re.escape(problem)):
         validate_message(message)  # pyright: ignore[reportArgumentType]
 
 
@@ -137,7 +143,7 @@ def test_sixteen_megabytes_of_text_are_taken() -> None:
 
 
 def test_more_than_the_limit_is_refused() -> None:
-    with pytest.raises(cc.InvalidMessage, match=r"the limit is 268,435,456\. Pass large content as Media"):
+    with pytest.raises(cc.errors.InvalidMessage, match=r"the limit is 268,435,456\. Pass large content as Media"):
         validate_message(cc.user("x" * MAX_BYTES))
 
 
@@ -156,7 +162,7 @@ def test_what_is_not_plainly_one_text_is_checked_and_copied() -> None:
         cc.user(cc.Media(mime_type="image/png", url="u", name=5)),  # pyright: ignore[reportArgumentType]
         cc.user("x", audience=5),  # pyright: ignore[reportArgumentType]
     ):
-        with pytest.raises(cc.InvalidMessage):
+        with pytest.raises(cc.errors.InvalidMessage):
             validate_message(wrong)
     assert validate_message(cc.Message(role="user", parts=[cc.Text("x")])).message.parts == (cc.Text("x"),)  # pyright: ignore[reportArgumentType]
     assert validate_message(cc.user("\ud800")).message.text == "\ufffd"

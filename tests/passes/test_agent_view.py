@@ -322,7 +322,7 @@ def test_a_redacted_message_is_not_seen() -> None:
 
 def test_hints_are_for_people() -> None:
     """Guarantee 11.7."""
-    talk = Talk(cc.user("one"), cc.assistant([cc.Hint("10 calls so far"), "Done."]))
+    talk = Talk(cc.user("one"), cc.assistant([cc.messages.UserNotice("10 calls so far"), "Done."]))
     assert said(talk.shown()) == [("user", "one"), ("assistant", "Done.")]
 
 

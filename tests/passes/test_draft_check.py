@@ -7,21 +7,21 @@ import pytest
 
 CHECKED = """
 import contextc as cc
-from contextc.passes.verify import verify
+from contextc.compiler.draft import verify_draft
 from msgspec.structs import replace
 
 with cc.open_store("memory:") as store:
     store.append("demo", cc.user("Hello."))
     draft = cc.MessageCompiler(store, cc.provider("openai:gpt-5.1", window=8000)).compile("demo").draft
-verify(draft)
+verify_draft(draft)
 for broken in (
     replace(draft, budget=replace(draft.budget, used=draft.budget.available + 1)),
     replace(draft, tail=(*draft.tail, *draft.tail)),
     replace(draft, kept=(*draft.kept, *draft.kept)),
 ):
     try:
-        verify(broken)
-    except cc.InternalError as error:
+        verify_draft(broken)
+    except cc.errors.InternalError as error:
         print(error)
     else:
         print("sent")

@@ -171,7 +171,7 @@ def test_a_summary_that_is_not_smaller_is_not_used() -> None:
 
 def test_what_must_stay_and_does_not_fit_is_refused_with_every_figure() -> None:
     """Guarantee 7.3."""
-    with pytest.raises(cc.ContextOverflow) as caught:
+    with pytest.raises(cc.errors.ContextOverflow) as caught:
         fit_budget(draft("user! 100", "assistant 100", "user! 500", available=400))
     assert (caught.value.needed, caught.value.available) == (500, 400)
 
@@ -201,7 +201,7 @@ def asked(*lines: str, available: int, pins: tuple[int, ...] = ()) -> Draft:
 
 def test_a_message_that_cannot_fit_is_left_out_once_another_has_come() -> None:
     """Guarantee 7.3: it is not the new message any more; what was said before it stays."""
-    with pytest.raises(cc.ContextOverflow):
+    with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 100", "assistant 100", "user! 5000", available=1_000))
     fitted = fit_budget(asked("user! 100", "assistant 100", "user! 5000", "user 50", available=1_000))
     assert [written(each) for each in fitted.kept or ()] == ["user! 100", "assistant 100", NOTICE, "user! 50"]
@@ -217,7 +217,7 @@ def test_of_messages_that_wait_for_one_answer_only_those_go_that_cannot_stay() -
         "user 50",
     ]
     assert after(asked("user! 600", "user 100", "user 500", available=1_000)) == [NOTICE, "user! 100", "user 500"]
-    with pytest.raises(cc.ContextOverflow):
+    with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 5000", "user 50", available=1_000, pins=(1,)))
 
 
@@ -229,7 +229,7 @@ def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> N
 
 def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> None:
     """Guarantee 7.3: the new message is a person's."""
-    with pytest.raises(cc.ContextOverflow):
+    with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))
 
 

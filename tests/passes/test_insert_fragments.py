@@ -410,7 +410,9 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
     store = cc.open_store("memory:")
     store.append("demo", cc.user("one"))
     prompt = cc.PromptBuilder().with_builtin("response", "delegations")
-    around = cc.Surroundings(responding_to="ann", delegations=(cc.Delegation(to="tester", task="run it"),))
+    around = cc.prompts.PromptContext(
+        responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),)
+    )
     compiled = cc.MessageCompiler(store, CHAT).compile("demo", fragments=prompt, surroundings=around)
     (block,) = [content for role, content in said(compiled.params["messages"]) if role == "system"]
     assert "Your response will be sent to @ann." in str(block)

@@ -103,9 +103,9 @@ def test_tool_definitions_are_hashed_as_they_go_out() -> None:
 def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
     """Guarantee 15.1."""
     builder = PromptBuilder([PromptFragment("a", "one")])
-    with pytest.raises(cc.InvalidInput, match=r"Prompt fragment 'a' already exists\. Use another id"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"Prompt fragment 'a' already exists\. Use another id"):
         builder.add(PromptFragment("b", "two"), PromptFragment("a", "three"))
-    with pytest.raises(cc.InvalidInput, match="Prompt fragment 'b' already exists"):
+    with pytest.raises(cc.errors.InvalidInput, match="Prompt fragment 'b' already exists"):
         builder.add(PromptFragment("b", "two"), PromptFragment("b", "three"))
     assert builder.render().static_text == "one"
 
@@ -113,17 +113,19 @@ def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
 def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
     """Guarantee 15.1."""
     for id in ("", " ", "a\nb", "x" * 129, 5):
-        with pytest.raises(cc.InvalidInput, match="id must have 1 to 128 printable characters, got"):
+        with pytest.raises(cc.errors.InvalidInput, match="id must have 1 to 128 printable characters, got"):
             PromptFragment(id, "text")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="'a': text must be a string or a function that returns one, got int"):
+    with pytest.raises(
+        cc.errors.InvalidInput, match="'a': text must be a string or a function that returns one, got int"
+    ):
         PromptFragment("a", 5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"'a': lifecycle must be .*, got 'sometimes'"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"'a': lifecycle must be .*, got 'sometimes'"):
         PromptFragment("a", "text", "sometimes")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="priority must be an integer, got '1'"):
+    with pytest.raises(cc.errors.InvalidInput, match="priority must be an integer, got '1'"):
         PromptFragment("a", "text", priority="1")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="must contain only PromptFragment, got str"):
+    with pytest.raises(cc.errors.InvalidInput, match="must contain only PromptFragment, got str"):
         PromptBuilder().add("text")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"Pass \[fragment\]"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"Pass \[fragment\]"):
         PromptBuilder(PromptFragment("a", "text"))  # pyright: ignore[reportArgumentType]
 
 
@@ -138,7 +140,7 @@ def test_a_renderer_that_raises_is_named() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.fragment == "mood"
     assert isinstance(caught.value, cc.ContextcError)
-    assert not isinstance(caught.value, cc.InvalidInput)
+    assert not isinstance(caught.value, cc.errors.InvalidInput)
 
 
 def test_a_renderer_that_returns_no_text_is_named() -> None:

@@ -120,7 +120,7 @@ def test_a_fragment_of_ones_own_takes_the_place_of_a_built_in_one() -> None:
 
 def test_what_is_not_built_in_is_refused() -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match=r"'nudges' not found\. Use behaviour, identity"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"'nudges' not found\. Use behaviour, identity"):
         PromptBuilder().with_builtin("nudges")
 
 

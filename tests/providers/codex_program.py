@@ -30,7 +30,7 @@ class Told(Struct):
 
     events: list[JSONObject]
     reader: StreamReader
-    error: cc.ProviderFailed | None = None
+    error: cc.errors.ProviderFailed | None = None
 
     @property
     def text(self) -> str:
@@ -96,7 +96,7 @@ class Codex:
                 async for event in events:
                     told.events.append(event)
                     told.reader.read(event)
-        except cc.ProviderFailed as error:
+        except cc.errors.ProviderFailed as error:
             told.error = error
         return told
 

@@ -57,8 +57,8 @@ async def asked(*answers: Answer, spec: str = VENDOR.spec, **facts: Any) -> tupl
             return await read(line, provider), server
 
 
-def failing(*answers: Answer) -> cc.ProviderFailed:
-    with pytest.raises(cc.ProviderFailed) as caught:
+def failing(*answers: Answer) -> cc.errors.ProviderFailed:
+    with pytest.raises(cc.errors.ProviderFailed) as caught:
         asyncio.run(asked(*answers))
     return caught.value
 
@@ -115,7 +115,7 @@ def test_an_address_of_ones_own_is_asked_without_credentials_where_there_are_non
     assert "authorization" not in arrived().headers
 
 
-def unreached(**environment: str) -> cc.ProviderFailed:
+def unreached(**environment: str) -> cc.errors.ProviderFailed:
     """How a call fails that is not sent anywhere."""
     provider = cc.provider(VENDOR.spec)
 
@@ -126,7 +126,7 @@ def unreached(**environment: str) -> cc.ProviderFailed:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        with pytest.raises(cc.ProviderFailed) as caught:
+        with pytest.raises(cc.errors.ProviderFailed) as caught:
             asyncio.run(ask())
     return caught.value
 
@@ -335,7 +335,7 @@ def test_who_gives_up_before_the_first_byte_hangs_up_at_once() -> None:
 def test_a_line_that_is_closed_ends_its_calls() -> None:
     """A call that nobody can end would keep its thread for as long as the provider is silent."""
 
-    async def closed() -> cc.ProviderFailed:
+    async def closed() -> cc.errors.ProviderFailed:
         async with loopback(VENDOR.streamed(VENDOR.events[:1], then="silence")) as server:
             provider = cc.provider(VENDOR.spec, url=server.url)
             line = cc.endpoint(provider)
@@ -343,7 +343,7 @@ def test_a_line_that_is_closed_ends_its_calls() -> None:
             while not server.arrived:
                 await asyncio.sleep(0.01)
             await line.close()
-            with pytest.raises(cc.ProviderFailed) as caught:
+            with pytest.raises(cc.errors.ProviderFailed) as caught:
                 await asyncio.wait_for(task, 2)
             return caught.value
 

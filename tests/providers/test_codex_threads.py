@@ -103,7 +103,7 @@ def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Pat
                             if event["method"] == "item/agentMessage/delta":
                                 os.kill(line.pid or 0, signal.SIGKILL)
 
-                with pytest.raises(cc.ProviderFailed, match="it ended with -9") as caught:
+                with pytest.raises(cc.errors.ProviderFailed, match="it ended with -9") as caught:
                     await die()
                 assert caught.value.kind == "transient"
                 third = await codex.ask(line, "three", first, revert=True)

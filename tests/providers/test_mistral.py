@@ -145,7 +145,7 @@ async def ask(provider):
 for name in ("mistral", "deepseek"):
     try:
         asyncio.run(ask(cc.provider(f"{name}:own", window=9000)))
-    except cc.InvalidSetting as error:
+    except cc.errors.InvalidSetting as error:
         print(str(error).rpartition(": ")[2])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

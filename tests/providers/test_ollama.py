@@ -77,7 +77,9 @@ def test_nobody_at_home_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) ->
     """Guarantee 15.1: the address that was asked, and the command."""
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     for provider in (cc.provider(SPEC), cc.provider(SPEC, url="http://127.0.0.1:9")):
-        with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect.*\(http://127\.0\.0\.1:9\).*`ollama serve`") as caught:
+        with pytest.raises(
+            cc.errors.ProviderFailed, match=r"[Cc]onnect.*\(http://127\.0\.0\.1:9\).*`ollama serve`"
+        ) as caught:
             asyncio.run(ask(provider))
         assert caught.value.kind == "transient"
 
@@ -130,7 +132,7 @@ SAID: list[tuple[int, JSONObject, str, str]] = [
 @pytest.mark.parametrize(("status", "body", "kind", "way_out"), SAID, ids=[str(body)[:60] for _, body, _, _ in SAID])
 def test_its_refusals_are_understood(status: int, body: JSONObject, kind: str, way_out: str) -> None:
     """Guarantees 11.11, 15.1: the server's own sentences, and what helps."""
-    with pytest.raises(cc.ProviderFailed) as caught:
+    with pytest.raises(cc.errors.ProviderFailed) as caught:
         asyncio.run(answered(refused(status, body)))
     assert (caught.value.kind, caught.value.status) == (kind, status)
     assert way_out in str(caught.value)
@@ -183,7 +185,7 @@ def test_every_request_says_its_window_and_that_nothing_is_cut(store: cc.Store) 
 
 def test_a_model_nobody_knows_asks_for_its_window() -> None:
     """Guarantee 15.1: what to write."""
-    with pytest.raises(cc.UnknownModel, match="window="):
+    with pytest.raises(cc.errors.UnknownModel, match="window="):
         cc.provider("ollama:my-own:latest")
     assert cc.provider("ollama:my-own:latest", window=9_000).asks_for == "my-own:latest"
 

@@ -100,7 +100,7 @@ def test_a_step_that_failed_before_its_first_word_is_asked_again(
     with FakeVendors(Scripted(STEPS), faults=first) as standin:
         try:
             played(on_disk, standin, stream=stream)
-        except cc.ProviderFailed as error:
+        except cc.errors.ProviderFailed as error:
             failed = error.kind
     said = [message.text for message in on_disk.load("c") if message.role == "assistant" and message.status == "sent"]
     assert [record.refused for record in standin.refused] == []
@@ -118,7 +118,7 @@ def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> No
             while True:
                 try:
                     played(on_disk, standin, stream=stream)
-                except cc.ProviderFailed:
+                except cc.errors.ProviderFailed:
                     continue
                 break
         assert any(record.fault for record in standin.records)
@@ -134,7 +134,7 @@ def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
     with FakeVendors(Scripted(["Hello."])) as standin:
         played(on_disk, standin, "llama3.1")
         assert "think" not in answered(standin)[0]
-        with pytest.raises(cc.ProviderFailed, match=r'"llama3.1" does not support thinking.*"think": False'):
+        with pytest.raises(cc.errors.ProviderFailed, match=r'"llama3.1" does not support thinking.*"think": False'):
             played(on_disk, standin, "llama3.1", think=True)
 
 

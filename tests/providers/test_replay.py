@@ -36,12 +36,12 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     line = cc.endpoint(PROVIDER, recordings=path)
     assert ask(line) == EVENTS
     assert ask(line) == [WHOLE]
-    with pytest.raises(cc.ProviderFailed, match="Busy") as caught:
+    with pytest.raises(cc.errors.ProviderFailed, match="Busy") as caught:
         ask(line)
     assert (caught.value.kind, caught.value.status) == ("transient", 529)
-    with pytest.raises(cc.ProviderFailed, match="Busy"):
+    with pytest.raises(cc.errors.ProviderFailed, match="Busy"):
         ask(line)
-    with pytest.raises(cc.ProviderFailed, match="no recording left"):
+    with pytest.raises(cc.errors.ProviderFailed, match="no recording left"):
         ask(line, b"another")
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, 
 
 def test_a_reply_of_another_format_is_not_tried_again() -> None:
     """Guarantee 15.1: what went wrong is said, and not that nothing is left."""
-    with pytest.raises(cc.ProviderFailed, match="recording 1: This is not a reply of anthropic") as caught:
+    with pytest.raises(cc.errors.ProviderFailed, match="recording 1: This is not a reply of anthropic") as caught:
         ask(Replay([{"reply": {"choices": []}}]))
     assert not caught.value.may_retry
 
@@ -88,7 +88,7 @@ def test_a_recording_that_names_a_request_answers_that_one_alone() -> None:
 
 def test_a_stream_may_break_off_in_a_recording() -> None:
     line = Replay([{"events": EVENTS[:1], "error": {"body": "connection cut"}}])
-    with pytest.raises(cc.ProviderFailed, match="connection cut") as caught:
+    with pytest.raises(cc.errors.ProviderFailed, match="connection cut") as caught:
         ask(line)
     assert caught.value.kind == "transient"
 
@@ -102,9 +102,9 @@ def test_what_was_recorded_is_replayed(tmp_path: Path) -> None:
     recorder = Recorder(first, path, by_request=True)
     assert ask(recorder, b"1") == EVENTS
     assert ask(recorder, b"2", stream=False) == [WHOLE]
-    failures: list[cc.ProviderFailed] = []
+    failures: list[cc.errors.ProviderFailed] = []
     for body in (b"3", b"4"):
-        with pytest.raises(cc.ProviderFailed) as caught:
+        with pytest.raises(cc.errors.ProviderFailed) as caught:
             ask(recorder, body)
         failures.append(caught.value)
 
@@ -114,7 +114,7 @@ def test_what_was_recorded_is_replayed(tmp_path: Path) -> None:
 
     again = cc.endpoint(PROVIDER, recordings=path)
     for body, failed in ((b"4", failures[1]), (b"3", failures[0])):
-        with pytest.raises(cc.ProviderFailed) as caught:
+        with pytest.raises(cc.errors.ProviderFailed) as caught:
             ask(again, body)
         assert str(caught.value) == str(failed)
     assert ask(again, b"2") == [WHOLE]

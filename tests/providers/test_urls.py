@@ -139,7 +139,7 @@ def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.Mo
             async for _ in line.stream(ProviderCall(provider=provider, body=b"{}")):
                 pass
 
-    with pytest.raises(cc.ProviderFailed) as failed:
+    with pytest.raises(cc.errors.ProviderFailed) as failed:
         asyncio.run(ask())
     told = f"{failed.value} {failed.value.__cause__!r} {provider!r}"
     assert "s3cr3tpassw0rd" not in told

@@ -110,7 +110,9 @@ CASES: Mapping[str, Conversation] = {
     "a picture called a film": shown(Media(mime_type="video/mp4", data=JPEG)),
     "a picture that was drawn": said(HI, cc.assistant([Text("Here:"), Media(mime_type="image/png", data=PNG)]), MORE),
     "a file that a provider holds": shown(Media(mime_type="application/pdf", file_id="file_1", provider="anthropic")),
-    "a block of one provider": said(cc.user([Text("a"), cc.Native(provider="anthropic", data={"type": "odd"})])),
+    "a block of one provider": said(
+        cc.user([Text("a"), cc.messages.ProviderBlock(provider="anthropic", data={"type": "odd"})])
+    ),
     "thinking that was signed": thought(Reasoning(text="Hm.", provider="anthropic", signature="c2lnbmVk")),
     "thinking that was redacted": thought(Reasoning(data="cmVkYWN0ZWQ=", provider="anthropic")),
     "reasoning that was encrypted": thought(

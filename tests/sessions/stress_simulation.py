@@ -89,7 +89,7 @@ class Hands:
         self.gave.append((call, mark))
 
     @property
-    def look(self) -> cc.FunctionTool:
+    def look(self) -> cc.tools.FunctionTool:
         def look(thing: str, context: cc.ToolContext) -> str:
             """Look at a thing."""
             mark = f"«r{self._name}{next(self._numbers)}»"

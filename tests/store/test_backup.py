@@ -95,7 +95,7 @@ def test_a_backup_of_a_damaged_store_is_refused(path: Path, tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 4096] = bytes(4096)
     path.write_bytes(data)
-    with cc.open_store(path) as store, pytest.raises(cc.StoreCorrupt):
+    with cc.open_store(path) as store, pytest.raises(cc.errors.StoreCorrupt):
         store.backup(tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
     assert not (tmp_path / "copy.db.part").exists()
@@ -133,7 +133,7 @@ def test_a_store_that_is_open_is_not_replaced(path: Path, copy: Path) -> None:
     """What that process writes next would go to a file that is not there any more."""
     with cc.open_store(path) as store:
         length = store.conversation("demo").length
-        with pytest.raises(cc.StoreBusy, match="open"):
+        with pytest.raises(cc.errors.StoreBusy, match="open"):
             restore(copy, f"sqlite:///{path}")
         assert store.append("demo", cc.user("goes on")).seq == length + 1
     assert sorted(os.listdir(path.parent)) == ["copy.db", "store.db"]
@@ -151,8 +151,8 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path
         file.commit()
     before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
     for source, kind in (
-        (other, cc.StoreCorrupt),
-        (empty, cc.StoreCorrupt),
+        (other, cc.errors.StoreCorrupt),
+        (empty, cc.errors.StoreCorrupt),
         (newer, SchemaTooNew),
         (none, InvalidSetting),
         (path, InvalidSetting),

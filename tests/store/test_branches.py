@@ -63,11 +63,11 @@ def test_a_fork_at_the_root_is_empty(store: cc.Store) -> None:
 def test_a_fork_needs_a_free_name_and_a_known_message(store: cc.Store) -> None:
     fill(store, "a")
     fill(store, "z", conversation="taken")
-    with pytest.raises(cc.ConversationExists, match="'taken' already exists"):
+    with pytest.raises(cc.errors.ConversationExists, match="'taken' already exists"):
         store.fork("demo", "taken")
-    with pytest.raises(cc.UnknownMessage):
+    with pytest.raises(cc.errors.UnknownMessage):
         store.fork("demo", "other", at=5)
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         store.fork("nope", "other")
     assert [each.name for each in store.conversations()] == ["demo", "taken"]
 
@@ -99,7 +99,7 @@ def test_editing_puts_another_message_in_its_place_on_a_new_branch(store: cc.Sto
     assert edited.id != messages[1].id
     assert store.conversation("demo").revision == 1
     assert texts(store, branch=store.branches("demo")[0].number) == ["a", "b", "c"]
-    with pytest.raises(cc.InvalidInput, match="root"):
+    with pytest.raises(cc.errors.InvalidInput, match="root"):
         store.edit("demo", 0, cc.user("x"))
 
 
@@ -127,7 +127,7 @@ def test_switching_goes_back_to_another_branch(store: cc.Store) -> None:
     assert store.switch("demo", old).tip == store.load("demo")[-1].id
     store.append("demo", cc.user("d"))
     assert texts(store) == ["a", "b", "c", "d"]
-    with pytest.raises(cc.UnknownBranch, match="has no branch 999"):
+    with pytest.raises(cc.errors.UnknownBranch, match="has no branch 999"):
         store.switch("demo", 999)
 
 
@@ -135,7 +135,7 @@ def test_a_message_on_another_branch_is_named_as_such(store: cc.Store) -> None:
     """Guarantee 15.1: the way out is in the error."""
     gone = fill(store, "a", "b")[1]
     store.rewind("demo", 1)
-    with pytest.raises(cc.UnknownMessage, match=r"It is on branch \d+: `switch` to that, or fork there"):
+    with pytest.raises(cc.errors.UnknownMessage, match=r"It is on branch \d+: `switch` to that, or fork there"):
         store.load("demo", after=gone)
     store.fork("demo", "rescued", at=gone)
     assert texts(store, "rescued") == ["a", "b"]
@@ -199,7 +199,7 @@ def test_deleting_leaves_nothing_of_a_conversation(store: cc.Store) -> None:
         store.stream(lease)
         store.delete("demo")
     assert counts(store) == before
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         store.load("demo")
     assert texts(store, "other") == ["keep"]
 

@@ -33,12 +33,12 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
 
 
 def test_a_wait_has_an_end_and_leaves_nothing_behind() -> None:
-    slots, errors = ConnectionSlots(1), list[cc.StoreBusy]()
+    slots, errors = ConnectionSlots(1), list[cc.errors.StoreBusy]()
 
     def wait() -> None:
         try:
             slots.take(0)
-        except cc.StoreBusy as error:
+        except cc.errors.StoreBusy as error:
             errors.append(error)
 
     with slots.take(0):
@@ -69,7 +69,7 @@ def test_an_operation_inside_another_one_is_refused(postgres_address: str) -> No
     """It would wait for itself where all connections are taken by operations that do the same."""
     with (
         cc.open_store(postgres_address) as store,
-        pytest.raises(cc.InvalidInput, match="started inside another one of the same thread"),
+        pytest.raises(cc.errors.InvalidInput, match="started inside another one of the same thread"),
     ):
         store.read(lambda _: store.conversations())
 
@@ -185,5 +185,5 @@ def test_a_store_in_memory_is_closed_when_its_transaction_is_over() -> None:
     for thread in (reader, closer):
         thread.join(20)
     assert found == [(1,)]
-    with pytest.raises(cc.StoreUnavailable, match="has been closed"):
+    with pytest.raises(cc.errors.StoreUnavailable, match="has been closed"):
         store.read(work)

@@ -57,7 +57,7 @@ def test_a_missing_message_is_an_error_and_changes_nothing(filled: cc.Store) -> 
     without_message_3(filled)
     before = filled.conversation("demo")
     for name, use in USES.items():
-        with pytest.raises(cc.StoreCorrupt, match=r"essage (3|'given').* missing .*contextc doctor"):
+        with pytest.raises(cc.errors.StoreCorrupt, match=r"essage (3|'given').* missing .*contextc doctor"):
             use(filled)
         assert filled.conversation("demo") == before, name
     assert [each.name for each in filled.conversations()] == ["demo"]
@@ -76,13 +76,13 @@ def test_a_conversation_whose_branch_is_missing_is_corrupt_not_unknown(filled: c
     """Reported as unknown, it would be taken for deleted."""
     run(filled, "DELETE FROM branch")
     for use in (filled.overview, filled.conversation, filled.load):
-        with pytest.raises(cc.StoreCorrupt, match="contextc doctor"):
+        with pytest.raises(cc.errors.StoreCorrupt, match="contextc doctor"):
             use("demo")
 
 
 def test_the_line_of_a_branch_that_is_missing_is_not_an_empty_one(filled: cc.Store) -> None:
     """Read as empty, everything on it would be taken for something that was never said."""
-    with pytest.raises(cc.StoreCorrupt, match=r"Branch 99 is missing.*contextc doctor"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"Branch 99 is missing.*contextc doctor"):
         filled.read(lambda tx: load_lineage(tx, 99))
 
 
@@ -90,11 +90,13 @@ def test_the_line_of_a_branch_that_is_missing_is_not_an_empty_one(filled: cc.Sto
 def test_a_changed_message_is_not_loaded_as_if_it_were_the_stored_one(filled: cc.Store, seq: int) -> None:
     """A flipped bit must not change what a model, or a person, is shown."""
     changed(filled, seq, b"m%d" % seq, b"n%d" % seq)
-    with pytest.raises(cc.StoreCorrupt, match=rf"Message {seq} .*'demo' does not match its hash.*contextc doctor"):
+    with pytest.raises(
+        cc.errors.StoreCorrupt, match=rf"Message {seq} .*'demo' does not match its hash.*contextc doctor"
+    ):
         filled.load("demo")
-    with pytest.raises(cc.StoreCorrupt, match="does not match its hash"):
+    with pytest.raises(cc.errors.StoreCorrupt, match="does not match its hash"):
         filled.load("demo", upto=seq, last=1)
-    with pytest.raises(cc.StoreCorrupt, match="does not match its hash"):
+    with pytest.raises(cc.errors.StoreCorrupt, match="does not match its hash"):
         filled.sync("demo", [cc.user("m1")])
     findings = list(scan_store(filled))
     assert [(each.code, each.where.rpartition(" ")[2]) for each in findings] == [("broken-link", str(seq))]
@@ -110,7 +112,7 @@ def test_a_changed_message_is_not_exported(filled: cc.Store, is_current: bool) -
     changed(filled, 4, b"m4", b"n4")
     if not is_current:
         filled.rewind("demo", 1)
-    with pytest.raises(cc.StoreCorrupt, match=r"Message 4 .*'demo' does not match its hash.*contextc doctor"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"Message 4 .*'demo' does not match its hash.*contextc doctor"):
         list(export_lines(filled, "demo"))
 
 
@@ -118,7 +120,7 @@ def test_a_changed_blob_is_not_exported(store: cc.Store) -> None:
     """The bytes of a picture are part of what an import verifies."""
     store.append("demo", cc.user([cc.Media(mime_type="image/png", data=b"\x89PNG")]))
     run(store, "UPDATE blob SET data = ?", b"other")
-    with pytest.raises(cc.StoreCorrupt, match=r"Blob .* does not match its hash"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"Blob .* does not match its hash"):
         list(export_lines(store, "demo"))
 
 
@@ -127,7 +129,7 @@ def test_a_message_with_the_id_of_another_is_not_loaded(filled: cc.Store) -> Non
     here, there = place_of(filled, 2), place_of(filled, 4)
     [(identity, body)] = filled.read(lambda tx: tx.rows("SELECT id, body FROM message WHERE place = ?", there))
     run(filled, "UPDATE message SET id = ?, body = ? WHERE place = ?", identity, body, here)
-    with pytest.raises(cc.StoreCorrupt, match=r"Message 2 .*does not match its hash"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"Message 2 .*does not match its hash"):
         filled.load("demo")
 
 

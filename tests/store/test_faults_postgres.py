@@ -124,7 +124,7 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
         assert [message.text for message in store.load("demo")] == ["once", "a", "b", "c", "d"]
         store.cuts = 1
         with pytest.raises(
-            cc.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
+            cc.errors.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
         ):
             store.fork("demo", "other")
 
@@ -179,7 +179,7 @@ SECRETS = [
 @pytest.mark.parametrize("address", SECRETS)
 def test_a_server_that_is_not_there_is_named_without_the_password(address: str) -> None:
     """Errors are logged and shown; keys are never printed."""
-    with pytest.raises(cc.StoreUnavailable, match=r"cannot be reached.*Check that the server runs") as caught:
+    with pytest.raises(cc.errors.StoreUnavailable, match=r"cannot be reached.*Check that the server runs") as caught:
         cc.open_store(address)
     assert "hunter2" not in str(caught.value)
 
@@ -191,7 +191,7 @@ def test_the_words_of_the_driver_are_shown_without_the_password(monkeypatch: pyt
         raise psycopg.OperationalError(f"connection failed: {given}")
 
     monkeypatch.setattr(psycopg, "connect", connect)
-    with pytest.raises(cc.StoreUnavailable, match=r"connection failed: .*ann:\*\*\*@") as caught:
+    with pytest.raises(cc.errors.StoreUnavailable, match=r"connection failed: .*ann:\*\*\*@") as caught:
         cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
     assert "hunter2" not in str(caught.value)
 
@@ -206,7 +206,7 @@ def test_the_words_of_the_driver_are_shown_without_the_password(monkeypatch: pyt
     ],
 )
 def test_an_address_that_is_none_is_named_without_the_password(address: str) -> None:
-    with pytest.raises(cc.InvalidSetting) as caught:
+    with pytest.raises(cc.errors.InvalidSetting) as caught:
         cc.open_store(address)
     assert "hunter2" not in str(caught.value)
 
@@ -214,7 +214,10 @@ def test_an_address_that_is_none_is_named_without_the_password(address: str) -> 
 def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
     cc.open_store(postgres_address).close()
     read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
-    with cc.open_store(read_only) as store, pytest.raises(cc.StoreReadOnly, match="Grant this user write access"):
+    with (
+        cc.open_store(read_only) as store,
+        pytest.raises(cc.errors.StoreReadOnly, match="Grant this user write access"),
+    ):
         store.append("demo", cc.user("x"))
 
 
@@ -225,7 +228,7 @@ def test_tables_that_are_gone_are_said_to_be_gone(new_postgres_address: str, pos
         schema = new_postgres_address.rpartition("schema=")[2]
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
-        with pytest.raises(cc.StoreCorrupt, match="The tables of contextc are missing"):
+        with pytest.raises(cc.errors.StoreCorrupt, match="The tables of contextc are missing"):
             store.append("demo", cc.user("y"))
     with cc.open_store(new_postgres_address) as store:
         assert store.conversations() == []
@@ -236,10 +239,10 @@ def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
     newest = migrations()[-1].version
     with cc.open_store(new_postgres_address) as store:
         store.write(lambda tx: tx.run("UPDATE schema_version SET version = ?", newest + 1))
-    with pytest.raises(cc.SchemaTooNew, match="Upgrade contextc"):
+    with pytest.raises(cc.errors.SchemaTooNew, match="Upgrade contextc"):
         cc.open_store(new_postgres_address)
 
 
 def test_a_schema_name_that_is_none_is_refused() -> None:
-    with pytest.raises(cc.InvalidSetting, match="schema must be letters, digits and underscores"):
+    with pytest.raises(cc.errors.InvalidSetting, match="schema must be letters, digits and underscores"):
         cc.open_store('postgresql://localhost/x?schema=a"; DROP TABLE')

@@ -43,11 +43,13 @@ def test_a_full_disk_loses_nothing_that_returned(small_disk: Path) -> None:
     """Guarantee 15.1: a clear error, nothing half-written, and once there is room the same handle goes on."""
     with cc.open_store(f"sqlite:///{small_disk}/chat.db") as store:
         stored: list[cc.Message] = []
-        with pytest.raises(cc.StoreFull, match=r"disk is full\. Nothing was written\. Free disk space and retry"):
+        with pytest.raises(
+            cc.errors.StoreFull, match=r"disk is full\. Nothing was written\. Free disk space and retry"
+        ):
             append_for_ever(store, stored)
         assert len(stored) > 20
         assert store.load("demo") == stored
-        with pytest.raises(cc.StoreFull):
+        with pytest.raises(cc.errors.StoreFull):
             store.extend("demo", [cc.user("y" * 5_000)] * 200)
         subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
         stored.append(store.append("demo", cc.user("room again")))
@@ -60,10 +62,10 @@ def test_a_store_opened_read_only_can_be_read_and_not_written(tmp_path: Path) ->
     fill(path)
     with cc.open_store(f"sqlite:///{path}?mode=ro") as store:
         assert len(store.load("demo")) == 20
-        with pytest.raises(cc.StoreReadOnly, match=r"is read-only: it was opened with \?mode=ro"):
+        with pytest.raises(cc.errors.StoreReadOnly, match=r"is read-only: it was opened with \?mode=ro"):
             store.append("demo", cc.user("x"))
         assert len(store.load("demo")) == 20
-    with pytest.raises(cc.StoreUnavailable):
+    with pytest.raises(cc.errors.StoreUnavailable):
         cc.open_store(f"sqlite:///{tmp_path}/none.db?mode=ro")
     assert not (tmp_path / "none.db").exists()
 
@@ -76,7 +78,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 try:
     cc.open_store(sys.argv[1]).append("demo", cc.user("x"))
-except cc.StoreReadOnly as error:
+except cc.errors.StoreReadOnly as error:
     print("read only:", error)
 print("messages:", len(cc.open_store(sys.argv[1] + "?mode=ro").load("demo")))
 """
@@ -116,7 +118,7 @@ def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) 
         if way == "replaced":
             sqlite3.connect(path).close()
             path.touch()
-        with pytest.raises(cc.StoreUnavailable, match=f"was {way}.*Put the file back or restore a backup"):
+        with pytest.raises(cc.errors.StoreUnavailable, match=f"was {way}.*Put the file back or restore a backup"):
             append_for_ever(store, [])
     with cc.open_store(f"sqlite:///{path}") as store:
         store.append("demo", cc.user("a new one"))
@@ -124,14 +126,14 @@ def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(cc.StoreUnavailable, match=r"folder .*/no/such not found. Create it"):
+    with pytest.raises(cc.errors.StoreUnavailable, match=r"folder .*/no/such not found. Create it"):
         cc.open_store(f"sqlite:///{tmp_path}/no/such/chat.db")
 
 
 def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\n" * 500)
-    with pytest.raises(cc.StoreCorrupt, match=r"not a SQLite file. Choose another path"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"not a SQLite file. Choose another path"):
         cc.open_store(f"sqlite:///{path}")
     assert path.read_text() == "dear diary\n" * 500
 
@@ -141,7 +143,7 @@ def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE cookies (name TEXT)")
     connection.close()
-    with pytest.raises(cc.StoreCorrupt, match=r"a SQLite file of another program .*'cookies'"):
+    with pytest.raises(cc.errors.StoreCorrupt, match=r"a SQLite file of another program .*'cookies'"):
         cc.open_store(f"sqlite:///{path}")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cookies",)]
@@ -155,7 +157,10 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(size - 8192))
-    with pytest.raises(cc.StoreCorrupt, match=r"The file is corrupt"), cc.open_store(f"sqlite:///{path}") as store:
+    with (
+        pytest.raises(cc.errors.StoreCorrupt, match=r"The file is corrupt"),
+        cc.open_store(f"sqlite:///{path}") as store,
+    ):
         store.load("demo")
 
 
@@ -167,7 +172,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         connection.execute("UPDATE schema_version SET version = ?", (newest + 1,))
     connection.close()
     for address in (f"sqlite:///{path}", f"sqlite:///{path}?mode=ro"):
-        with pytest.raises(cc.SchemaTooNew, match=rf"schema version {newest + 1}.*Upgrade contextc"):
+        with pytest.raises(cc.errors.SchemaTooNew, match=rf"schema version {newest + 1}.*Upgrade contextc"):
             cc.open_store(address)
 
 
@@ -188,7 +193,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 )
 def test_an_address_that_is_none_is_refused_with_the_right_form(address: str) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidSetting, match=r"sqlite:///|mode=ro"):
+    with pytest.raises(cc.errors.InvalidSetting, match=r"sqlite:///|mode=ro"):
         cc.open_store(address)
 
 

@@ -75,10 +75,10 @@ def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
 
     def failing(tx: Transaction) -> None:
         append("never")(tx)
-        raise cc.InvalidInput("not so")
+        raise cc.errors.InvalidInput("not so")
 
     found = at_once(store, [append("a"), failing, append("b")])
-    assert isinstance(found[1], cc.InvalidInput)
+    assert isinstance(found[1], cc.errors.InvalidInput)
     assert names(store) == ["a", "b"]
 
 
@@ -89,7 +89,7 @@ def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store
         tx.run("INSERT INTO nowhere VALUES (1)")
 
     found = at_once(store, [append("a"), broken, append("b")])
-    assert isinstance(found[1], cc.StoreError)
+    assert isinstance(found[1], cc.errors.StoreError)
     assert names(store) == ["a", "b"]
 
 
@@ -210,7 +210,7 @@ def test_a_group_that_cannot_be_stored_is_not_tried_again(store: cc.Store) -> No
         return work
 
     found = at_once(store, [*[counted(f"{number:02}") for number in range(30)], counted("broken")])
-    assert isinstance(found[30], cc.StoreError)
+    assert isinstance(found[30], cc.errors.StoreError)
     assert names(store) == [f"{number:02}" for number in range(30)]
     assert set(runs.values()) == {2}
 
@@ -264,7 +264,7 @@ def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: st
         def write() -> None:
             try:
                 store.write(nested)
-            except cc.InvalidInput as error:
+            except cc.errors.InvalidInput as error:
                 refused.append(str(error))
 
         refused: list[str] = []
@@ -282,5 +282,5 @@ def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: st
 def test_a_write_inside_the_work_of_another_is_refused_to_that_one(store: cc.Store) -> None:
     """Whoever runs it."""
     found = at_once(store, [append("a"), lambda _: store.extend("demo", [cc.user("x")]), append("b")])
-    assert isinstance(found[1], cc.InvalidInput)
+    assert isinstance(found[1], cc.errors.InvalidInput)
     assert names(store) == ["a", "b"]

@@ -89,7 +89,7 @@ def test_an_edit_on_another_branch_leaves_that_branch(store: cc.Store) -> None:
 
 def test_another_native_block_is_another_message(store: cc.Store) -> None:
     for number in (1, 2):
-        assert len(store.sync("demo", [cc.user(cc.Native(provider="p", data={"x": number}))])) == 1
+        assert len(store.sync("demo", [cc.user(cc.messages.ProviderBlock(provider="p", data={"x": number}))])) == 1
 
 
 def test_a_new_question_is_not_taken_for_redacted_words(store: cc.Store) -> None:
@@ -186,6 +186,6 @@ def test_redacted_words_do_not_come_back(store: cc.Store) -> None:
 
 def test_a_bad_entry_stores_nothing(store: cc.Store) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidMessage, match=r"messages\[1\]"):
+    with pytest.raises(cc.errors.InvalidMessage, match=r"messages\[1\]"):
         store.sync("demo", [U1, cc.user("")])
     assert store.conversations() == []

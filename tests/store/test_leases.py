@@ -29,7 +29,7 @@ def test_a_second_turn_is_refused(store: cc.Store) -> None:
     """Guarantee 3.2: turns never interleave."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo"):
-        with pytest.raises(cc.ConversationBusy, match="in a turn of agent 'assistant'"):
+        with pytest.raises(cc.errors.ConversationBusy, match="in a turn of agent 'assistant'"):
             store.acquire("demo")
         with store.lease("demo", "another agent"):
             pass
@@ -55,9 +55,9 @@ def test_a_turn_may_begin_a_conversation(store: cc.Store) -> None:
 
 
 def test_a_turn_needs_some_time_and_a_name(store: cc.Store) -> None:
-    with pytest.raises(cc.InvalidInput, match="ttl must be above 0 seconds, got 0"):
+    with pytest.raises(cc.errors.InvalidInput, match="ttl must be above 0 seconds, got 0"):
         store.acquire("demo", ttl=0)
-    with pytest.raises(cc.InvalidInput, match="agent name must be"):
+    with pytest.raises(cc.errors.InvalidInput, match="agent name must be"):
         store.acquire("demo", "")
 
 
@@ -66,7 +66,7 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
     with store.lease("demo", ttl=0.3) as lease:
         time.sleep(0.8)
         store.append("demo", cc.assistant("still here"), lease=lease)
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         store.append("demo", cc.assistant("too late"), lease=lease)
     assert len(store.load("demo")) == 2
 
@@ -93,7 +93,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     assert told.wait(20)
     assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
     store.append("kept", cc.assistant("still here"), lease=kept)
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         store.append("lost", cc.assistant("too late"), lease=lost)
 
 
@@ -108,7 +108,7 @@ def test_renewing_waits_for_nobody_who_writes(postgres_address: str) -> None:
             holding.set()
             done.wait(20)
 
-        def renew(tx: Transaction) -> list[cc.Lease]:
+        def renew(tx: Transaction) -> list[cc.store.Lease]:
             tx.run("SET LOCAL lock_timeout = '2s'")
             return leases.renew(tx, [lease])
 
@@ -166,7 +166,7 @@ def test_a_lease_that_ran_out_is_good_until_another_takes_it(store: cc.Store) ->
     run_out(store)
     store.append("demo", cc.assistant("late"), lease=lease)
     assert store.recover() == []
-    with pytest.raises(cc.ConversationBusy):
+    with pytest.raises(cc.errors.ConversationBusy):
         store.acquire("demo")  # by the process that runs the turn
     assert store.write(lambda tx: leases.renew(tx, [lease])) == []
     assert left(store) > 500
@@ -192,7 +192,7 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
     with store.lease("demo") as successor:
         assert successor.number > outlived.number
         store.append("demo", cc.assistant("alive"), lease=successor)
-        with pytest.raises(cc.LeaseLost, match=f"Lease {outlived.number} on conversation 'demo'"):
+        with pytest.raises(cc.errors.LeaseLost, match=f"Lease {outlived.number} on conversation 'demo'"):
             store.append("demo", cc.assistant("zombie"), lease=outlived)
         assert store.write(lambda tx: leases.renew(tx, [outlived])) == [outlived]
         store.release(outlived)
@@ -212,7 +212,7 @@ def hold(address: str, ttl: float, pipe: Connection) -> None:
         try:
             store.append("demo", cc.tool_result("c1", "t", "real"), lease=lease)
             pipe.send(("stored", lost.is_set()))
-        except cc.LeaseLost:
+        except cc.errors.LeaseLost:
             pipe.send(("refused", lost.wait(20)))
 
 
@@ -231,7 +231,7 @@ def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_addres
             while left(store) > 0:
                 time.sleep(0.02)
             assert store.recover() == []
-            with pytest.raises(cc.ConversationBusy):  # one that waits leaves it the time to renew its lease
+            with pytest.raises(cc.errors.ConversationBusy):  # one that waits leaves it the time to renew its lease
                 store.try_acquire("demo", "assistant", ttl=30, patient=True)
             if taken:
                 store.release(store.acquire("demo"))
@@ -280,7 +280,7 @@ def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
             locked.set()
             done.wait(20)
 
-        def renew(tx: Transaction) -> list[cc.Lease]:
+        def renew(tx: Transaction) -> list[cc.store.Lease]:
             tx.run("SET LOCAL lock_timeout = '2s'")
             return leases.renew(tx, held)
 
@@ -309,7 +309,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
         threads[-1].start()
         while len(store.lease_queue) <= number:
             time.sleep(0.001)
-    with pytest.raises(cc.ConversationBusy):  # who does not wait comes before none that does
+    with pytest.raises(cc.errors.ConversationBusy):  # who does not wait comes before none that does
         store.acquire("demo")
     store.release(first)
     for thread in threads:
@@ -320,13 +320,13 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
 
 def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
     """The lease is free for a moment before the one that waits has noticed; whoever asks just then is behind it."""
-    held, taken = store.acquire("demo"), list[cc.Lease]()
+    held, taken = store.acquire("demo"), list[cc.store.Lease]()
     waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
     waiting.start()
     while not len(store.lease_queue):
         pass
     store.write(lambda tx: leases.release(tx, held, failed=False))
-    with pytest.raises(cc.ConversationBusy):
+    with pytest.raises(cc.errors.ConversationBusy):
         store.acquire("demo")
     store.finish_release(held)  # wakes the one that waits
     waiting.join()
@@ -335,7 +335,7 @@ def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Stor
 
 def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
     with store.lease("demo"):
-        with pytest.raises(cc.ConversationBusy):
+        with pytest.raises(cc.errors.ConversationBusy):
             store.acquire("demo", wait=0.05)
         assert not len(store.lease_queue)
     store.release(store.acquire("demo"))
@@ -366,9 +366,9 @@ def test_a_lease_of_another_conversation_is_refused(store: cc.Store) -> None:
     store.append("demo", cc.user("hi"))
     store.append("other", cc.user("hi"))
     with store.lease("demo") as lease:
-        with pytest.raises(cc.InvalidInput, match="not for"):
+        with pytest.raises(cc.errors.InvalidInput, match="not for"):
             store.append("other", cc.assistant("x"), lease=lease)
-        with pytest.raises(cc.InvalidInput, match=r"lease must be a Lease, got str\. Use: with store\.lease"):
+        with pytest.raises(cc.errors.InvalidInput, match=r"lease must be a Lease, got str\. Use: with store\.lease"):
             store.append("demo", cc.assistant("x"), lease="lease 1")  # pyright: ignore[reportArgumentType]
 
 
@@ -396,7 +396,7 @@ def test_a_lease_ends_with_its_conversation(store: cc.Store) -> None:
     outlived = store.acquire("demo")
     store.delete("demo")
     with store.lease("demo") as lease:
-        with pytest.raises(cc.LeaseLost):
+        with pytest.raises(cc.errors.LeaseLost):
             store.append("demo", cc.assistant("from the past"), lease=outlived)
         store.release(outlived)
         store.append("demo", cc.assistant("now"), lease=lease)
@@ -414,7 +414,7 @@ def test_a_failing_agent_does_not_answer_for_another(store: cc.Store) -> None:
     assert store.load("demo")[0].author == "b"
     (spoken,) = store.extend("demo", [cc.assistant("done")], lease=other)
     assert spoken.author == "b"
-    with pytest.raises(cc.InvalidMessage, match="expected a Message, got dict"):
+    with pytest.raises(cc.errors.InvalidMessage, match="expected a Message, got dict"):
         store.append("demo", {"role": "user"}, lease=other)  # pyright: ignore[reportArgumentType]
 
 
@@ -465,7 +465,7 @@ def test_a_forked_process_cannot_end_its_parents_turn(tmp_path: Path) -> None:
             store.release(lease)
             try:
                 store.append("demo", cc.assistant("from the child"), lease=lease)
-            except cc.InvalidInput:
+            except cc.errors.InvalidInput:
                 os._exit(7)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

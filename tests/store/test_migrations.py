@@ -40,7 +40,7 @@ def test_an_older_store_is_brought_forward_and_keeps_what_it_has(shared_address:
         store.write(lambda tx: tx.run("INSERT INTO mood (place, text) VALUES (1, ?)", b"good"))
         store.migrate((*migrations(), ADDS))
         assert store.load("demo") == [kept]
-    with pytest.raises(cc.SchemaTooNew):
+    with pytest.raises(cc.errors.SchemaTooNew):
         cc.open_store(shared_address)
 
 
@@ -48,7 +48,7 @@ def test_a_step_that_fails_leaves_the_store_where_it_was(shared_address: str) ->
     """Guarantees 3.7, 15.1: all steps in one transaction."""
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("hi"))
-        with pytest.raises(cc.StoreError):
+        with pytest.raises(cc.errors.StoreError):
             store.migrate((*migrations(), ADDS, FAILS))
         assert version(store) == NEXT - 1
     with cc.open_store(shared_address) as store:

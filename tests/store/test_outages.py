@@ -68,7 +68,7 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_in_the_address(
     with cc.open_store(address) as store, psycopg.connect(postgres_server, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false".encode())
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,))
-        with pytest.raises(cc.StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(cc.errors.StoreUnavailable, match="cannot be reached"):
             store.append("demo", cc.user("x"))
         admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true".encode())
         assert store.append("demo", cc.user("x")).seq == 1
@@ -133,7 +133,7 @@ def test_an_outcome_from_before_a_crash_is_not_trusted(postgres_address: str, po
         store.append("demo", cc.user("x"))
         store.lost, store.lose = reset, "after"
         with pytest.raises(
-            cc.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
+            cc.errors.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
         ):
             store.fork("demo", "other")
         assert len(store.conversations()) == 2
@@ -212,13 +212,13 @@ def test_an_opening_does_not_wait_for_ever_for_a_migration(new_postgres_address:
     """The lock on the schema may be held by a session that never ends."""
     with psycopg.connect(postgres_server) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E7465787463,))
-        with pytest.raises(cc.StoreBusy, match="lock timeout"):
+        with pytest.raises(cc.errors.StoreBusy, match="lock timeout"):
             cc.open_store(f"{new_postgres_address}&outage_timeout=0.1")
 
 
 @pytest.mark.parametrize("given", ["pool=0", "pool=1.5", "pool=many", "lock_timeout=-1", "outage_timeout=nan"])
 def test_an_option_that_is_no_number_is_refused(given: str) -> None:
-    with pytest.raises(cc.InvalidSetting, match=f"^{given.partition('=')[0]} must be a .*number"):
+    with pytest.raises(cc.errors.InvalidSetting, match=f"^{given.partition('=')[0]} must be a .*number"):
         cc.open_store(f"postgresql://localhost/x?{given}")
 
 
@@ -250,6 +250,6 @@ def test_a_row_that_another_session_keeps_locked_is_not_waited_for_for_ever(
         store.append("demo", cc.user("hello"))
         with psycopg.connect(postgres_server) as other:
             other.execute(f'SELECT 1 FROM "{schema}".conversation FOR UPDATE'.encode())
-            with pytest.raises(cc.StoreBusy, match="lock timeout"):
+            with pytest.raises(cc.errors.StoreBusy, match="lock timeout"):
                 store.rewind("demo", 0)
         assert store.rewind("demo", 0).length == 0

@@ -37,7 +37,7 @@ def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
 def test_what_is_not_there_cannot_be_pinned(store: cc.Store) -> None:
     store.append("demo", cc.user("a"))
     for wrong in (0, 2, "nothing"):
-        with pytest.raises(cc.UnknownMessage):
+        with pytest.raises(cc.errors.UnknownMessage):
             store.pin("demo", wrong)
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         store.pin("none", 1)

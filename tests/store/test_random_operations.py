@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         talk = self.model.setdefault(name, Talk([Line()]))
         known = talk.keys.get(key)
         if known is not None and known.text not in (text, ""):
-            with pytest.raises(cc.KeyReused):
+            with pytest.raises(cc.errors.KeyReused):
                 self.store.append(name, cc.user(text), key=key)
             return
         self.store.append(name, cc.user(text), key=key)
@@ -125,7 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
         source = sorted(self.model)[pick % len(self.model)]
         seq = self.seq(source, at) or 0
         if name in self.model:
-            with pytest.raises(cc.ConversationExists):
+            with pytest.raises(cc.errors.ConversationExists):
                 self.store.fork(source, name, at=seq)
             return
         self.store.fork(source, name, at=seq)
@@ -198,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
         source = sorted(self.model)[pick % len(self.model)]
         lines = list(export_lines(self.store, source))
         if name in self.model:
-            with pytest.raises(cc.ConversationExists):
+            with pytest.raises(cc.errors.ConversationExists):
                 import_lines(self.store, lines, name)
             return
         import_lines(self.store, lines, name)

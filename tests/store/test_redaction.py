@@ -53,13 +53,13 @@ def test_redacting_takes_media_that_nobody_else_uses(store: cc.Store) -> None:
     names = [part.blob or "" for part in first.parts if isinstance(part, cc.Media)]
     store.redact("demo", 1)
     assert store.blob(names[0]) == b"shared"
-    with pytest.raises(cc.InvalidInput, match="no blob"):
+    with pytest.raises(cc.errors.InvalidInput, match="no blob"):
         store.blob(names[1])
 
 
 def test_the_root_holds_nothing_to_redact(store: cc.Store) -> None:
     store.append("demo", cc.user("a"))
-    with pytest.raises(cc.UnknownMessage, match="The root holds no content"):
+    with pytest.raises(cc.errors.UnknownMessage, match="The root holds no content"):
         store.redact("demo", 0)
 
 

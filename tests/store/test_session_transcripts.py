@@ -80,9 +80,9 @@ def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
 
 def test_what_is_no_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidInput, match="transcript entry must be JSON"):
+    with pytest.raises(cc.errors.InvalidInput, match="transcript entry must be JSON"):
         append(store, entry("a"), entry("b", when=object()))
-    with pytest.raises(cc.InvalidInput, match="session name must be"):
+    with pytest.raises(cc.errors.InvalidInput, match="session name must be"):
         append(store, entry("a"), key=TranscriptKey("home", ""))
     assert load(store) is None
 
@@ -115,7 +115,7 @@ def test_words_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> No
     store.append("demo", cc.user("hi"))
     append(store, entry("a"), conversation="demo")
     store.delete("demo")
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         append(store, entry("b", text=SECRET), conversation="demo")
     assert rows(store) == 0
 

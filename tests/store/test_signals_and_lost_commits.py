@@ -126,12 +126,12 @@ def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, al
 def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
     """It runs between two steps of the write that it interrupts, and would wait for that one."""
     with cc.open_store(tmp_path / "chat.db") as store:
-        refused: list[cc.InvalidInput] = []
+        refused: list[cc.errors.InvalidInput] = []
 
         def write(*_: object) -> None:
             try:
                 store.extend("demo", [cc.user("from the handler")])
-            except cc.InvalidInput as error:
+            except cc.errors.InvalidInput as error:
                 refused.append(error)
 
         before = signal.signal(signal.SIGALRM, write)
@@ -179,7 +179,7 @@ def test_a_plain_append_never_lands_in_another_threads_transaction() -> None:
 
         def fail() -> None:
             for _ in range(300):
-                with pytest.raises(cc.StaleParent):
+                with pytest.raises(cc.errors.StaleParent):
                     store.append("demo", cc.user("stale"), parent=0)
 
         threads = [threading.Thread(target=work) for work in (append, append, fail, fail)]
@@ -215,7 +215,7 @@ class LosesAnswers(PostgresStore):
     def _connect(self) -> "psycopg.Connection[Row]":
         if self.refusals:
             self.refusals -= 1
-            raise ConnectionLost(during_commit=False, error=cc.StoreUnavailable("connection refused"))
+            raise ConnectionLost(during_commit=False, error=cc.errors.StoreUnavailable("connection refused"))
         return super()._connect()
 
 
@@ -228,7 +228,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str)
         stored = store.append("demo", cc.user("once"))
         assert store.load("demo") == [stored]
         store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
-        with pytest.raises(cc.StoreUnavailable, match="it is unknown whether the last change was stored"):
+        with pytest.raises(cc.errors.StoreUnavailable, match="it is unknown whether the last change was stored"):
             store.append("demo", cc.user("twice?"))
         store.refusals = 0
         assert [message.text for message in store.load("demo")] == ["once", "twice?"]
@@ -242,7 +242,7 @@ def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) ->
         store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
         store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
-        with pytest.raises(cc.StoreUnavailable):
+        with pytest.raises(cc.errors.StoreUnavailable):
             stream.flush()
         store.refusals = 0
         stream.write("two ")
@@ -268,7 +268,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
         thread.start()
         deleted.wait(20)
         threading.Timer(0.3, go_on.set).start()
-        with pytest.raises(cc.UnknownMessage):
+        with pytest.raises(cc.errors.UnknownMessage):
             store.fork("f", "g", at=messages[7].uid)
         thread.join()
         assert [message.text for message in store.load("f")] == ["0", "1", "2"]

@@ -133,18 +133,18 @@ def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
     lease = store.acquire("demo", ttl=0.2)
     stream = store.stream(lease)
     store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1"))  # as one who takes the turn over does
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         write_for_seconds(stream, 5)
     with store.lease("demo") as other:
         ended = store.stream(other)
         ended.end()
-        with pytest.raises(cc.InvalidInput, match="This stream has ended"):
+        with pytest.raises(cc.errors.InvalidInput, match="This stream has ended"):
             ended.write("more")
-        with pytest.raises(cc.InvalidMessage, match="parts: must be empty in a stream"):
+        with pytest.raises(cc.errors.InvalidMessage, match="parts: must be empty in a stream"):
             store.stream(other, cc.assistant("text"))
 
 
-def write_for_seconds(stream: cc.Stream, seconds: int) -> None:
+def write_for_seconds(stream: cc.store.Stream, seconds: int) -> None:
     for _ in range(seconds * 20):
         stream.write("token ")
         time.sleep(0.05)
@@ -160,7 +160,7 @@ def test_the_final_message_may_know_more_than_its_pieces(store: cc.Store) -> Non
     assert store.load("demo") == [store.load("demo")[0], message]
 
 
-def write_and_fail(stream: cc.Stream, failure: BaseException) -> None:
+def write_and_fail(stream: cc.store.Stream, failure: BaseException) -> None:
     with stream:
         stream.write("I was say")
         raise failure
@@ -185,9 +185,9 @@ def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
     stream = store.stream(lease)
     stream.write("late")
     store.release(lease)
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         stream.end()
-    with pytest.raises(cc.LeaseLost):
+    with pytest.raises(cc.errors.LeaseLost):
         store.stream(lease)
     assert [message.status for message in store.load("demo")] == ["sent", "error"]
 
@@ -251,17 +251,17 @@ def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store
     """Guarantee 15.1: the repair of a dead turn must never stumble over what it finds."""
     store.append("demo", cc.user("hi", uid="taken"))
     with store.lease("demo") as lease:
-        with pytest.raises(cc.InvalidMessage, match="already a message 'taken'"):
+        with pytest.raises(cc.errors.InvalidMessage, match="already a message 'taken'"):
             store.stream(lease, cc.Message(role="assistant", uid="taken"))
-        with pytest.raises(cc.InvalidMessage, match="step"):
+        with pytest.raises(cc.errors.InvalidMessage, match="step"):
             store.stream(lease, cc.Message(role="assistant", step="1"))  # pyright: ignore[reportArgumentType]
-        with pytest.raises(cc.InvalidMessage, match="role: only assistant messages are streamed, got 'user'"):
+        with pytest.raises(cc.errors.InvalidMessage, match="role: only assistant messages are streamed, got 'user'"):
             store.stream(lease, cc.Message(role="user"))
         stream = store.stream(lease, cc.Message(role="assistant", uid="open"))
-        with pytest.raises(cc.InvalidMessage, match="already a message 'open'"):
+        with pytest.raises(cc.errors.InvalidMessage, match="already a message 'open'"):
             store.stream(lease, cc.Message(role="assistant", uid="open"))
-        for bad in (5, cc.Hint("x"), cc.ToolCall(id="", name="f", arguments={}), cc.Text(5)):  # pyright: ignore[reportArgumentType]
-            with pytest.raises(cc.InvalidMessage):
+        for bad in (5, cc.messages.UserNotice("x"), cc.ToolCall(id="", name="f", arguments={}), cc.Text(5)):  # pyright: ignore[reportArgumentType]
+            with pytest.raises(cc.errors.InvalidMessage):
                 stream.write(bad)  # pyright: ignore[reportArgumentType]
         stream.write("half \ud83d")
         stream.flush()
@@ -312,13 +312,13 @@ def test_what_is_written_while_a_stream_ends_is_refused(store: cc.Store, monkeyp
     def close_stream(tx: Transaction, conversation: str, uid: str, final: cc.Message) -> list[cc.Message]:
         with pytest.raises(InvalidInput, match="has ended"):
             stream.write("too late")
-        raise cc.StoreFull("no room")
+        raise cc.errors.StoreFull("no room")
 
     with store.lease("demo") as lease:
         stream = store.stream(lease)
         stream.write("all of it")
         monkeypatch.setattr(leases, "close_stream", close_stream)
-        with pytest.raises(cc.StoreFull):
+        with pytest.raises(cc.errors.StoreFull):
             stream.end()
         monkeypatch.setattr(leases, "close_stream", original)
         stream.write(", and more")

@@ -67,11 +67,11 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
 def test_a_text_that_is_none_is_refused(store: cc.Store, text: str, said: str) -> None:
     """Guarantee 15.1: what is wrong and the way out, and nothing is stored."""
     store.add_todo("demo", "Sound")
-    with pytest.raises(cc.InvalidInput, match=said):
+    with pytest.raises(cc.errors.InvalidInput, match=said):
         store.add_todo("demo", text)
-    with pytest.raises(cc.InvalidInput, match=said):
+    with pytest.raises(cc.errors.InvalidInput, match=said):
         store.set_todo("demo", 1, text=text)
-    with pytest.raises(cc.InvalidInput, match=r"todos\[1\]: "):
+    with pytest.raises(cc.errors.InvalidInput, match=r"todos\[1\]: "):
         store.replace_todos("demo", ["Fine", text])
     assert listed(store) == [(1, "Sound", "open")]
 
@@ -79,25 +79,25 @@ def test_a_text_that_is_none_is_refused(store: cc.Store, text: str, said: str) -
 def test_other_bad_input_is_refused(store: cc.Store) -> None:
     """Guarantee 15.1."""
     store.add_todo("demo", "a")
-    with pytest.raises(cc.InvalidInput, match="Use open, doing, done or dropped"):
+    with pytest.raises(cc.errors.InvalidInput, match="Use open, doing, done or dropped"):
         store.set_todo("demo", 1, state="finished")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="Todo 1: give a state, a text, or both"):
+    with pytest.raises(cc.errors.InvalidInput, match="Todo 1: give a state, a text, or both"):
         store.set_todo("demo", 1)
     with pytest.raises(
-        cc.InvalidInput, match=r"no todo 2 in the list of 'assistant' in conversation 'demo'. It has 1\."
+        cc.errors.InvalidInput, match=r"no todo 2 in the list of 'assistant' in conversation 'demo'. It has 1\."
     ):
         store.set_todo("demo", 2, state="done")
-    with pytest.raises(cc.InvalidInput, match="The list is empty"):
+    with pytest.raises(cc.errors.InvalidInput, match="The list is empty"):
         store.set_todo("demo", 1, state="done", agent="other")
     for number in (0, -1, True, 1 << 80, "1"):
-        with pytest.raises(cc.InvalidInput, match="They count from 1"):
+        with pytest.raises(cc.errors.InvalidInput, match="They count from 1"):
             store.set_todo("demo", number, state="done")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"todos must be a list, got str\. Pass \[text"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"todos must be a list, got str\. Pass \[text"):
         store.replace_todos("demo", "one")
-    with pytest.raises(cc.InvalidInput, match="agent name must be"):
+    with pytest.raises(cc.errors.InvalidInput, match="agent name must be"):
         store.add_todo("demo", "a", agent="")
     for call in (lambda: store.todos("nope"), lambda: store.set_todo("nope", 1, state="done")):
-        with pytest.raises(cc.UnknownConversation):
+        with pytest.raises(cc.errors.UnknownConversation):
             call()
     assert listed(store) == [(1, "a", "open")]
 
@@ -105,9 +105,9 @@ def test_other_bad_input_is_refused(store: cc.Store) -> None:
 def test_a_list_has_a_limit(store: cc.Store) -> None:
     """A model that adds for ever must not fill its own context."""
     store.replace_todos("demo", map(str, range(MAX_TODOS)))
-    with pytest.raises(cc.InvalidInput, match=r"longer than the limit of 200\. Write a shorter list"):
+    with pytest.raises(cc.errors.InvalidInput, match=r"longer than the limit of 200\. Write a shorter list"):
         store.add_todo("demo", "one more")
-    with pytest.raises(cc.InvalidInput, match="longer than the limit"):
+    with pytest.raises(cc.errors.InvalidInput, match="longer than the limit"):
         store.replace_todos("demo", map(str, range(MAX_TODOS + 1)))
     assert len(store.todos("demo")) == MAX_TODOS
 
@@ -115,7 +115,7 @@ def test_a_list_has_a_limit(store: cc.Store) -> None:
 def test_several_changes_are_made_together_or_not_at_all(store: cc.Store) -> None:
     """Guarantee 15.1: bad input never leaves a half-written record."""
     store.replace_todos("demo", ["a", "b"])
-    with pytest.raises(cc.InvalidInput, match="no todo 9"):
+    with pytest.raises(cc.errors.InvalidInput, match="no todo 9"):
         store.change_todos("demo", [TodoChange(number=1, state="done"), TodoChange(number=9, state="done")])
     assert listed(store) == [(1, "a", "open"), (2, "b", "open")]
     store.change_todos("demo", [TodoChange(number=1, state="done"), TodoChange(number=2, state="doing")])
@@ -226,7 +226,7 @@ def test_a_call_that_makes_no_sense_is_answered_and_changes_nothing(
 
 def test_what_no_model_could_help_is_raised(store: cc.Store) -> None:
     """Guarantee 15.1: a wrong conversation is the program's mistake, not the model's."""
-    with pytest.raises(cc.UnknownConversation):
+    with pytest.raises(cc.errors.UnknownConversation):
         apply_todo_call(store, "nope", "assistant", {"todos": ["a"]})
 
 

@@ -182,8 +182,8 @@ def test_without_splintr_the_estimate_stands_in_and_says_so() -> None:
     code = """
 import sys
 sys.modules["splintr"] = None
-from contextc.tokens import counter
-counts = counter("o200k_base", provider="openai", model="gpt-4o")
+from contextc.models.tokens import get_counter
+counts = get_counter("o200k_base", provider="openai", model="gpt-4o")
 print(counts.exact, counts.tokenizer, counts.text(sys.argv[1]))
 """
     ran = subprocess.run([sys.executable, "-c", code, SAMPLES["prose"]], capture_output=True, text=True, check=True)

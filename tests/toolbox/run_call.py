@@ -27,5 +27,5 @@ def answer(
     function: Callable[..., object], arguments: str | Mapping[str, object] = "{}", *, timeout: float | None = None
 ) -> cc.ToolResult:
     """What a call of a function, or of a tool, comes to."""
-    made = function if isinstance(function, cc.FunctionTool) else cc.tool(function, timeout=timeout)
+    made = function if isinstance(function, cc.tools.FunctionTool) else cc.tool(function, timeout=timeout)
     return asyncio.run(made.run(call_of(made.name, arguments)))

@@ -14,7 +14,7 @@ from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import ALLOWED_VARIABLES, allowed_environment
 
 
-def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
+def run(tool: cc.tools.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
     return asyncio.run(tool.run(cc.ToolCall(id="c1", name=tool.name, arguments=arguments), context))
 
 
@@ -149,8 +149,8 @@ PRYING = """
 import asyncio, ctypes, os, sys
 from pathlib import Path
 import contextc as cc
-from contextc.agents.made import tools_of
-from contextc.toolbox.builtin import command_tool
+from contextc.app.agent_factory import build_tools
+from contextc.tools.builtin import command_tool
 command = "grep -ao 'OPENAI_API_KEY=hunter2' /proc/$PPID/environ"
 call = cc.ToolCall(id="c1", name="run_command", arguments={"command": command})
 tool = command_tool(Path("/"))
@@ -162,7 +162,7 @@ if os.geteuid() == 0:
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a process that was started by this user
 print(asyncio.run(tool.run(call)).text)
 print("----")
-tools_of("all", Path("/"))
+build_tools("all", Path("/"))
 print(asyncio.run(tool.run(call)).text)
 """
 

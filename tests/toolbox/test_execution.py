@@ -162,7 +162,7 @@ class Mute(Exception):
     [
         (ValueError("no such town"), "ValueError: no such town"),
         (KeyError(), "KeyError"),
-        (cc.InvalidInput("There is no such town."), "There is no such town."),
+        (cc.errors.InvalidInput("There is no such town."), "There is no such town."),
         (SystemExit(3), "SystemExit: 3"),
         (StopIteration("end"), "StopIteration: end"),
         (Mute(), "Mute"),

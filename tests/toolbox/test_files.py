@@ -322,5 +322,5 @@ def test_only_reading_needs_no_approval(project: Path) -> None:
 
 
 def test_a_root_that_is_no_folder_is_refused(project: Path) -> None:
-    with pytest.raises(cc.InvalidSetting, match="root must be an existing folder"):
+    with pytest.raises(cc.errors.InvalidSetting, match="root must be an existing folder"):
         file_tools(project / "README.md")

@@ -96,7 +96,7 @@ def closed(text: str, point: Point, limit: int = 10, names: list[str] | None = N
     return text
 
 
-def properties_of(tool: cc.FunctionTool) -> JSONObject:
+def properties_of(tool: cc.tools.FunctionTool) -> JSONObject:
     return cast(JSONObject, tool.tool.parameters["properties"])
 
 
@@ -272,7 +272,7 @@ def test_strict_requires_every_property_and_closes_every_object() -> None:
 
 def test_strict_refuses_what_is_open() -> None:
     with pytest.raises(
-        cc.InvalidInput, match=r"everything\.table: strict does not allow open types.* Define the fields"
+        cc.errors.InvalidInput, match=r"everything\.table: strict does not allow open types.* Define the fields"
     ):
         cc.tool(everything, strict=True)
 
@@ -318,7 +318,7 @@ def test_what_cannot_be_told_is_refused_at_definition_with_the_way_out(
     function: Callable[..., object], words: str
 ) -> None:
     """Guarantee 15.1: what is wrong, where, and what to do."""
-    with pytest.raises(cc.InvalidInput, match=words):
+    with pytest.raises(cc.errors.InvalidInput, match=words):
         cc.tool(function)
 
 

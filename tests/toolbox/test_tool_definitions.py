@@ -42,7 +42,7 @@ def test_methods_partials_and_callable_objects_are_tools() -> None:
     assert answer(functools.partial(lend, "Ann"), given).text == "Ann has Emma"
     assert answer(functools.partial(lend, person="Ann"), given).text == "Ann has Emma"
     with pytest.raises(
-        cc.InvalidInput, match=r"find is an unbound method\. Pass it from an instance: tools=\[thing\.find\]"
+        cc.errors.InvalidInput, match=r"find is an unbound method\. Pass it from an instance: tools=\[thing\.find\]"
     ):
         tools_by_name([Shelf.find])
 
@@ -102,17 +102,17 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
     ],
 )
 def test_tools_that_cannot_be_taken_are_refused_with_words(given: Any, words: str) -> None:
-    with pytest.raises(cc.InvalidInput, match=words):
+    with pytest.raises(cc.errors.InvalidInput, match=words):
         tools_by_name(given)
 
 
 def test_a_tool_is_not_made_of_a_tool() -> None:
     """Its approval or its limit would be lost without a word."""
-    with pytest.raises(cc.InvalidInput, match="look is already a tool"):
+    with pytest.raises(cc.errors.InvalidInput, match="look is already a tool"):
         cc.tool(cc.tool(look, approval=True), timeout=5)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
 def test_a_time_limit_is_a_time(seconds: float) -> None:
-    with pytest.raises(cc.InvalidInput, match="timeout must be a number of seconds above 0"):
+    with pytest.raises(cc.errors.InvalidInput, match="timeout must be a number of seconds above 0"):
         cc.tool(look, timeout=seconds)

@@ -84,7 +84,7 @@ def test_an_async_function_is_refused_where_it_is_defined() -> None:
         return "too late", state
 
     for function in (later, remembering):
-        with pytest.raises(cc.InvalidInput, match="'late' must be a synchronous function"):
+        with pytest.raises(cc.errors.InvalidInput, match="'late' must be a synchronous function"):
             cc.trigger("late")(function)  # pyright: ignore[reportArgumentType]
     play = Play(
         [

@@ -108,7 +108,10 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     [
         (Raising(name="bad"), "It raised ZeroDivisionError: division by zero"),
         (Trigger(name="bad"), "It raised NotImplementedError: Trigger must implement `check`"),
-        (Returning(name="bad", result="words"), "`check` must return a pair of a Say (or None) and a state, got str."),
+        (
+            Returning(name="bad", result="words"),
+            "`check` must return a pair of a TriggerMessage (or None) and a state, got str.",
+        ),
         (Returning(name="bad", result=("words", NOTHING)), "message must be a Say or None, got str."),
         (
             Returning(name="bad", result=(None, [1])),

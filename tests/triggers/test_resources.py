@@ -57,9 +57,9 @@ def test_without_psutil_the_failure_is_reported_once_with_the_way_out() -> None:
     code = """
 import sys
 sys.modules["psutil"] = None
-from contextc.triggers import Moment, evaluate, memory_trigger, read_resources
-first = evaluate([memory_trigger()], Moment(resources=read_resources), {})
-second = evaluate([memory_trigger()], Moment(step=2, resources=read_resources), first.states)
+from contextc.triggers import TriggerContext, evaluate_triggers, memory_trigger, read_resources
+first = evaluate_triggers([memory_trigger()], TriggerContext(resources=read_resources), {})
+second = evaluate_triggers([memory_trigger()], TriggerContext(step=2, resources=read_resources), first.states)
 print(first.failures, second.failures)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

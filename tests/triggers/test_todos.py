@@ -7,7 +7,7 @@ from tests.triggers.run_triggers import Play
 
 
 def left(when: TriggerTime, *states: TodoState) -> list[str]:
-    todos = tuple(cc.Todo(number=n, text=f"Paint wall {n}", state=state) for n, state in enumerate(states, 1))
+    todos = tuple(cc.tools.Todo(number=n, text=f"Paint wall {n}", state=state) for n, state in enumerate(states, 1))
     return [say.text for say in Play(todo_triggers()).at(TriggerContext(when=when, todos=todos))]
 
 
@@ -50,7 +50,7 @@ def test_a_long_list_is_named_in_part() -> None:
 
 
 def test_a_session_start_that_is_asked_about_twice_speaks_once_and_each_compaction_by_itself() -> None:
-    todos = (cc.Todo(number=1, text="x"),)
+    todos = (cc.tools.Todo(number=1, text="x"),)
     play = Play(todo_triggers())
     moments = [
         TriggerContext(when="session_start", todos=todos),

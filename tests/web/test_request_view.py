@@ -250,7 +250,7 @@ def test_what_is_redacted_is_gone_from_requests_that_failed(store: cc.Store, bef
     number = life.compiler.abort(failed, "overloaded")
     if not before:
         store.redact("demo", seq)
-        with pytest.raises(cc.InvalidInput, match="redacted"):
+        with pytest.raises(cc.errors.InvalidInput, match="redacted"):
             life.compiler.rebuild("demo", number)
         assert "xyzzy" not in str(life.compiler.explain("demo", number))
     assert (number == 0) == before
@@ -274,7 +274,7 @@ def test_one_cost_for_everything_that_was_paid() -> None:
 def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, store: cc.Store) -> None:
     """Its message, its request, what the provider counted and what that cost belong together."""
     line = Scripted([Say(text="one two three", input=700, broken=4)])
-    with pytest.raises(cc.ProviderFailed):
+    with pytest.raises(cc.errors.ProviderFailed):
         asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=line), "demo"))
     (lost,) = load_unanswered_requests(store, "demo")
     assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)

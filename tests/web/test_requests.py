@@ -152,7 +152,7 @@ def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store
     ask = Asking(client, life)
     edited, prompted, tooled = (ask.request(number)["shared"]["broke"] for number in (3, 4, 5))
     assert edited["where"].startswith("message ")
-    assert edited["why"] == "The conversation was edited, or went on from an earlier message."
+    assert edited["why"] == "The conversation was edited, or continued from an earlier message."
     body = ask.raw(f"requests/{life.channel}/3/body").json()
     key, _, index = edited["path"].rstrip("]").partition("[")
     assert edited["where"] == f"message {index}"
@@ -200,13 +200,13 @@ def test_a_cut_and_a_removed_message_are_told_in_words(client: TestClient, store
         number += 1
         told = ask.request(number)
     assert told["shared"]["broke"]["where"].startswith("message ")
-    assert told["shared"]["broke"]["why"].startswith("It no longer fitted into its budget")
+    assert told["shared"]["broke"]["why"].startswith("The request exceeded its budget")
     assert told["counts"]["left"] > 0
     store.redact("demo", store.conversation("demo").length - 1)
     life.turn("go on")
     removed = ask.request(number + 1)
     assert removed["why"] == "redacted"
-    assert removed["shared"]["broke"]["why"] == "Something that was shown was removed from the conversation."
+    assert removed["shared"]["broke"]["why"] == "Content that was sent before has been redacted."
 
 
 # ── its lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────

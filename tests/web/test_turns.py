@@ -329,7 +329,7 @@ def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: Te
 
 
 def _is_said(store: cc.Store) -> bool:
-    with suppress(cc.UnknownConversation):
+    with suppress(cc.errors.UnknownConversation):
         return any(event.__struct_config__.tag == "text-delta" for event in store.events("demo"))
     return False
 

@@ -62,7 +62,7 @@ def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: T
     ask = Asking(client, life)
     (only,) = ask("timeline")["unanswered"]
     assert (only["request"], only["time"], only["turn"], only["step"], only["seq"]) == (2, None, None, None, None)
-    assert "on its way" in only["why"]
+    assert "in progress" in only["why"]
     life.compiler.abort(compiled, "the line is dead")
     (only,) = ask("timeline", channel=life.channel)["unanswered"]
     assert only["why"] == "the line is dead"

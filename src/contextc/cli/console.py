@@ -93,7 +93,7 @@ def warn_pending_erasure(erasures: int) -> None:
     """Warn that removed content is still in the files of a store."""
     if erasures:
         err.print(
-            "pending: the content is still in the files of the store, because another connection reads them. It is "
+            "pending: the content is still in the store's files, because another connection reads them. It is "
             "removed when the store is next opened after that.",
             soft_wrap=True,
         )

@@ -16,7 +16,7 @@ from contextc.providers.registry import check_config_table
 
 def run(
     folder: Annotated[Path, typer.Argument(help="The project's folder.")] = Path("."),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask_for_trust.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     forget: Annotated[bool, typer.Option("--forget", help="Revoke the trust.")] = False,
 ) -> None:
     """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes."""

@@ -135,8 +135,8 @@ def check_prompt_context(surroundings: object, run: object) -> None:
     """Check the prompt context of an agent's turns and the run that its messages belong to."""
     if surroundings is not None and not isinstance(surroundings, PromptContext):
         raise InvalidSetting(
-            f"surroundings must be a cc.Surroundings, got {_type_name(surroundings)}",
-            fix="Pass cc.Surroundings(project=…), or omit it.",
+            f"surroundings must be a cc.prompts.PromptContext, got {_type_name(surroundings)}",
+            fix="Pass cc.prompts.PromptContext(project=…), or omit it.",
         )
     if run is not None and (not isinstance(run, str) or not run):
         raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")

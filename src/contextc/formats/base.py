@@ -38,7 +38,7 @@ NO_RULES = RuleSet(
 )
 NO_SETTINGS = SettingsTable({"model": "model", "max_output_tokens": "max_tokens"})
 ANY_NAMES = NameCodec("")
-NoteAction: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "own_extra"]
+NoteAction: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
 
 
 class ConversionNote(Struct, frozen=True):

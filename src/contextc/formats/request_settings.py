@@ -17,7 +17,7 @@ SettingPath: TypeAlias = str
 """The path of a setting: `max_tokens`, or `generationConfig.maxOutputTokens`."""
 
 
-ToolChoiceMode: TypeAlias = Literal["auto", "none", "required", "tool_choice_settings"]
+ToolChoiceMode: TypeAlias = Literal["auto", "none", "required", "named"]
 
 
 class ToolChoice(Struct, frozen=True):

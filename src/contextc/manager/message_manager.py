@@ -222,7 +222,8 @@ class MessageManager:
         if self._full_formatter is self._formatter:
             return self._full_formatter
         raise InvalidSetting(
-            f"formatter: {self._name} cannot {what}, because it is not a cc.Formatter", fix="Subclass cc.Formatter."
+            f"formatter: {self._name} cannot {what}, because it is not a cc.formats.Formatter",
+            fix="Subclass cc.formats.Formatter.",
         )
 
     def _add(self, messages: Sequence[Message]) -> Message:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
 
 UnansweredReason: TypeAlias = Literal["interrupted", "cancelled", "still running"]
-PairingRepairKind: TypeAlias = Literal["make_synthetic_result", "orphan", "duplicate", "moved", "renamed"]
+PairingRepairKind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved", "renamed"]
 
 SYNTHETIC_RESULTS: dict[UnansweredReason, str] = {
     "interrupted": "Interrupted: this call has no result. Whether the tool ran is not known.",

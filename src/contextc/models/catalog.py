@@ -14,7 +14,7 @@ from typing import NamedTuple
 from contextc._json import JSONObject
 from contextc.models.aliases import normalize_name
 
-FOLDER = Path(__file__).parent / "houses"
+FOLDER = Path(__file__).parent / "vendors"
 
 
 class CatalogEntry(NamedTuple):

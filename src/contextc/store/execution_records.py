@@ -57,7 +57,7 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     number: int
     turn: int
     index: int
-    state: Literal["find_started_calls", "finished", "failed"] = "started"
+    state: Literal["started", "finished", "failed"] = "started"
     provider: str = ""
     model: str = ""
     request: int = 0

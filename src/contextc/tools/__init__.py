@@ -1,7 +1,34 @@
-"""Tools made from plain functions: their schemas, their execution, and the built-in tools."""
+"""Tools: definitions, Python functions as tools, their execution, and the built-in tools."""
 
-from contextc.tools.context import ToolContext
-from contextc.tools.execution import unknown_tool_result
-from contextc.tools.function_tool import FunctionTool, ToolLike, tool, tools_by_name
+from contextc._lazy import lazy_names
 
-__all__ = ["FunctionTool", "ToolContext", "ToolLike", "tools_by_name", "tool", "unknown_tool_result"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextc.tools.context import ToolContext
+    from contextc.tools.execution import unknown_tool_result
+    from contextc.tools.function_tool import FunctionTool, ToolLike, tool, tools_by_name
+    from contextc.tools.spec import NativeTool, Tool
+    from contextc.tools.todos import Todo
+
+__all__ = [
+    "FunctionTool",
+    "NativeTool",
+    "Todo",
+    "Tool",
+    "ToolContext",
+    "ToolLike",
+    "tool",
+    "tools_by_name",
+    "unknown_tool_result",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "context": "ToolContext",
+        "execution": "unknown_tool_result",
+        "function_tool": "FunctionTool ToolLike tool tools_by_name",
+        "spec": "NativeTool Tool",
+        "todos": "Todo",
+    },
+)

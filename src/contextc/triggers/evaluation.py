@@ -161,7 +161,7 @@ def _evaluate_one(
     returned = cast(object, trigger.check(moment, _own_state(stored)))
     if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
         kind = type(cast(object, returned)).__name__
-        raise InvalidInput(f"`find_json_problem` must return a pair of a Say (or None) and a state, got {kind}.")
+        raise InvalidInput(f"`check` must return a pair of a TriggerMessage (or None) and a state, got {kind}.")
     say, own = cast(tuple[object, object], returned)
     after: JSONObject = {key: stored[key] for key in ("said", "heard") if key in stored}
     if own := _validated_state(own):

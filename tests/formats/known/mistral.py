@@ -34,7 +34,7 @@ UNANSWERED, ORPHAN = "MIS006", "MIS007"
 HASHES_IDS = True
 OPENED: JSONObject = {"role": "user", "content": OPENING_TEXT}
 MALFORMED: JSONObject = {
-    "id": cc.MistralFormatter.name_codec.encode_id("a"),
+    "id": cc.formats.MistralFormatter.name_codec.encode_id("a"),
     "type": "function",
     "function": {"name": "look", "arguments": PARTIAL},
 }

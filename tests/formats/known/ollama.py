@@ -24,7 +24,7 @@ UNANSWERED, ORPHAN = "OLL003", "OLL004"
 RESULTS_ANYWHERE = True
 ROLES = ("system", "user", "assistant", "tool")
 ARGUMENTS_AT = ("tool_calls", 0, "function", "arguments")
-VARIANTS: dict[str, Formatter] = {"window": cc.OllamaFormatter(provider="mine", num_ctx=8_192)}
+VARIANTS: dict[str, Formatter] = {"window": cc.formats.OllamaFormatter(provider="mine", num_ctx=8_192)}
 OPENED: JSONObject = {"role": "assistant", "content": "Hello!"}
 MALFORMED: JSONObject = {"id": "a", "function": {"name": "look", "arguments": {"malformed_arguments": PARTIAL}}}
 BROKEN: list[JSONObject] = [

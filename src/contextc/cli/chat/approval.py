@@ -39,7 +39,7 @@ class TerminalApproval:
                 self._show(now[0], rows[:MAX_LINES])
                 rows = rows[MAX_LINES:]
             rest = f"   a shows the other {len(rows):,} lines" if rows else ""
-            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or the reason for no{rest}: ")
+            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or why not{rest}: ")
             self.keyboard.flush_input()
             self.screen.notices.print(question, end="", soft_wrap=True)
             try:

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.openai_chat.decode import generated_id
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id
 from contextc.formats.request_settings import object_or_empty
 
 
@@ -47,7 +47,7 @@ class CallMatcher:
         )
         self.used_ids.add(made.id)
         kinds = ("any", "made") if made.is_generated else ("any",)
-        keys = [key for kind in kinds for key in ((kind, ""), (kind, made.name))]
+        keys = [key for kind in kinds for key in ((kind, ""), (kind, made.name or UNKNOWN_TOOL))]
         self.open_calls.add(made, ("id", made.id), *dict.fromkeys(keys))
         return made.id
 

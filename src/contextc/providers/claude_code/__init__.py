@@ -7,7 +7,10 @@ is first copied up to the cursor, under a new session id.
 """
 
 from contextc.providers.claude_code.client import ClaudeCodeEndpoint
+from contextc.providers.claude_code.session_store import ClaudeSessions
 from contextc.providers.registry import Provider
+
+__all__ = ["ClaudeCodeEndpoint", "ClaudeSessions", "open"]
 
 
 def open(provider: Provider, **options: object) -> ClaudeCodeEndpoint:
