@@ -251,5 +251,7 @@ def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
     (tmp_path / "contextc.toml").write_text('session_gap = "10m"\n')
     assert read_settings(environment=home, folder=str(tmp_path)).parse_session_gap() == 600
     wrong = read_settings(environment={**home, "CONTEXTC_SESSION_GAP": "soon"}, folder=str(tmp_path))
-    with pytest.raises(cc.errors.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"):
+    with pytest.raises(
+        cc.errors.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"
+    ):
         wrong.parse_session_gap()

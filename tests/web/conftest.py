@@ -85,7 +85,7 @@ def client(store: cc.Store, options: ServerOptions) -> Iterator[TestClient]:
 @pytest.fixture
 def desk(client: TestClient) -> AppState:
     """What the application of `client` works with."""
-    return cast(AppState, cast(Starlette, client.app).state.desk)
+    return cast(AppState, cast(Starlette, client.app).state.app_state)
 
 
 @pytest.fixture

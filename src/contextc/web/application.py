@@ -38,5 +38,5 @@ def create_application(store: Store, options: ServerOptions | None = None) -> St
 
     app = Starlette(middleware=[Middleware(SecurityMiddleware, options=desk.options)], lifespan=lifespan)
     app.router.default = answer
-    app.state.desk = desk
+    app.state.app_state = desk
     return app

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 EndpointFunction = TypeVar("EndpointFunction", bound=Callable[..., Any])  # endpoints have different parameters
-INJECTED_PARAMETERS = ("desk", "query", "body", "request")
+INJECTED_PARAMETERS = ("app", "query", "body", "request")
 
 
 class RawResponse(NamedTuple):

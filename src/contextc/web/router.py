@@ -57,7 +57,7 @@ class Router:
             name: _convert(named[name], kind, f"{name} in the path") if name in named else None
             for name, kind in found.parameter_types.items()
         }
-        own = {"desk": lambda: self.app_state, "request": lambda: request}
+        own = {"app": lambda: self.app_state, "request": lambda: request}
         given |= {name: make() for name, make in own.items() if name in given}
         if "query" in given:
             given["query"] = _convert(dict(request.query_params), found.parameter_types["query"], "the query")

@@ -69,7 +69,7 @@ def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> S
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
-    return Server(config, app.state.desk, connections, ready)
+    return Server(config, app.state.app_state, connections, ready)
 
 
 def listen(host: str, port: int) -> socket.socket:
