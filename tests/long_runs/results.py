@@ -11,9 +11,9 @@ FILE = ROOT / "tests" / "long_runs" / "figures.json"
 PAGE = ROOT / "docs" / "long-runs.md"
 HEAD = """# Long runs
 
-What `make prove` tried, and how much of it. A proof stops at the first thing that is wrong, so every figure here is a
-number of things that were right. The page is made from the figures themselves (`tests/long_runs/figures.json`); each says
-on which commit it was measured.
+What `make prove` tried, and how much of it. A run stops at the first failure, so every figure here counts passed
+cases. This page is generated from the figures (`tests/long_runs/figures.json`). Each figure has the commit on which it
+was measured.
 """
 
 
