@@ -1,7 +1,7 @@
 # make run    sets up, then opens the page
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
-# make prove  runs the tests with every size, theme and many more random cases, then the long proofs (docs/proofs.md)
+# make prove  runs the tests with every size, theme and many more random cases, then the long proofs (docs/long-runs.md)
 # make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock and requirements-model.lock again

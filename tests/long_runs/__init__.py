@@ -11,7 +11,7 @@ A proof is a module here: one more is one more file. It has
     run(subjects, seed, count)   so many, by this seed; what was counted, by subject. Raises where something is wrong
 
 Pieces of work run in processes of their own. Their figures are added up in `figures.json`, with the commit they were
-measured on, and `docs/proofs.md` is made from that.
+measured on, and `docs/long-runs.md` is made from that.
 """
 
 from collections import Counter

@@ -7,13 +7,13 @@ import msgspec
 from tests.long_runs import Counts, Proof, proof, proof_names
 
 ROOT = Path(__file__).parent.parent.parent
-FILE = ROOT / "tests" / "proofs" / "figures.json"
-PAGE = ROOT / "docs" / "proofs.md"
-HEAD = """# Proofs
+FILE = ROOT / "tests" / "long_runs" / "figures.json"
+PAGE = ROOT / "docs" / "long-runs.md"
+HEAD = """# Long runs
 
-What `make prove` tried, and how much of it. A proof stops at the first thing that is wrong, so every figure here is a
-number of things that were right. The page is made from the figures themselves (`tests/proofs/figures.json`); each says
-on which commit it was measured.
+What `make prove` tried, and how much of it. A run stops at the first failure, so every figure here counts passed
+cases. This page is generated from the figures (`tests/long_runs/figures.json`). Each figure has the commit on which it
+was measured.
 """
 
 

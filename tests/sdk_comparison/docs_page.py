@@ -1,4 +1,4 @@
-"""docs/oracle.md, made from the same tables that the tests compare by."""
+"""docs/sdk-comparison.md, made from the same tables that the tests compare by."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ from tests.sdk_comparison.known_differences import DIFFERENCES, Difference
 from tests.sdk_comparison.request_pairs import TARGETS
 from tests.sdk_comparison.sdk_limits import LIMITS, Limit
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "oracle.md"
-HEAD = """# The AI SDK as an oracle
+PAGE = Path(__file__).parent.parent.parent / "docs" / "sdk-comparison.md"
+HEAD = """# Comparison with the AI SDK
 
 Whether our requests are right is also judged by somebody else: the Vercel AI SDK (`ai` 7 with its packages for the
 providers), which nobody here wrote. The same conversations are sent through it, as the `ModelMessage`s that

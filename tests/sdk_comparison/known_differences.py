@@ -2,7 +2,7 @@
 
 The SDK's body, with the differences of its format written our way, is our body: exactly, and for every conversation
 that both can express. So a difference that is not listed here fails a test, and so does one that is listed and no
-longer there. docs/oracle.md is made of this table.
+longer there. docs/sdk-comparison.md is made of this table.
 """
 
 from collections.abc import Iterable, Sequence
