@@ -102,7 +102,7 @@ class Reader:
         """A block, and its tokens."""
         found = self._counts.get(block)
         if found is None:
-            found = self._counts[block] = self._counter.text(" ".join(spoken(json.loads(block))))
+            found = self._counts[block] = self._counter.count_text(" ".join(spoken(json.loads(block))))
         return block, found
 
 

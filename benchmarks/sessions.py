@@ -65,7 +65,7 @@ def note(number: int) -> str:
 
 
 def tokens(text: str) -> int:
-    return get_counter("o200k_base", provider="openai", model="gpt-5.4").text(text)
+    return get_counter("o200k_base", provider="openai", model="gpt-5.4").count_text(text)
 
 
 async def ours(program: TestedProgram, house: House, standin: FakeVendors) -> list[Turn]:

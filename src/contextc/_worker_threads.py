@@ -21,7 +21,7 @@ from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
 from contextc.errors import InvalidSetting, describe_error
 
 T = TypeVar("T")
-Args = TypeVarTuple("Given")
+Args = TypeVarTuple("Args")
 Work: TypeAlias = Callable[[], None]
 IDLE_SECONDS = 10.0
 

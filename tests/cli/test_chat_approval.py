@@ -22,10 +22,10 @@ class Typist(TerminalInput):
         super().__init__()
         self.lines = list(lines)
 
-    def forget(self) -> None:
+    def flush_input(self) -> None:
         pass
 
-    async def answer(self) -> str:
+    async def read_answer(self) -> str:
         line = self.lines.pop(0)
         return line if isinstance(line, str) else line()
 

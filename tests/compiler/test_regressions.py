@@ -58,7 +58,7 @@ class LastMoment(MemoryStore):
 def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
     """Guarantee 9.7: nothing of it stays, in memory neither."""
     store = LastMoment()
-    store.ready()
+    store.initialize()
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("hi"))
     step(compiler, cc.assistant(tool_calls=[call("c1")]))

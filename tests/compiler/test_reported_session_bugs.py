@@ -302,7 +302,7 @@ def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
     compiler = compiler_for(CLAUDE)
     bare = used(compiler, cc.user("Hi."), cc.assistant("Hello."))
     words = "The cause lies in the second file, where the list is changed while it is read. " * 40
-    text = compiler.counter.text(words)
+    text = compiler.counter.count_text(words)
     thought = cc.Reasoning(text=words, signature="c2ln" * 100, provider="anthropic")
     assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=thought)) == pytest.approx(
         bare + text, rel=0.1

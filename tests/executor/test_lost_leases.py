@@ -322,7 +322,7 @@ class Hesitant(SQLiteStore):
 @pytest.fixture
 def hesitant(tmp_path: Path) -> Hesitant:
     store = Hesitant(str(tmp_path / "chat.db"))
-    store.ready()
+    store.initialize()
     return store
 
 

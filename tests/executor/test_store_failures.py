@@ -24,7 +24,7 @@ class Unwilling(SQLiteStore):
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
         self.refuse, self._count = range(0), 0
-        self.ready()
+        self.initialize()
 
     def count_from_here(self, refuse: range) -> None:
         self._count, self.refuse = 0, refuse

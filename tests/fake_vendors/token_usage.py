@@ -41,7 +41,7 @@ class UsageMeter:
     def tokens(self, ask: AcceptedRequest, reply: Reply, input: int) -> Tokens:
         """Return the token usage of a request and its reply."""
         counts = _counter(ask)
-        reasoning = counts.text(reply.reasoning) if reply.reasoning else 0
+        reasoning = counts.count_text(reply.reasoning) if reply.reasoning else 0
         calls = [tool_call("id", call.name, call.written) for call in reply.calls]
         said = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
         output = reply.output if reply.output is not None else counts.count_message(said) + reasoning

@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias, cast
 
 Counts: TypeAlias = dict[str, Counter[str]]
 """What was counted, by subject."""
-PREFIX = "prove_"
+PREFIX = "run_"
 
 
 class Proof(Protocol):

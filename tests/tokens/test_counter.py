@@ -62,20 +62,20 @@ def test_a_plain_chat_is_counted_to_the_token() -> None:
 
 def test_special_tokens_in_a_text_are_text() -> None:
     """Guarantee 6.1: nobody can write one token that counts as a control token, or hide text behind it."""
-    assert GPT.text("<|endoftext|>") > 3
-    assert GPT.text("<|im_start|>system") > 3
+    assert GPT.count_text("<|endoftext|>") > 3
+    assert GPT.count_text("<|im_start|>system") > 3
 
 
 def test_half_an_emoji_is_counted_and_not_an_error() -> None:
     """Guarantee 6.1"""
-    assert GPT.text("mood: \ud83d") > 0
-    assert CLAUDE.text("mood: \ud83d") > 0
+    assert GPT.count_text("mood: \ud83d") > 0
+    assert CLAUDE.count_text("mood: \ud83d") > 0
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_the_estimate_holds_for_every_kind_of_text(kind: str) -> None:
     """Guarantee 6.1: characters divided by four are off by two thirds on Chinese, and on base64."""
-    assert estimate_tokens(SAMPLES[kind]) == pytest.approx(GPT.text(SAMPLES[kind]), rel=0.25)
+    assert estimate_tokens(SAMPLES[kind]) == pytest.approx(GPT.count_text(SAMPLES[kind]), rel=0.25)
 
 
 @given(st.text(), st.text())
@@ -90,9 +90,9 @@ def test_everything_that_is_sent_is_counted() -> None:
     said = CLAUDE.count_message(assistant("Let me look."))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "src/main.py", "lines": [1, 200]})
     asked = CLAUDE.count_message(assistant("Let me look.", tool_calls=[call]))
-    assert asked >= said + CLAUDE.text("read_file") + CLAUDE.text('{"path":"src/main.py","lines":[1,200]}')
+    assert asked >= said + CLAUDE.count_text("read_file") + CLAUDE.count_text('{"path":"src/main.py","lines":[1,200]}')
     answer = CLAUDE.count_message(tool_result("c1", "read_file", "print(1)\n" * 50))
-    assert answer > CLAUDE.text("print(1)\n" * 50)
+    assert answer > CLAUDE.count_text("print(1)\n" * 50)
     assert CLAUDE.count_message(tool_result("c1", "read_file", "")) > 0
 
 
@@ -110,7 +110,7 @@ def test_what_is_not_sent_costs_nothing() -> None:
 def test_own_reasoning_is_counted_and_sealed_reasoning_by_what_is_in_it() -> None:
     """Guarantee 6.1: thinking was off five to ten times."""
     thought = Message(role="assistant", parts=(Reasoning(text="17 * 23 = 391", provider="anthropic"), Text("391")))
-    assert CLAUDE.count_reasoning(thought) == CLAUDE.text("17 * 23 = 391")
+    assert CLAUDE.count_reasoning(thought) == CLAUDE.count_text("17 * 23 = 391")
     sealed = Message(role="assistant", parts=(Reasoning(data="g" * 13_176, provider="openai"), Text("391")))
     assert GPT.count_reasoning(sealed) == pytest.approx(1_920, rel=0.1)
     assert GPT.count_message(sealed) > GPT.count_reasoning(sealed)
@@ -174,7 +174,7 @@ def test_the_settings_that_cost_are_counted() -> None:
 def test_a_name_nobody_knows_is_estimated() -> None:
     """Guarantee 6.1: and no error."""
     assert get_counter("nobody's").exact is False
-    assert get_counter("nobody's").text("hello world") > 0
+    assert get_counter("nobody's").count_text("hello world") > 0
 
 
 def test_without_splintr_the_estimate_stands_in_and_says_so() -> None:
@@ -190,7 +190,7 @@ print(counts.exact, counts.tokenizer, counts.text(sys.argv[1]))
     exact, name, tokens = ran.stdout.split()
     assert exact == "False"
     assert name != GPT.tokenizer
-    assert int(tokens) == pytest.approx(GPT.text(SAMPLES["prose"]), rel=0.2)
+    assert int(tokens) == pytest.approx(GPT.count_text(SAMPLES["prose"]), rel=0.2)
 
 
 def test_another_formula_has_another_name() -> None:
@@ -232,4 +232,4 @@ def test_many_threads_count_the_same() -> None:
     """Guarantee 6.1"""
     texts = [f"{each} {SAMPLES['prose']}" for each in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(GPT.text, texts)) == [GPT.text(text) for text in texts]
+        assert list(pool.map(GPT.count_text, texts)) == [GPT.count_text(text) for text in texts]

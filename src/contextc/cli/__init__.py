@@ -31,7 +31,7 @@ from contextc.cli import (
 )
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.error_text import format_error
-from contextc.config import find_untrusted_file
+from contextc.config import find_untrusted_file, trust_file
 from contextc.errors import ContextcError
 
 app = typer.Typer(
@@ -81,7 +81,7 @@ def _ask_for_trust() -> None:
     """Ask for trust in a project file that is not trusted. Without it, the command refuses the file."""
     file = find_untrusted_file()
     if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
-        trust.trust_file(file)
+        trust_file(file)
 
 
 def main() -> None:

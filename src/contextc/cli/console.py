@@ -33,7 +33,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed
 
 @contextmanager
 def open_configured_store(store: str | None, *, create: bool = False) -> Generator[Store]:
-    """Open the configured store. Only with `new`, a missing file is created, and expired content is redacted.
+    """Open the configured store. Only with `create`, a missing file is created, and expired content is redacted.
 
     So commands that read change nothing. If the command fails, a file that was created and is empty is removed.
     """

@@ -94,7 +94,7 @@ def run(
         raise InvalidSetting("Nothing to import is named", fix="Pass a file, or --from claude-code, or --from codex.")
     if source is not None and given and last:
         raise InvalidSetting("A session and --last cannot be used together", fix="Pass one of the two.")
-    with open_configured_store(store, new=True) as handle, progress_bar("importing") as report:
+    with open_configured_store(store, create=True) as handle, progress_bar("importing") as report:
         taken = _import(handle, _find_files(given, source, where, report), source, name, format, report)
     if isinstance(taken, ImportSummary):
         _print_outcome(taken, json)

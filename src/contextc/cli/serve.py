@@ -105,7 +105,7 @@ def run(
         hosts=_accepted_hosts(host),
         origins=tuple([_parse_origin(each) for each in origin or ()]),
     )
-    with listen(host, port) as listening, open_configured_store(store, new=True) as handle:
+    with listen(host, port) as listening, open_configured_store(store, create=True) as handle:
         address = f"http://{_display_host(host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         is_shown = open if open is not None else _has_display()

@@ -186,7 +186,7 @@ def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragmen
                 lifecycle=each.lifecycle,
                 shown=static if each.lifecycle == "static" else at_head or each.id in shown,
                 hash=each.hash,
-                tokens=ask.counter.text(each.text),
+                tokens=ask.counter.count_text(each.text),
             )
             for each in (*ask.terms.prompt.static, *ask.terms.prompt.dynamic)
         ]

@@ -292,7 +292,7 @@ class ContextLoader:
             if message.author in (None, channel.agent) or message.role == "user":
                 tokens = counted[where] = counter.count_message(message)
                 return tokens
-            return counter.text(message.text) if message.role == "assistant" else 0
+            return counter.count_text(message.text) if message.role == "assistant" else 0
 
         def enough(block: Sequence[tuple[int, Message]]) -> bool:
             nonlocal read

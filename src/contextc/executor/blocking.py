@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack, cast
 from contextc._worker_threads import ConcurrencyLimit, as_exception, read_thread_limit, submit
 
 T = TypeVar("T")
-Arguments = TypeVarTuple("Given")
+Arguments = TypeVarTuple("Arguments")
 MAX_THREADS = read_thread_limit("CONTEXTC_STORE_THREADS", 64)
 STORE_SLOTS, CALLBACK_SLOTS, REQUEST_SLOTS = (
     ConcurrencyLimit(MAX_THREADS),
@@ -87,7 +87,7 @@ _current = threading.local()
 class _Job(Generic[T]):
     """Work on another thread that an event loop awaits. `done` changes only on the loop."""
 
-    __slots__ = ("_loop", "_slots", "_waiting", "_work", "afterwards", "done", "error", "value")
+    __slots__ = ("_loop", "_slots", "_waiting", "_work", "deferred", "done", "error", "value")
 
     def __init__(self, work: Callable[[], T], slots: ConcurrencyLimit) -> None:
         self._work, self._slots, self._loop = work, slots, asyncio.get_running_loop()

@@ -154,7 +154,7 @@ def _shorten(text: str) -> str:
 def _fit_to_window(text: str, others: Sequence[str], provider: Provider, room: int) -> str:
     """Return the text, or its end if it does not fit with the other texts. The newest part matters most."""
     tokens = get_counter(provider.model.tokenizer, provider=provider.formatter.provider, model=provider.model.name)
-    used, left = tokens.text(text), room * 0.9 - sum([tokens.count_system(each) for each in others])
+    used, left = tokens.count_text(text), room * 0.9 - sum([tokens.count_system(each) for each in others])
     if used <= left:
         return text
     share = max(0.05, left * 0.95 / used)

@@ -33,7 +33,7 @@ OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 class MergeNode:
     """A message at one position. `spoken` is True if the path up to here contains a reply of the model."""
 
-    __slots__ = ("after", "asked", "parent", "message", "path", "said", "has_reply", "last_used")
+    __slots__ = ("children", "has_reply", "last_used", "message", "parent", "path", "replies", "requests")
 
     def __init__(self, message: Message | None, before: "MergeNode | None", path: bytes) -> None:
         self.message, self.parent, self.path = message, before, path

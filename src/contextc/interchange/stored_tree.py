@@ -33,7 +33,7 @@ MessageKey: TypeAlias = str | bytes
 class StoredNode:
     """A message at its position; None if it is unreadable. `ends` are the branches that end with it."""
 
-    __slots__ = ("branch", "children", "ends", "id", "message", "named", "odd", "parent", "seq")
+    __slots__ = ("branch", "by_key", "children", "ending_branches", "id", "message", "parent", "seq", "unreadable")
 
     def __init__(self, branch: int, seq: int, id: bytes, message: Message | None, parent: "StoredNode | None") -> None:
         self.branch, self.seq, self.id, self.message, self.parent = branch, seq, id, message, parent

@@ -57,7 +57,7 @@ class NameChoice(NamedTuple):
 class _TreePosition:
     """A position in the stored tree that imported lines reach: the candidate nodes, and the positions after it."""
 
-    __slots__ = ("after", "nodes")
+    __slots__ = ("next", "nodes")
 
     def __init__(self, at: list[StoredNode]) -> None:
         self.nodes = at

@@ -36,25 +36,25 @@ class MemoryStore(SQLiteStore):
                 self._checkout(), work, writing=writing, again=again
             )  # it may have been closed meanwhile
 
-    def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
+    def _execute_single(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
         with self._lock:
             return super()._execute_single(sql, values, writing=writing)
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Replace the lock, which another thread of the parent process may have held."""
-        super()._forked()
+        super()._reset_after_fork()
         self._lock = threading.RLock()
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _checkin(self, connection: sqlite3.Connection) -> None:
         """Do nothing: the only connection is always available."""
 
-    def _look_at_file(self) -> None:
+    def _check_file(self) -> None:
         """Do nothing: there is no file."""
 
-    def _erases(self, tx: Transaction) -> None:
+    def _record_erasure(self, tx: Transaction) -> None:
         """Do nothing: there is no file."""
 
-    def _scrub(self) -> None:
+    def _erase_removed_content(self) -> None:
         """Do nothing: there is no file."""
 
     def backup(self, target: str | os.PathLike[str]) -> None:

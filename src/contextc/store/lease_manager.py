@@ -252,7 +252,7 @@ class LeaseManager(TransactionEngine[Connection]):
         other = _LEASE_HOLDERS.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
         return any(not each._closed and each.holds_lease(*key[1:]) for each in (self, other) if each is not None)
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
         self._renewals, self._losses, self._streams = {}, {}, {}
         self.lease_queue = LeaseQueue()

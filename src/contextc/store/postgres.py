@@ -126,7 +126,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         self._was_reached = False
         self._begin_statements = _make_begin_statements(self._options)
 
-    def _attempt(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
+    def _run_with_retries(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         if self._closed:
             self._checkout()  # raises
         # A reserved slot, so that leases are renewed on time while all other operations wait for locks.
@@ -134,8 +134,8 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         with slots.take(self.outage_seconds):
             return super()._run_with_retries(work, writing=writing, repeatable=repeatable)
 
-    def _forked(self) -> None:
-        super()._forked()
+    def _reset_after_fork(self) -> None:
+        super()._reset_after_fork()
         self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
 
     def _connect(self) -> "psycopg.Connection[Row]":
@@ -198,7 +198,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             )
         return result
 
-    def _was_stored(self, connection: "psycopg.Connection[Row]", lost: ConnectionLost) -> bool | None:
+    def _was_committed(self, connection: "psycopg.Connection[Row]", lost: ConnectionLost) -> bool | None:
         """Ask the server for the status of the transaction.
 
         After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
@@ -249,7 +249,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         tx.run("SET LOCAL statement_timeout = 0")
         tx.run(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
 
-    def _scrub(self) -> None:
+    def _erase_removed_content(self) -> None:
         """Do nothing: the server's vacuum removes old row versions."""
 
     def _map_error(self, error: psycopg.Error) -> ContextcError:

@@ -122,9 +122,9 @@ class SQLiteStore(Store[sqlite3.Connection]):
         tx.run("RELEASE one")
         return found
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Replace the write queue, which another thread of the parent process may have held."""
-        super()._forked()
+        super()._reset_after_fork()
         self._write_queue = WriteQueue(self._run_group)
         self._stop_erasing = None
 
@@ -204,10 +204,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _is_clean(self, connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
 
-    def read_one(self, sql: str, *values: object) -> list[Row] | None:
+    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
         return self._execute_single(sql, values, writing=False)[0]
 
-    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+    def _run_single_statement(self, sql: str, values: tuple[object, ...]) -> bool:
         return self._write_queue.try_now(lambda: self._execute_single(sql, values, writing=True)[1] == 1)
 
     def _execute_single(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
@@ -258,10 +258,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
         """Return the version of the schema, 0 if there is none."""
         return self.read(self._version)
 
-    def ready(self) -> None:
+    def initialize(self) -> None:
         if not self._read_only:
             super().initialize()
-            self._scrub()  # finish the erasures of a process that ended before the log was truncated
+            self._erase_removed_content()  # finish the erasures of a process that ended before the log was truncated
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
@@ -281,14 +281,14 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _lock_schema(self, tx: Transaction) -> None:
         """Do nothing: BEGIN IMMEDIATE has already taken the only write lock."""
 
-    def _erases(self, tx: Transaction) -> None:
+    def _record_erasure(self, tx: Transaction) -> None:
         tx.run("INSERT INTO erasure (time) VALUES (?)", now_ms())
 
     @property
     def pending_erasure(self) -> int:
         return self.read(lambda tx: tx.rows("SELECT count(*) FROM erasure")[0][0])
 
-    def _scrub(self) -> None:
+    def _erase_removed_content(self) -> None:
         """Truncate the write-ahead log. If a reader still needs it, retry in the background.
 
         Freed pages of the file itself are zeroed at once.

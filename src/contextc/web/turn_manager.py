@@ -88,7 +88,7 @@ class ApprovalRegistry(PendingApprovals):
         self._questions, self._conversation = questions, conversation
 
     @contextmanager
-    def asked(self, approval: str, call: ToolCall) -> Generator[Awaitable[ApprovalAnswer]]:
+    def pending(self, approval: str, call: ToolCall) -> Generator[Awaitable[ApprovalAnswer]]:
         question = PendingApproval(approval, call)
         self._questions.setdefault(self._conversation, {})[approval] = question
         try:

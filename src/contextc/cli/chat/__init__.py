@@ -87,6 +87,6 @@ def run(
         key=key,
         json=json,
     )
-    with open_configured_store(store, new=True) as handle:
+    with open_configured_store(store, create=True) as handle:
         code = run_chat(handle, wish)
     raise typer.Exit(code)

@@ -170,7 +170,7 @@ class ChatSession:
         except ContextcError as error:
             self.renderer.error(format_error(error))
 
-    async def run_interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
+    async def run_interruptible(self, work: "asyncio.Future[None] | commands.CommandCoroutine") -> None:
         """Run work that Ctrl-C stops."""
         task = asyncio.ensure_future(work)
         with on_interrupt(task.cancel):

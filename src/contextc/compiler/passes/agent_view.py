@@ -458,7 +458,7 @@ def _limit(shown: Message, tokens: int, draft: Draft) -> int:
     lengths = [
         (len(result.text), counted)
         for result in shown.tool_results
-        if (counted := draft.counter.text(result.text)) > tokens
+        if (counted := draft.counter.count_text(result.text)) > tokens
     ]
     return max(80, min(length * tokens // counted for length, counted in lengths) * 9 // 10) if lengths else 0
 

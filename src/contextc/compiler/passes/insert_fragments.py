@@ -79,6 +79,6 @@ def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
         text = SYSTEM_CONTEXT + item.text if marked else item.text
         role = "user" if marked else "system"
         message = Message(role=role, parts=(Text(text),))
-        tokens = draft.counter.text(SEPARATOR + item.text) if entries else draft.counter.count_message(message)
+        tokens = draft.counter.count_text(SEPARATOR + item.text) if entries else draft.counter.count_message(message)
         entries.append(DraftEntry(replace(item, role=role, text=text, tokens=tokens), message))
     return replace(draft, tail=(*draft.tail, *entries))

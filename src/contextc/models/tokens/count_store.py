@@ -14,7 +14,7 @@ HASHES_PER_QUERY = 500
 
 class Dialect(Protocol):
     @property
-    def unlocked(self) -> str: ...
+    def skip_locked(self) -> str: ...
 
 
 class Transaction(Protocol):
@@ -69,7 +69,7 @@ def save_calibration(tx: Transaction, model: str, calibration: Calibration) -> N
     if tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
         tx.run(
             "UPDATE calibration SET factor = ?, samples = ? WHERE model IN"
-            f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.unlocked})",
+            f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.skip_locked})",
             *learned,
             model,
         )
