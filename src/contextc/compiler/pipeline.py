@@ -246,7 +246,7 @@ class LoadedContext(NamedTuple):
                     replace(validate_message(replace(message, uid="", time=0)).message, seq=seq),
                 )
             )
-        return self._replace(sight=replace(self.snapshot, log=tuple(log)))
+        return self._replace(snapshot=replace(self.snapshot, log=tuple(log)))
 
 
 class ContextLoader:

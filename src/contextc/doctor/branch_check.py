@@ -39,9 +39,9 @@ def _checked(tx: Transaction, branch: BranchRow, found: bool, read: dict[int, tu
     if branch.number == branch.tree:
         if branch.parent is None and branch.base == 0:
             return branch
-        return branch._replace(parent=None, base=0, wrong="It is the first branch of its tree, but has a parent.")
+        return branch._replace(parent=None, base=0, problem="It is the first branch of its tree, but has a parent.")
     wrong = _problem(branch, found, read)
-    return _with_actual_base(tx, branch._replace(wrong=wrong)) if wrong else branch
+    return _with_actual_base(tx, branch._replace(problem=wrong)) if wrong else branch
 
 
 def _problem(branch: BranchRow, found: bool, read: dict[int, tuple[BranchRow, bool]]) -> str:

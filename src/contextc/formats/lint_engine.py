@@ -351,7 +351,7 @@ def merge_sides(turns: Iterable[RequestMessage]) -> list[RequestMessage]:
         else:
             found.append([turn])
         speaks, answers = side_of(turn), result or (answers and side_of(turn) == speaks)
-    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.parts)) for group in found]
+    return [replace(group[0], parts=tuple(piece for turn in group for piece in turn.parts)) for group in found]
 
 
 def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:

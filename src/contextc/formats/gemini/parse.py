@@ -277,7 +277,7 @@ def _with_ids(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
                 chosen = chosen or first.get(("id", piece.id)) or first.get(alike, "")
                 piece = replace(piece, id=chosen)
             pieces.append(piece)
-        yield replace(turn, pieces=tuple(pieces))
+        yield replace(turn, parts=tuple(pieces))
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
