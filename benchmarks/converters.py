@@ -85,12 +85,12 @@ class Ours:
         formatter: Formatter = cc.AnthropicFormatter() if shape == ANTHROPIC else cc.OpenAIFormatter()
         history, prompt = self._stored(said), cc.system(SYSTEM)
         request = Request(messages=tuple(history), system=prompt)
-        *before, _ = split_segments(formatter.paired(history).messages)
+        *before, _ = split_segments(formatter.pair_calls(history).messages)
         sealed = [formatter.encode(segment) for segment in before]
         last = max(index for index, message in enumerate(history) if message.role == "assistant")
 
         def next_step() -> Wire:
-            step = formatter.encode(formatter.paired(history[last:]).messages)
+            step = formatter.encode(formatter.pair_calls(history[last:]).messages)
             return formatter.assemble(request, formatter.join([*sealed, step]))["messages"]
 
         def everything() -> Wire:

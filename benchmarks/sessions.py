@@ -88,10 +88,10 @@ async def naive(program: TestedProgram, house: House, standin: FakeVendors) -> l
         began = perf_counter()
         history += [f"System: {note(number)}", f"User: {question(number)}"]
         message = cc.user("\n\n".join(history))
-        settings: JSONObject = {"model": provider.asks_for, **provider.stream_settings}
+        settings: JSONObject = {"model": provider.model_id, **provider.stream_settings}
         body = encode({**settings, provider.formatter.messages_key: provider.formatter.format([message])})
         call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(house.work))
-        reader = provider.formatter.reader()
+        reader = provider.formatter.create_reader()
         async with aclosing(line.stream(call)) as events:
             async for event in events:
                 reader.read(event)

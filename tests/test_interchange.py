@@ -131,7 +131,7 @@ def test_keys_and_uids_still_name_their_messages(store: cc.Store, target: cc.Sto
     named = store.append("demo", cc.user("hi"))
     import_lines(target, export_lines(store, "demo"))
     assert target.append("demo", cc.user("pay"), key="order-1").seq == 1
-    assert target.load("demo", upto=named.uid)[-1] == named
+    assert target.load("demo", until=named.uid)[-1] == named
     target.append("demo", cc.user("new"))
     assert len({message.uid for message in target.load("demo")}) == 3
 

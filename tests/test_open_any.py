@@ -28,7 +28,7 @@ HISTORY = (
     cc.assistant("Nothing."),
 )
 ALIKE = ("mistral", "ollama", "vercel_legacy")  # as OpenAI's, as Mistral's, and read by the newer one
-SPOKEN = [name for name in format_names() if not formatter(name).lines]
+SPOKEN = [name for name in format_names() if not formatter(name).session_line_fields]
 
 
 @pytest.mark.parametrize("format", [name for name in SPOKEN if name not in ALIKE])

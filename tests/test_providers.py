@@ -53,7 +53,7 @@ def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, form
     format.
     """
     found = provider(spec)
-    assert (found.name, found.format, found.asks_for) == (name, format, asks_for)
+    assert (found.name, found.format, found.model_id) == (name, format, asks_for)
     assert found.formatter.name == format
 
 
@@ -61,7 +61,7 @@ def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> N
     """Guarantee 9.11: what stands before the colon is whose it is, unless what is behind it is no model by itself."""
     own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
     assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
-    assert (own.asks_for, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
+    assert (own.model_id, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
     with pytest.raises(cc.errors.InvalidSetting, match=r'Prefix it with a provider: "…:gpt-oss:20b"'):
         provider("gpt-oss:20b", url="http://127.0.0.1:1/v1")
 
@@ -119,7 +119,7 @@ def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) ->
 def test_a_program_may_choose_its_model_by_itself(name: str) -> None:
     """Guarantee 9.11: named alone, it is asked for the model that it is set to; what was said of it wins."""
     agent = provider(name)
-    assert agent.asks_for == "default"
+    assert agent.model_id == "default"
     assert agent.model.window >= 200_000
     assert provider(name, window=50_000).model.window == 50_000
 

@@ -67,7 +67,7 @@ def test_doctor_says_what_a_format_could_not_say(run: Run, tmp_path: Path, forma
     assert any("somebody" in note for note in notes), "what only its own provider understands"
     assert all(note in shown.stdout for note in notes)
     made_up = ["made up: a tool no_tools, because there are calls and no tools"]
-    expected = made_up if formatter(format).stand_in is not None else []
+    expected = made_up if formatter(format).placeholder_tool is not None else []
     assert report["plain"]["notes"] == expected or format == "gemini"
     one = json.loads(run("doctor", "-f", format, "-c", "plain", "--json", "--store", address).stdout)
     assert one == [report["plain"]]

@@ -111,7 +111,7 @@ def replay(
             tools=tools,
             fragments=fragments(number),
             budget=budget,
-            again=not waiting,
+            retry=not waiting,
         )
         waiting = []
         yield compiled

@@ -182,7 +182,7 @@ class SessionProvider:
     def _check(self, compiled: Compiled, session: Session) -> None:
         """The whole memory must be a conversation that the provider takes, calls and results paired."""
         key, form = compiled.formatter.messages_key, compiled.formatter.name
-        memory = merged(session.memory) if compiled.formatter.merges else session.memory
+        memory = merged(session.memory) if compiled.formatter.merges_neighbours else session.memory
         findings = cc.lint({**session.head, key: [*session.head[key], *memory]}, format=form)
         if findings:
             raise Complaint("\n".join(str(finding) for finding in findings))

@@ -380,7 +380,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
             return bool(tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
 
         monkeypatch.setattr(repository, "save_attempt", beaten)
-        compiler.begin(mine, also=nothing_more)
+        compiler.begin(mine, in_transaction=nothing_more)
         others[0].join()
         stored = store.read(lambda tx: repository.find_channel(tx, mine.channel))
         last = repository.decode_attempt(stored.attempt) if stored else None

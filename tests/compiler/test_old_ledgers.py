@@ -212,11 +212,11 @@ def test_names_of_an_older_schema_are_found(opened: cc.Store, golden: Golden) ->
     """A repeated append with a key returns the stored message; a client finds a message by the uid it gave."""
     for found, identity in golden.keys.items():
         name, _, key = found.partition(" ")
-        text = opened.load(name, upto=1)[0].text
+        text = opened.load(name, until=1)[0].text
         assert opened.append(name, cc.user(text), key=key).id == identity
     for found, seq in golden.uids.items():
         name, _, uid = found.partition(" ")
-        assert opened.load(name, upto=uid, last=1)[0].seq == seq
+        assert opened.load(name, until=uid, last=1)[0].seq == seq
 
 
 def test_a_dead_turn_of_an_older_schema_is_recovered(opened: cc.Store, golden: Golden) -> None:

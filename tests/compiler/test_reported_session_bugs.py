@@ -238,7 +238,7 @@ def sent_by(store: cc.Store, writer: int, *, leased: bool) -> int:
 
 
 def commit(compiler: cc.MessageCompiler, writer: int, number: int, lease: cc.store.Lease | None) -> None:
-    compiled = compiler.compile("c", again=True)
+    compiled = compiler.compile("c", retry=True)
     with compiler.attempt(compiled, lease=lease) as attempt:
         attempt.commit(cc.assistant(f"to <{writer}.{number}>"))
 
@@ -292,7 +292,7 @@ def used(compiler: cc.MessageCompiler, *messages: cc.Message) -> int:
     """Tokens that messages take in a request."""
     name = f"{len(compiler.store.conversations())}"
     compiler.store.extend(name, messages)
-    return compiler.compile(name, again=True).budget.used
+    return compiler.compile(name, retry=True).budget.used
 
 
 def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:

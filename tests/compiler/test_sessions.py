@@ -193,7 +193,7 @@ def test_caller_may_ask_again(store: cc.Store) -> None:
     store.append("demo", cc.user("Hello."))
     compiler.commit(compiler.compile("demo"), cc.assistant("Good day."))
     assert not compiler.compile("demo").is_new
-    assert compiler.compile("demo", again=True).is_new
+    assert compiler.compile("demo", retry=True).is_new
 
 
 def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:

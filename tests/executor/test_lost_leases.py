@@ -353,13 +353,13 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     also, begun = record.start_step(compiled, 1, {})
     hesitant.refuses = True
     with pytest.raises(StoreFull):
-        compiler.begin(compiled, lease=lease, also=also)
+        compiler.begin(compiled, lease=lease, in_transaction=also)
     assert record.step is None
     with pytest.raises(StoreFull):
         record.close("stop")
     assert hesitant.holds_lease("demo", "assistant", lease.number)
     hesitant.refuses = False
-    compiler.begin(compiled, lease=lease, also=also)
+    compiler.begin(compiled, lease=lease, in_transaction=also)
     begun()
     assert record.step in hesitant.steps("demo")
     record.close("stop")

@@ -22,7 +22,7 @@ def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
         responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.prompts.Delegation(to="tester"),)
     )
     prompt = cc.PromptBuilder().with_builtin(system_prompt="")
-    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, surroundings=context, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=context, endpoint=provider)
 
     asyncio.run(played(executor, "demo", cc.user("hi", author="ann")))
 

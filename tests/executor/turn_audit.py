@@ -165,7 +165,7 @@ class Audit:
     def _compiler(self, step: StepRecord) -> cc.MessageCompiler:
         found = [agent.compiler for agent in self.person.agents.values()]
         return next(
-            each for each in found if (each.provider.name, each.provider.asks_for) == (step.provider, step.model)
+            each for each in found if (each.provider.name, each.provider.model_id) == (step.provider, step.model)
         )
 
     def _prefix(self, compiler: cc.MessageCompiler, step: StepRecord, body: bytes) -> None:

@@ -258,7 +258,7 @@ def _parted(record: RequestRecord, vendor: Vendor) -> tuple[tuple[str, bytes], b
     speaks = vendor.formatter
     body: JSONObject = decode(record.raw)
     given = body[speaks.messages_key]
-    messages = speaks.unmarked([{"content": given}] if isinstance(given, str) else given)
+    messages = speaks.without_cache_breakpoints([{"content": given}] if isinstance(given, str) else given)
     request = speaks.decode_request(body)
     head = encode([request.system, request.tools])
     return (vendor.name, encode(messages[:1])), head, messages

@@ -46,7 +46,7 @@ def sound(name: str, wire: list[JSONObject]) -> None:
 def outline(name: str, wire: list[JSONObject]) -> list[str]:
     """What is said, asked for and returned, in the order of the wire."""
     found: list[str] = []
-    known = {formatter(name).spelling.encode_id(each): each for each in IDS}
+    known = {formatter(name).name_codec.encode_id(each): each for each in IDS}
     request = formatter(name).decode_request({formatter(name).messages_key: wire})
     for message in [*([request.system] if request.system else []), *request.messages]:
         for part in message.parts:

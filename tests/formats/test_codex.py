@@ -56,7 +56,7 @@ def test_a_whole_request_has_items_instructions_and_tools() -> None:
     tool = cc.Tool(name="look", description="Looks.", parameters={"type": "object"})
     settings: JSONObject = {"model": "gpt-5.2-codex", "effort": "low"}
     request = Request(messages=tuple(HISTORY), system=cc.system("Be brief."), tools=(tool,), settings=settings)
-    written = FORM.write(request)
+    written = FORM.encode_with_notes(request)
     body = written.body
     assert {name: value for name, value in body.items() if name != "items"} == {
         "model": "gpt-5.2-codex",
@@ -140,7 +140,7 @@ def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_call
             role="tool", parts=(*cc.tool_result("b", "look", "2").parts, *cc.tool_result("a", "look", "1").parts)
         ),
     ]
-    written = FORM.write(Request(messages=tuple(history)))
+    written = FORM.encode_with_notes(Request(messages=tuple(history)))
     assert [(item.get("text"), item.get("tool"), item["id"]) for item in written.body["items"]][1:] == [
         (None, "look", "a"),
         (None, "look", "b"),
@@ -169,7 +169,7 @@ def test_what_only_others_can_read_is_left_out_and_named() -> None:
         cc.Reasoning(text="Hm.", provider="anthropic", signature="s"),
         cc.Reasoning(text="So.", id="rs_1", data="gAAA", provider="codex"),
     ]
-    written = FORM.write(Request(messages=(cc.assistant([*thoughts, cc.Text("Yes.")]),)))
+    written = FORM.encode_with_notes(Request(messages=(cc.assistant([*thoughts, cc.Text("Yes.")]),)))
     assert written.body["items"][0] == {"type": "reasoning", "id": "rs_1", "summary": ["So."], "content": []}
     assert [str(note) for note in written.notes] == [
         "left out: reasoning of anthropic",

@@ -37,7 +37,7 @@ def messages_of(name: str, body: Body) -> list[Message]:
     form = formatter(name)
     request = form.decode_request({form.messages_key: body} if isinstance(body, list) else body)
     system = [request.system] if request.system else []
-    return [*system, *pair_tool_calls(form.held(request), orphans_as_text=True).messages]
+    return [*system, *pair_tool_calls(form.with_session_results(request), orphans_as_text=True).messages]
 
 
 def essence(name: str, body: Body, *, flags: bool) -> list[tuple[str, ...]]:
@@ -195,7 +195,7 @@ def test_names_and_ids_a_provider_would_refuse_are_spelled_and_read_back(target:
     back = form.decode_request(body)
     (call,), (result,) = back.messages[1].tool_calls, back.messages[2].tool_results
     assert call.id == result.call_id
-    again = form.spelling.restore_names(back.messages[1], [cc.Tool(name=name)])
+    again = form.name_codec.restore_names(back.messages[1], [cc.Tool(name=name)])
     assert again.tool_calls[0].name == name
     if len(name) < 20:
         assert call.name == name
@@ -270,11 +270,11 @@ def test_tools_that_are_strict_stay_so_or_it_is_said(target: str) -> None:
     """Guarantee 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
     tools = (cc.Tool(name="a", strict=True), cc.Tool(name="b"), cc.Tool(name="c", strict=True))
     form = formatter(target)
-    written = form.write(Request(messages=(cc.user("hi"),), tools=tools))
+    written = form.encode_with_notes(Request(messages=(cc.user("hi"),), tools=tools))
     said = [str(note) for note in written.notes]
     says_it = '"strict": true' in json.dumps(form.encode_tool(tools[0]))
     assert said == ([] if says_it else [f"left out: `strict` of the tools a, c, which {target} does not take"])
-    assert form.write(Request(messages=(cc.user("hi"),), tools=tools[1:2])).notes == ()
+    assert form.encode_with_notes(Request(messages=(cc.user("hi"),), tools=tools[1:2])).notes == ()
 
 
 def settings_lost(target: str, **settings: JSON) -> list[str]:

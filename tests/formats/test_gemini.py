@@ -174,7 +174,7 @@ def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of
     body: JSONObject = {
         "contents": [{"role": "model", "parts": [{"text": "Hello!"}]}, {"role": "user", "parts": [{"text": "Hi."}]}]
     }
-    written = GOOGLE.write(GOOGLE.decode_request(body))
+    written = GOOGLE.encode_with_notes(GOOGLE.decode_request(body))
     assert (written.body, written.notes) == (body, ())
 
 

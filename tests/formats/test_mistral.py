@@ -135,11 +135,11 @@ def test_a_conversation_does_not_begin_with_the_assistant() -> None:
     """Guarantee 7.2: a made-up line goes before a reply, is said to be made up, and is no message when it is read back;
     a system message may begin."""
     reply = cc.assistant("Hello!")
-    written = MISTRAL.write(Request(messages=(reply, cc.user("hi"))))
+    written = MISTRAL.encode_with_notes(Request(messages=(reply, cc.user("hi"))))
     assert written.body["messages"][0] == {"role": "user", "content": OPENING_TEXT}
     assert [note.done for note in written.notes] == ["made up"]
     assert MISTRAL.decode_request(written.body).messages == (reply, cc.user("hi"))
-    leading = MISTRAL.write(Request(messages=(cc.system("Be brief."), reply, cc.user("hi"))))
+    leading = MISTRAL.encode_with_notes(Request(messages=(cc.system("Be brief."), reply, cc.user("hi"))))
     assert ([each["role"] for each in leading.body["messages"]], leading.notes) == (["system", "assistant", "user"], ())
     assert MISTRAL.encode_request(MISTRAL.decode_request(leading.body)) == leading.body
 

@@ -248,7 +248,9 @@ def test_a_cut_at_any_place_is_flagged_if_and_only_if_it_splits_something(format
             for part in (messages[place:], messages[:place]):
                 cut = Case(format, {**case.body, case.key: part})
                 request = form.decode_request(cut.body)
-                if [each for each in pair_tool_calls(form.held(request)).repairs if each.kind != "moved"]:
+                if [
+                    each for each in pair_tool_calls(form.with_session_results(request)).repairs if each.kind != "moved"
+                ]:
                     assert cut.codes(), json.dumps(part)[:2000]
                 if cut.codes():
                     check(cut)

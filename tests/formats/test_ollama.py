@@ -84,7 +84,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
     ]
     assert again(wire) == wire
     assert problems("ollama", wire) == []
-    notes = OLLAMA.write(Request(messages=tuple(history))).notes
+    notes = OLLAMA.encode_with_notes(Request(messages=tuple(history))).notes
     assert [str(note) for note in notes] == [
         "changed: the malformed arguments of list, into an object that holds their text",
         "moved: media of read, into a user message after the results",

@@ -50,7 +50,7 @@ class Sent(NamedTuple):
 def sent(form: Formatter, history: History) -> Sent:
     messages = tuple(history.messages)
     request = Request(messages=messages, system=cc.system(PROMPT), tools=TOOLS, settings=known(form.name).SETTINGS)
-    paired = form.paired(messages).messages
+    paired = form.pair_calls(messages).messages
     return Sent(form, history, paired, form.format(messages), request, form.encode_request(request))
 
 
@@ -104,7 +104,7 @@ def tells_every_word_once(made: Sent) -> None:
 
 def keeps_every_call(made: Sent) -> None:
     """Guarantees 2.3, 5.1, 10.3: each call once, with its name and arguments, and its result under its id."""
-    names = made.form.spelling.names
+    names = made.form.name_codec.names
     asked = [call for message in made.paired for call in message.tool_calls]
     found = [piece for piece in pieces(made, "call") if piece.name]  # OpenAI's own kinds of calls have none
     assert [call.name for call in found] == [names.encode(call.name) if names else call.name for call in asked]

@@ -23,7 +23,7 @@ REPLIES = [(named(api), given.reply) for api, given in EXCHANGES if not isinstan
 
 
 def read(formatter: Formatter, events: Iterable[JSONObject]) -> tuple[StreamReader, list[Delta]]:
-    reader = formatter.reader()
+    reader = formatter.create_reader()
     return reader, [delta for event in events for delta in reader.read(event)]
 
 
@@ -94,7 +94,7 @@ def test_a_call_is_known_before_its_arguments_come() -> None:
         "index": 1,
         "content_block": {"type": "tool_use", "id": "t", "name": "read_file", "input": {}},
     }
-    (first,) = ANTHROPIC.reader().read(start)
+    (first,) = ANTHROPIC.create_reader().read(start)
     assert isinstance(first, cc.ToolCall)
     assert (first.id, first.name, first.arguments) == ("t", "read_file", {})
 
@@ -138,7 +138,7 @@ def test_items_that_come_whole_are_shown_when_they_come() -> None:
 
 def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
     """Guarantee 10.4: what a person sees is the tool's own name."""
-    spelled = CHAT.spelling.names.encode("files.read") if CHAT.spelling.names else ""
+    spelled = CHAT.name_codec.names.encode("files.read") if CHAT.name_codec.names else ""
     reader, deltas = read(CHAT, [chunk(tool_calls=[piece('{"a":1}', id="a", index=0, name=spelled)]), END])
     assert spelled != "files.read"
     assert substance(deltas)[2] == substance(reader.message().parts)[2] == [("a", "files.read", {"a": 1}, False)]
@@ -157,4 +157,4 @@ def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None
 
 def test_a_format_that_no_provider_streams_says_so() -> None:
     with pytest.raises(cc.errors.InvalidInput, match="no provider streams"):
-        cc.formats.VercelFormatter().reader()
+        cc.formats.VercelFormatter().create_reader()

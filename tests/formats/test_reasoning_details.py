@@ -170,7 +170,7 @@ def test_another_vendors_model_is_not_given_what_it_cannot_read(asked: str, give
     message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
     formatter = cc.OpenAIFormatter(provider="openrouter", model=asked)
     assert back(message, formatter)["reasoning_details"] == ([SIGNED, SEARCHED] if given else [SEARCHED])
-    notes = formatter.write(Request(messages=(cc.user("hi"), message))).notes
+    notes = formatter.encode_with_notes(Request(messages=(cc.user("hi"), message))).notes
     assert ("left out: reasoning of another vendor's model" in map(str, notes)) is not given
 
 

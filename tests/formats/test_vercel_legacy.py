@@ -295,7 +295,7 @@ def test_parts_keep_their_order_and_their_steps() -> None:
         ),
         cc.tool_result("b", "f", "1"),
     )
-    sent = LEGACY.write(request)
+    sent = LEGACY.encode_with_notes(request)
     assert [(each["role"], each["content"]) for each in sent.body["messages"]] == [
         ("assistant", "Let me look."),
         ("function", "1"),

@@ -127,7 +127,7 @@ async def _work(store: cc.Store) -> list[bytes]:
             "behaviour", "identity", "project", "todos", "response", "delegations", "agents",
             system_prompt="You keep a garden.",
         ),
-        surroundings=SURROUNDINGS,
+        context=SURROUNDINGS,
         approve=approve,
         endpoint=line,
         resources=lambda: ResourceUsage(memory=0.95, cpu=0.97),
@@ -379,7 +379,7 @@ def _branches(store: cc.Store) -> None:
     name = "a/b ü"
     store.extend(name, [cc.user("One."), cc.assistant("Two."), cc.user("Three."), cc.assistant("Four.")])
     compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=50_000, output=4_000))
-    compiled = compiler.compile(name, system_prompt="You count.", again=True)
+    compiled = compiler.compile(name, system_prompt="You count.", retry=True)
     compiler.commit(compiled, cc.assistant("Five."))
     store.edit(name, 3, cc.user("Three, edited."))
     compiled = compiler.compile(name, system_prompt="You count.")

@@ -413,7 +413,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
     around = cc.prompts.PromptContext(
         responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),)
     )
-    compiled = cc.MessageCompiler(store, CHAT).compile("demo", fragments=prompt, surroundings=around)
+    compiled = cc.MessageCompiler(store, CHAT).compile("demo", fragments=prompt, context=around)
     (block,) = [content for role, content in said(compiled.params["messages"]) if role == "system"]
     assert "Your response will be sent to @ann." in str(block)
     assert "@tester" in str(block)
@@ -472,7 +472,7 @@ def test_asking_again_after_a_rewind_shows_the_same_as_the_first_time() -> None:
     talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     talk.store.rewind("demo", 5)
-    compiled = talk.compiler.compile("demo", fragments=[state("busy")], again=True)
+    compiled = talk.compiler.compile("demo", fragments=[state("busy")], retry=True)
     assert encode(compiled.params["messages"]) == encode(last)
 
 

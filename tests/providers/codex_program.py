@@ -90,7 +90,7 @@ class Codex:
         self, line: CodexEndpoint, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any
     ) -> Told:
         call = self.call(items, after, **fields)
-        told = Told([], call.provider.formatter.reader())
+        told = Told([], call.provider.formatter.create_reader())
         try:
             async with aclosing(line.stream(call)) as events:
                 async for event in events:

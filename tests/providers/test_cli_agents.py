@@ -82,4 +82,4 @@ def test_a_program_is_named_almost_right() -> None:
 def test_short_names_of_models_are_the_programs_own() -> None:
     """Claude Code knows what `sonnet` is; we need its window only."""
     named = cc.provider("claude-code:sonnet")
-    assert (named.asks_for, named.model.window) == ("sonnet", 200_000)
+    assert (named.model_id, named.model.window) == ("sonnet", 200_000)

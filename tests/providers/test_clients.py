@@ -76,7 +76,7 @@ def test_what_arrives_is_what_was_compiled_to_the_byte(vendor: Vendor) -> None:
 def test_the_events_are_what_the_reader_of_the_format_reads(vendor: Vendor) -> None:
     """Guarantee 12.1: deltas, and the whole message."""
     events, _ = asyncio.run(asked(vendor, vendor.streamed()))
-    reader = cc.provider(vendor.spec).formatter.reader()
+    reader = cc.provider(vendor.spec).formatter.create_reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     assert join_deltas(deltas) == (cc.Text("Hello"),)
     assert (reader.message().text, reader.message().finish, reader.finished) == ("Hello", "stop", True)
@@ -95,7 +95,7 @@ def test_a_server_that_cannot_stream_is_understood(vendor: Vendor) -> None:
     """Small servers ignore `stream`, and send the whole reply."""
     answer = Answer((encode(vendor.reply),), headers=(("content-type", "application/json; charset=utf-8"),))
     events, _ = asyncio.run(asked(vendor, answer))
-    reader = cc.provider(vendor.spec).formatter.reader()
+    reader = cc.provider(vendor.spec).formatter.create_reader()
     assert [delta.text for event in events for delta in reader.read(event) if isinstance(delta, cc.Text)] == ["Hello"]
     assert (reader.message().text, reader.finished) == ("Hello", True)
 

@@ -300,7 +300,7 @@ def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> Non
             (codex.home / "config.toml").write_text(written)
             provider = cc.provider("codex:default")
             async with cc.endpoint(provider, env=codex.environment) as line:
-                reader = provider.formatter.reader()
+                reader = provider.formatter.create_reader()
                 call = Request(provider=provider, body=body("one", model="default"), directory=str(tmp_path))
                 async for event in line.stream(call):
                     reader.read(event)

@@ -209,9 +209,9 @@ def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
-            no_turn = Told(first.events, codex.provider().formatter.reader())
+            no_turn = Told(first.events, codex.provider().formatter.create_reader())
             no_turn.reader.session, no_turn.reader.cursor = first.session, "01a1dfb0-8cf9-7e71-91bb-fc567abed7cf"
-            no_thread = Told([], codex.provider().formatter.reader())
+            no_thread = Told([], codex.provider().formatter.create_reader())
             no_thread.reader.session, no_thread.reader.cursor = no_turn.cursor, first.cursor
             async with codex.line() as line:
                 lost = [await codex.ask(line, "two", each) for each in (no_turn, no_thread)]
@@ -231,7 +231,7 @@ def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
         with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                wrong = Told([], codex.provider().formatter.reader())
+                wrong = Told([], codex.provider().formatter.create_reader())
                 wrong.reader.session, wrong.reader.cursor = "the-one-of-yesterday", "1"
                 told = await codex.ask(line, "two", wrong)
                 assert line.pid is None

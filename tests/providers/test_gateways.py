@@ -54,7 +54,7 @@ def test_a_model_behind_a_gateway_has_its_facts(spec: str, name: str, model: str
     """Guarantee 9.11: by the name that the gateway has for it, with its tags; that name goes into the request."""
     found = cc.provider(spec)
     assert (found.name, found.model.name, found.client, found.format) == (name, model, "openai", "openai_chat")
-    assert found.asks_for == spec.partition(":")[2]
+    assert found.model_id == spec.partition(":")[2]
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,7 +255,7 @@ def _marks(record: RequestRecord) -> int:
 
 def _prefixes_hold(room: Room, agent: cc.AgentExecutor) -> bool:
     """Whether every request begins with the one before it, but for cache points."""
-    plain = [agent.provider.formatter.unmarked(body["messages"]) for body in room.bodies]
+    plain = [agent.provider.formatter.without_cache_breakpoints(body["messages"]) for body in room.bodies]
     return all(later[: len(earlier)] == earlier for earlier, later in pairwise(plain))
 
 

@@ -161,7 +161,7 @@ def test_a_tool_is_called_where_one_must_be(
     provider = cc.provider("local")
     must: JSONObject = {"tool_choice": "required", "chat_template_kwargs": {"must_call": True}, "max_tokens": 48}
     compiled = asked(provider, "What is in a.py?", {**provider.stream_settings, **must}, (READ_FILE,))
-    reader = provider.formatter.reader()
+    reader = provider.formatter.create_reader()
     for event in asyncio.run(events_of(provider, compiled.body)):
         reader.read(event)
     assert reader.finished

@@ -54,7 +54,7 @@ def test_thinking_and_odd_line_ends_in_a_text_come_through() -> None:
     """Guarantee 12.1: deltas, and the whole message. Only a newline ends a line."""
     events = asyncio.run(answered(streamed(EVENTS)))
     assert events == EVENTS
-    reader = cc.provider(SPEC).formatter.reader()
+    reader = cc.provider(SPEC).formatter.create_reader()
     deltas = join_deltas([delta for event in events for delta in reader.read(event)])
     assert [part.text for part in deltas if isinstance(part, cc.Text | cc.Reasoning)] == ["Hm", "Hello\u2028"]
     assert (reader.message().text, reader.message().finish, reader.finished) == ("Hello\u2028", "stop", True)
@@ -187,7 +187,7 @@ def test_a_model_nobody_knows_asks_for_its_window() -> None:
     """Guarantee 15.1: what to write."""
     with pytest.raises(cc.errors.UnknownModel, match="window="):
         cc.provider("ollama:my-own:latest")
-    assert cc.provider("ollama:my-own:latest", window=9_000).asks_for == "my-own:latest"
+    assert cc.provider("ollama:my-own:latest", window=9_000).model_id == "my-own:latest"
 
 
 CUTS = [1, 2, 7, 10_000]

@@ -69,7 +69,7 @@ def call(provider: cc.Provider, body: JSONObject, conversation: str = "demo") ->
 
 
 async def read(line: Endpoint, asked: ProviderCall) -> StreamReader:
-    reader = asked.provider.formatter.reader()
+    reader = asked.provider.formatter.create_reader()
     async with aclosing(line.stream(asked)) as events:
         async for event in events:
             reader.read(event)
@@ -199,13 +199,13 @@ def test_the_setting_that_names_a_session_says_where_a_reply_names_it() -> None:
     alone: JSONObject = {"id": "resp_1", "conversation": None, "output": []}
     within: JSONObject = {**alone, "conversation": {"id": "conv_1"}}
     names = [
-        speaks.session_of(reply, field)
+        speaks.session_id_of(reply, field)
         for field in ("previous_response_id", "conversation")
         for reply in (alone, within, {**within, "store": False})
     ]
     assert names == ["resp_1", "resp_1", "", "", "conv_1", ""]
-    assert formatter("openai_chat").session_of({"id": "chat_1"}, "session") == "chat_1"
-    assert formatter("openai_chat").session_of({}, "session") == ""
+    assert formatter("openai_chat").session_id_of({"id": "chat_1"}, "session") == "chat_1"
+    assert formatter("openai_chat").session_id_of({}, "session") == ""
 
 
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])

@@ -73,7 +73,7 @@ def test_a_reply_of_another_format_is_not_tried_again() -> None:
 
 
 def test_a_whole_reply_is_read_like_a_stream() -> None:
-    reader = PROVIDER.formatter.reader()
+    reader = PROVIDER.formatter.create_reader()
     assert [delta for event in ask(Replay([{"reply": WHOLE}])) for delta in reader.read(event)] == [cc.Text("Whole")]
     assert reader.finished
     assert reader.message() == PROVIDER.formatter.decode_reply(WHOLE)

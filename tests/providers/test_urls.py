@@ -87,7 +87,7 @@ def test_a_provider_in_the_users_file_is_there_by_its_name(users_file: Path) -> 
     found = cc.provider("groq:own")
     assert (found.name, found.client, found.format) == ("groq", "openai", "openai_chat")
     assert (found.url, found.key, found.model.window) == ("https://groq.example/v1", "GROQ_API_KEY", 16_000)
-    assert cc.provider("Groq").asks_for == "llama-x"
+    assert cc.provider("Groq").model_id == "llama-x"
     assert cc.provider("groq:own", window=8_000, key="OTHER_KEY").key == "OTHER_KEY"
     assert cc.provider("groq:own", window=8_000).model.window == 8_000
     assert cc.provider("groq:small").model.window == 4_000

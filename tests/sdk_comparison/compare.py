@@ -44,7 +44,7 @@ def compared(
 def expressible(told: Conversation, format: str, limits: Sequence[Limit] = LIMITS) -> Conversation:
     """What both can say, with every call answered in its place: the SDK refuses a call that has no result."""
     told = within(told, format, limits)
-    paired = pair_tool_calls(told.messages, unique_ids=True, encode_id=TARGETS[format].form.spelling.encode_id)
+    paired = pair_tool_calls(told.messages, unique_ids=True, encode_id=TARGETS[format].form.name_codec.encode_id)
     return replace(told, messages=tuple(message for message in paired.messages if says_something(message)))
 
 

@@ -150,7 +150,7 @@ class Audit:
 
 
 def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
-    return (step.provider, step.model) == (agent.provider.name, agent.provider.asks_for)
+    return (step.provider, step.model) == (agent.provider.name, agent.provider.model_id)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

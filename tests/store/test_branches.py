@@ -47,7 +47,7 @@ def test_forks_of_forks_run_through_every_line(store: cc.Store) -> None:
         store.fork("demo" if number == 1 else f"f{number - 1}", f"f{number}")
         store.append(f"f{number}", cc.user(str(number)))
     assert texts(store, "f5") == ["a", "1", "2", "3", "4", "5"]
-    assert [message.text for message in store.load("f5", after=2, upto=4)] == ["2", "3"]
+    assert [message.text for message in store.load("f5", after=2, until=4)] == ["2", "3"]
     store.fork("f5", "early", at=store.load("f5")[2].id)
     assert texts(store, "early") == ["a", "1", "2"]
 

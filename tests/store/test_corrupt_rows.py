@@ -43,8 +43,8 @@ USES: dict[str, Callable[[cc.Store], object]] = {
     "edit": lambda store: store.edit("demo", 4, cc.user("another")),
     "load": lambda store: store.load("demo"),
     "load after": lambda store: store.load("demo", after=3),
-    "load up to": lambda store: store.load("demo", upto=3),
-    "the uid": lambda store: store.load("demo", upto="given"),
+    "load up to": lambda store: store.load("demo", until=3),
+    "the uid": lambda store: store.load("demo", until="given"),
     "append by key": lambda store: store.append("demo", cc.user("m3"), key="k3"),
     "append after": lambda store: store.append("demo", cc.user("m4"), parent=3),
     "sync": lambda store: store.sync("demo", [cc.user("m1")]),
@@ -67,7 +67,7 @@ def test_a_missing_message_is_an_error_and_changes_nothing(filled: cc.Store) -> 
 def test_what_does_not_run_through_a_missing_message_is_read(filled: cc.Store) -> None:
     """A fault of one message leaves the rest usable."""
     without_message_3(filled)
-    assert [each.text for each in filled.load("demo", upto=2)] == ["m1", "m2"]
+    assert [each.text for each in filled.load("demo", until=2)] == ["m1", "m2"]
     assert [each.text for each in filled.load("demo", last=1)] == ["m5"]
     assert filled.append("demo", cc.user("m6")).seq == 6
 
@@ -95,7 +95,7 @@ def test_a_changed_message_is_not_loaded_as_if_it_were_the_stored_one(filled: cc
     ):
         filled.load("demo")
     with pytest.raises(cc.errors.StoreCorrupt, match="does not match its hash"):
-        filled.load("demo", upto=seq, last=1)
+        filled.load("demo", until=seq, last=1)
     with pytest.raises(cc.errors.StoreCorrupt, match="does not match its hash"):
         filled.sync("demo", [cc.user("m1")])
     findings = list(scan_store(filled))
@@ -157,7 +157,7 @@ def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatc
 
     original = message_chain.canonical_content
     monkeypatch.setattr(message_chain, "canonical_content", content_of)
-    filled.load("demo", after=1, upto=3)
+    filled.load("demo", after=1, until=3)
     filled.load("demo")
     filled.load("demo")
     filled.append("demo", cc.user("m6"))

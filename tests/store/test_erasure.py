@@ -65,7 +65,7 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
         if not store.pending_erasure:
             gone.set()
 
-    monkeypatch.setattr(SQLiteStore, "_erase_again", erase_again)
+    monkeypatch.setattr(SQLiteStore, "_retry_erasure", erase_again)
     monkeypatch.setattr(sqlite, "ERASE_RETRY_SECONDS", 0.01)
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))

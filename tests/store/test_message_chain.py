@@ -130,10 +130,10 @@ def test_load_gives_all_the_last_those_after_one_and_a_range(store: cc.Store) ->
     assert store.load("demo", last=0) == []
     assert store.load("demo", last=99) == messages
     assert store.load("demo", after=messages[6].id) == messages[7:]
-    assert store.load("demo", after=messages[6].uid, upto=9) == messages[7:9]
+    assert store.load("demo", after=messages[6].uid, until=9) == messages[7:9]
     assert store.load("demo", after=messages[-1]) == []
-    assert store.load("demo", after=2, upto=8, last=2) == messages[6:8]
-    assert store.load("demo", after=8, upto=2) == []
+    assert store.load("demo", after=2, until=8, last=2) == messages[6:8]
+    assert store.load("demo", after=8, until=2) == []
 
 
 def test_a_message_is_found_by_seq_uid_id_the_start_of_its_id_and_itself(store: cc.Store) -> None:

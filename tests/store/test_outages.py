@@ -199,7 +199,9 @@ def test_a_dead_turn_that_somebody_keeps_locked_does_not_block_opening(
                     name,
                 )
             )
-    monkeypatch.setattr(PostgresTransaction, "dialect", POSTGRES._replace(short_lock_timeout="SET LOCAL lock_timeout = 50"))
+    monkeypatch.setattr(
+        PostgresTransaction, "dialect", POSTGRES._replace(short_lock_timeout="SET LOCAL lock_timeout = 50")
+    )
     with psycopg.connect(postgres_server) as other:
         other.execute(f"SELECT 1 FROM {schema}.conversation WHERE name = 'a' FOR UPDATE".encode())
         with cc.open_store(new_postgres_address) as store:

@@ -41,7 +41,7 @@ def test_its_uid_names_it_from_the_first_token_on(store: cc.Store) -> None:
     with store.lease("demo") as lease, store.stream(lease, cc.Message(role="assistant", uid="m-7", step=3)) as stream:
         stream.write("Hello")
         assert stream.uid == "m-7"
-    assert store.load("demo", after=1, upto="m-7")[0].step == 3
+    assert store.load("demo", after=1, until="m-7")[0].step == 3
 
 
 def test_deltas_are_journaled_by_themselves_in_batches(store: cc.Store) -> None:

@@ -43,7 +43,7 @@ def resolve_model(
         return ModelChoice(
             found,
             {},
-            f"No model is configured: using {found.asks_for} on this machine. Set CONTEXTC_MODEL to use another.",
+            f"No model is configured: using {found.model_id} on this machine. Set CONTEXTC_MODEL to use another.",
         )
     if spec.startswith(REPLAY_PREFIX):
         if url is not None or key is not None:
@@ -63,7 +63,7 @@ def _check_callable(spec: str, found: Provider) -> None:
         there = provider(LOCAL_CLIENT)
         if found.model.name != there.model.name:
             raise InvalidSetting(
-                f"{spec!r}: the local model is {there.asks_for}",
+                f"{spec!r}: the local model is {there.model_id}",
                 fix="To use another one, set its GGUF file: CONTEXTC_LOCAL_MODEL=/path/to.gguf, or local_model in "
                 "contextc.toml.",
             )

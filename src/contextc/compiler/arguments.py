@@ -289,7 +289,7 @@ class ArgumentCache:
             told.sort(key=lambda tool: place_of[get_tool_name(tool)])
         encoded = self.provider.formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
-        marks = self.provider.formatter.marks_in(encoded)
+        marks = self.provider.formatter.count_cache_breakpoints(encoded)
         return cache_put(
             self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
         )
@@ -330,10 +330,10 @@ class ArgumentCache:
                 output=output,
                 exact=self.counter.exact,
             ),
-            audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
+            audiences=frozenset((channel.agent, f"{provider.name}:{provider.model_id}", str(channel))),
             breakpoints_left=provider.model.cache_points
             - tools.caller_breakpoints
-            - provider.formatter.marks_in([settings]),
+            - provider.formatter.count_cache_breakpoints([settings]),
         )
         return cache_put(self._terms, key, terms)
 

@@ -272,7 +272,7 @@ def measured_input(compiled: Compiled, usage: Usage | None) -> int:
 
     A figure below our estimate also counts as none if the provider may exclude cached tokens.
     """
-    if usage is None or (usage.input < compiled.estimated_input and not compiled.formatter.counts_all_input):
+    if usage is None or (usage.input < compiled.estimated_input and not compiled.formatter.input_includes_cached):
         return 0
     return usage.input
 

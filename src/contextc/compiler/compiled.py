@@ -179,7 +179,7 @@ class Compiled:
     @property
     def arguments(self) -> JSONObject:
         """Keyword arguments for the vendor's SDK call: `params`, unless that SDK uses other names (google-genai)."""
-        return self.formatter.arguments(self.params, self.provider.asks_for)
+        return self.formatter.sdk_arguments(self.params, self.provider.model_id)
 
     @property
     def body(self) -> bytes:
@@ -244,7 +244,7 @@ class Compiled:
 @lru_cache(MAX_CACHED_CHUNKS)  # the last chunk of a request is marked in the next one too
 def mark_chunk(formatter: Formatter, chunk: bytes) -> bytes:
     messages = split_chunk(chunk)
-    last = formatter.marked(messages[-1])
+    last = formatter.with_cache_breakpoint(messages[-1])
     return chunk if last is None else join_messages([*messages[:-1], last])
 
 
@@ -256,6 +256,6 @@ def with_breakpoints(
         [len(messages) - 1] if "end" in marks and messages else []
     )
     for index in at:
-        if (marked := formatter.marked(messages[index])) is not None:
+        if (marked := formatter.with_cache_breakpoint(messages[index])) is not None:
             messages[index] = marked
     return messages

@@ -89,8 +89,8 @@ class MessageCompiler:
         run: str | None = None,
         running: Iterable[str] | None = None,
         directory: str | None = None,
-        surroundings: PromptContext | None = None,
-        again: bool = False,
+        context: PromptContext | None = None,
+        retry: bool = False,
         dry_run: bool = False,
         edit: tuple[Reference, Message] | None = None,
         rewind: Reference | None = None,
@@ -117,14 +117,14 @@ class MessageCompiler:
         running = None if running is None else frozenset(running)
         tools = self._arguments.validate_tools(tools)
         channel = self.channel(conversation, agent=agent, directory=directory)
-        prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, surroundings, directory)
+        prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, context, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
         seen = self._loader.load(channel, runs, edit, rewind)
         if upcoming:
             seen = seen.with_appended(upcoming)
         if seen.snapshot.leading:
             prompt = self._arguments.with_leading_messages(prompt, seen.snapshot.leading)
-        stand_in = provider.formatter.stand_in
+        stand_in = provider.formatter.placeholder_tool
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
         shown = self._arguments.arrange_tools(tools, seen.snapshot.state.tools, stand_in)
@@ -143,7 +143,7 @@ class MessageCompiler:
             factor=self.factor,
             fetch=self._loader.fetch_messages,
             head_cache=self._heads,
-            retry=again,
+            retry=retry,
             dry_run=dry_run,
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
@@ -157,7 +157,11 @@ class MessageCompiler:
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(
-        self, compiled: Compiled, *, lease: Lease | None = None, also: Callable[[Transaction], None] | None = None
+        self,
+        compiled: Compiled,
+        *,
+        lease: Lease | None = None,
+        in_transaction: Callable[[Transaction], None] | None = None,
     ) -> None:
         """Store the attempt before the request is sent. `also` runs in the same transaction."""
         self._check(compiled)
@@ -177,12 +181,12 @@ class MessageCompiler:
             number, _, other = committing.lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
             repository.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
-            if also is not None:
-                also(tx)
+            if in_transaction is not None:
+                in_transaction(tx)
 
         sight = compiled.snapshot
         seen = sight.attempt
-        in_company = lease is not None or also is not None
+        in_company = lease is not None or in_transaction is not None
         if in_company or not repository.save_attempt_if_unchanged(
             self.store, sight.channel, sight.version, attempt, seen
         ):
@@ -201,7 +205,7 @@ class MessageCompiler:
         notes: Sequence[str] = (),
         shortened: bool = False,
         lease: Lease | None = None,
-        also: Callable[[Transaction, list[Message]], None] | None = None,
+        in_transaction: Callable[[Transaction, list[Message]], None] | None = None,
     ) -> list[Message]:
         """Store the model's reply, together with everything that was sent, in one transaction.
 
@@ -256,9 +260,9 @@ class MessageCompiler:
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
-                save_calibration(tx, self.provider.asks_for, calibration)
-            if also is not None:
-                also(tx, stored)
+                save_calibration(tx, self.provider.model_id, calibration)
+            if in_transaction is not None:
+                in_transaction(tx, stored)
             end = (
                 Tip(
                     at.conversation,
@@ -373,7 +377,7 @@ class MessageCompiler:
     def channel(self, conversation: str, *, agent: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
         """Return the channel that `compile` uses for these arguments."""
         where = os.path.realpath(directory or ".") if self.provider.directory_bound else ""
-        return Channel(conversation, agent, self.provider.name, self.provider.asks_for, where)
+        return Channel(conversation, agent, self.provider.name, self.provider.model_id, where)
 
     def explain(
         self,
@@ -428,13 +432,13 @@ class MessageCompiler:
         field = self.provider.session_field
         if not field or reply is None or isinstance(reply, Message):
             return None
-        return self.provider.formatter.session_of(as_json(reply), field) or None
+        return self.provider.formatter.session_id_of(as_json(reply), field) or None
 
     def _decode_reply(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):
             return reply
         formatter = self.provider.formatter
-        return formatter.spelling.restore_names(formatter.decode_reply(reply), compiled.tools)
+        return formatter.name_codec.restore_names(formatter.decode_reply(reply), compiled.tools)
 
     def _updated_calibration(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
         """Return the calibration after this request; None if it has not changed enough to be stored."""

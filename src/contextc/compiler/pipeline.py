@@ -316,7 +316,7 @@ class ContextLoader:
                 tx, self._cache, channel, window=room, runs=runs, is_full=enough, until=upto, since=since
             )
             if self.calibration is None:
-                self.calibration = load_calibration(tx, self.provider.asks_for)
+                self.calibration = load_calibration(tx, self.provider.model_id)
             counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_summaries(sight.tip):

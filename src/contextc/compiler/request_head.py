@@ -141,7 +141,7 @@ def hash_head(
         static=static,
         tools=tools.hash,
         settings=blake2b(encode_canonical(counted), digest_size=8).hexdigest() if counted else "",
-        encoder=f"{formatter.name}/{formatter.version}",
+        encoder=f"{formatter.name}/{formatter.encoding_version}",
     )
 
 
@@ -167,23 +167,23 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
     length = None
     if output is not None:  # the requested length, if the window has room for it
         length = output if budget.input + output <= budget.window else budget.reserve or output
-    elif formatter.needs_length:
+    elif formatter.requires_max_tokens:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
     key = (*hashed, length, terms.settings_json, resume, marked)
     if (found := ask.head_cache.get(key)) is not None:
         return found
     text = "" if bare else _static_text(ask.options, terms.prompt)
-    settings = formatter.settings.write(RequestSettings(model=provider.asks_for, max_output_tokens=length)).body
+    settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
     if resume and provider.session_field:
         settings[provider.session_field] = SESSION_PLACEHOLDER
     settings = _merge_settings(settings, terms.settings)
     tools = () if bare else terms.tools.tools
     request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
-    request = replace(request, settings=formatter.chosen(request))
+    request = replace(request, settings=formatter.rename_tool_choice(request))
     body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
     if marked:
-        body = formatter.marked_head(body)
+        body = formatter.with_head_breakpoint(body)
     if len(ask.head_cache) >= MAX_CACHED_HEADS:
         ask.head_cache.clear()
     found = ask.head_cache[key] = HeadParts.from_body(formatter.messages_key, body, settings)

@@ -78,8 +78,8 @@ class _RowEncoder:
         """Encode entries as one row. `held` are places of messages that a session has already: part of the row, but not
         sent.
         """
-        formatter, spelled = self.formatter, self.formatter.spelling.encode_id
-        paired = formatter.paired(_in_blocks(entries), used_ids=self.used)
+        formatter, spelled = self.formatter, self.formatter.name_codec.encode_id
+        paired = formatter.pair_calls(_in_blocks(entries), used_ids=self.used)
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -95,9 +95,9 @@ class _RowEncoder:
         for each in encoded:
             self.notes += each.notes
         drop, wire = self._joined(encoded)
-        wire = formatter.settled(wire, self.settings)
+        wire = formatter.apply_settings(wire, self.settings)
         if self.ours:
-            wire = formatter.unmarked(wire)
+            wire = formatter.without_cache_breakpoints(wire)
         if wire:
             last = wire[-1]
             self.end = str(last.get("role", last.get("type", "")))
@@ -114,7 +114,7 @@ class _RowEncoder:
         first = next((each.messages[0] for each in encoded if each.messages), None)
         if first is None:
             return 0, []
-        if not formatter.merges:
+        if not formatter.merges_neighbours:
             return 0, formatter.join(encoded)
         if self.end and self.end not in REPLIES and first.get("role") in REPLIES:
             return 0, formatter.join(encoded, [{"role": self.end}])[1:]

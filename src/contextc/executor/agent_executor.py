@@ -80,7 +80,7 @@ class AgentExecutor:
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
-        surroundings: PromptContext | None = None,
+        context: PromptContext | None = None,
         run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | None = None,
@@ -120,7 +120,7 @@ class AgentExecutor:
         validation.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
         validation.check_callback("resources", resources, parameters=(), sync=True)
         validation.check_client(endpoint)
-        validation.check_prompt_context(surroundings, run)
+        validation.check_prompt_context(context, run)
         validation.check_seconds("lease_seconds", lease_seconds)
         validation.check_seconds("session_gap", session_gap)
         self.session_gap = session_gap
@@ -140,7 +140,7 @@ class AgentExecutor:
             "settings": {**self._provider_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
-            "surroundings": surroundings,
+            "context": context,
             "run": run,
         }
         self.directory = directory or ""
@@ -151,7 +151,7 @@ class AgentExecutor:
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(
-        self, conversation: str, given: TurnInput = None, *, wait: float = 0
+        self, conversation: str, input: TurnInput = None, *, wait: float = 0
     ) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
@@ -160,7 +160,7 @@ class AgentExecutor:
         last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        turn = self.start(conversation, given, wait=wait)
+        turn = self.start(conversation, input, wait=wait)
         try:
             async with aclosing(turn.events()) as events:
                 async for event in events:
@@ -170,9 +170,9 @@ class AgentExecutor:
                 turn.cancel()
                 await turn.wait()
 
-    def start(self, conversation: str, given: TurnInput = None, *, wait: float = 0) -> Turn:
+    def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
-        return self._start_turn(conversation, validation.input_messages(given, self.agent), resume=False, wait=wait)
+        return self._start_turn(conversation, validation.input_messages(input, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
@@ -184,21 +184,21 @@ class AgentExecutor:
         self._turns.add(turn)
         return turn
 
-    async def steer(self, conversation: str, given: str | Message) -> QueuedMessage:
+    async def steer(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message for the running turn: the model sees it with its next step.
 
         If no turn is running, the message stays queued and opens the next turn. Raises `UnknownConversation` if the
         conversation does not exist.
         """
-        return await self._queue(conversation, given, "steer")
+        return await self._queue(conversation, input, "steer")
 
-    async def follow_up(self, conversation: str, given: str | Message) -> QueuedMessage:
+    async def follow_up(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message that opens the next turn when the running one has ended.
 
         If no turn is running, the message stays queued until `run` or `start` is called without input. The conversation
         is created if it does not exist.
         """
-        return await self._queue(conversation, given, "follow-up")
+        return await self._queue(conversation, input, "follow-up")
 
     def watch(self, conversation: str, *, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
         """Yield all events of a conversation after event number `after`, of all agents, then new ones as they occur.

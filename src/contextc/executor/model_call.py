@@ -60,7 +60,7 @@ class ReplyStream:
 
     def __init__(self, record: TurnStore, compiled: Compiled, step: int, *, directory: str = "") -> None:
         self.turn_store, self.compiled, self.directory = record, compiled, directory
-        self.reader = compiled.formatter.reader()
+        self.reader = compiled.formatter.create_reader()
         self.first_message = Message(
             role="assistant",
             author=record.agent,
@@ -152,7 +152,7 @@ class ReplyStream:
         return found
 
     def _with_turn_fields(self, said: Message) -> Message:
-        message = self.compiled.formatter.spelling.restore_names(
+        message = self.compiled.formatter.name_codec.restore_names(
             replace(said, usage=valid_usage(said.usage)), self.compiled.tools
         )
         begun = self.first_message

@@ -125,7 +125,7 @@ class StepPreparer:
         asked: dict[str, Any] = (
             {**self._compile_arguments, "upcoming": upcoming, "dry_run": True} if upcoming else self._compile_arguments
         )
-        return self.compiler.compile(self.turn_store.conversation, budget=self.turn_state.budget, again=again, **asked)
+        return self.compiler.compile(self.turn_store.conversation, budget=self.turn_state.budget, retry=again, **asked)
 
     def summarize(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
         """Summarize old messages. Return None if there is nothing to summarize."""

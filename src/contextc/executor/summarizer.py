@@ -97,7 +97,7 @@ async def summarize_with_model(
         )
     )
     text = "\n\n".join([*told, SUMMARY_REQUEST])
-    ours = formatter.settings.write(RequestSettings(model=provider.asks_for, max_output_tokens=most)).body
+    ours = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=most)).body
     request = Request(
         system=system(SUMMARY_INSTRUCTIONS),
         messages=(user(text),),
@@ -105,7 +105,7 @@ async def summarize_with_model(
     )
     body = formatter.encode_request(request)
     call = ProviderCall(
-        provider=provider, body=encode(body), arguments=lambda: formatter.arguments(body, provider.asks_for)
+        provider=provider, body=encode(body), arguments=lambda: formatter.sdk_arguments(body, provider.model_id)
     )
     for tries in range(MAX_RETRIES + 1):
         try:
@@ -118,7 +118,7 @@ async def summarize_with_model(
 
 
 async def _request_summary(endpoint: Endpoint, call: ProviderCall) -> ModelSummary:
-    reader = call.provider.formatter.reader()
+    reader = call.provider.formatter.create_reader()
     async with aclosing(endpoint.stream(call)) as events:
         async for event in events:
             reader.read(event)

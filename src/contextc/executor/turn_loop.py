@@ -67,9 +67,9 @@ class TurnRunner:
 
     def _reset(self) -> None:
         executor, asked = self.executor, self.executor.compile_arguments
-        context = asked["surroundings"] or PromptContext()
+        context = asked["context"] or PromptContext()
         if context.responding_to is None and self.turn_store.opening_author is not None:
-            asked = {**asked, "surroundings": replace(context, responding_to=self.turn_store.opening_author)}
+            asked = {**asked, "context": replace(context, responding_to=self.turn_store.opening_author)}
         self.turn_state = TurnState(self.turn_store.turn, executor.budget, executor.resources)
         self.preparer = StepPreparer(
             executor.compiler,
@@ -314,7 +314,7 @@ class TurnRunner:
 
     def _start_step(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
         also, begun = self.turn_store.start_step(compiled, index, states)
-        self.executor.compiler.begin(compiled, lease=self.turn_store.lease, also=also)
+        self.executor.compiler.begin(compiled, lease=self.turn_store.lease, in_transaction=also)
         begun()
 
     async def _store_failure(
@@ -379,7 +379,7 @@ class TurnRunner:
                 notes=reader.notes,
                 shortened=reader.compacted,
                 lease=record.lease,
-                also=also,
+                in_transaction=also,
             )
             ended()
             return stored

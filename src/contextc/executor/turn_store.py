@@ -114,14 +114,14 @@ class TurnStore(TurnLifecycle):
                 turn=self.turn.number,
                 index=index,
                 provider=compiled.provider.name,
-                model=compiled.provider.asks_for,
+                model=compiled.provider.model_id,
                 request=compiled.record.request,
                 started=now_ms(),
             )
             step = execution_records.insert_step(tx, number, step)
             event = StepStart(
                 provider=compiled.provider.name,
-                model=compiled.provider.asks_for,
+                model=compiled.provider.model_id,
                 request=compiled.record.request,
                 mode=compiled.mode,
                 epoch=compiled.record.epoch,

@@ -96,25 +96,25 @@ class Formatter(ABC):
     settings: ClassVar[SettingsTable] = NO_SETTINGS
     messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
-    spelling: ClassVar[NameCodec] = ANY_NAMES
+    name_codec: ClassVar[NameCodec] = ANY_NAMES
     unique_ids: ClassVar[bool] = False
     user_first: ClassVar[bool] = False
     """True if a conversation must begin with a user message. `join` then inserts `OPENING_TEXT` where it does not."""
-    system_leads: ClassVar[bool] = False
+    allows_leading_system: ClassVar[bool] = False
     """True if a system message may come first in the messages, although the system prompt has its own field."""
-    carries: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    carried_extra: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Names in the `extra` of other providers that this format keeps for them."""
-    nests: ClassVar[tuple[str, ...]] = ()
+    nested_extra: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` whose value is an object: only the names inside it carry information."""
-    understood: ClassVar[tuple[str, ...]] = ()
+    shared_extra: ClassVar[tuple[str, ...]] = ()
     """Names inside `nests` that contextc's own types represent. Their values are converted to every format."""
-    marks: ClassVar[tuple[str, ...]] = ()
+    layout_extra: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that describe only the layout. They have no meaning for other providers."""
-    merges: ClassVar[bool] = False
+    merges_neighbours: ClassVar[bool] = False
     """True if `join` merges neighbouring messages of one role."""
     prefix_settings: ClassVar[tuple[str, ...]] = ()
     """Settings whose change invalidates the provider's prompt cache or its reasoning."""
-    lines: ClassVar[tuple[str, ...]] = ()
+    session_line_fields: ClassVar[tuple[str, ...]] = ()
     """A field that every line of a session file has, where one JSON Lines file is one conversation. Empty: each line is
     a conversation of its own.
     """
@@ -122,30 +122,30 @@ class Formatter(ABC):
     """A field that only tools of this format have. "" if the tools have another format's shape or cannot be
     distinguished.
     """
-    stand_in: ClassVar[Tool | None] = None
+    placeholder_tool: ClassVar[Tool | None] = None
     """A placeholder tool, sent if messages contain calls, the request has no tools, and the provider requires some."""
     strict_tools: ClassVar[bool] = True
     """True if a tool can require that arguments follow its schema."""
     keeps_layout: ClassVar[bool] = True
     """True if a request read in this format is written with the same layout, unless that would break a rule."""
-    needs_length: ClassVar[bool] = False
+    requires_max_tokens: ClassVar[bool] = False
     """True if every request must set the maximum output length."""
-    counts_all_input: ClassVar[bool] = True
+    input_includes_cached: ClassVar[bool] = True
     """True if the input tokens of a reply include cached ones. Otherwise cached tokens may be missing from the count.
     """
-    version: ClassVar[int] = 1
+    encoding_version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
     reasoning: ReasoningPolicy = "native"
 
     @property
-    def place(self) -> str:
+    def extra_key(self) -> str:
         """The name under which `extra` keeps the data of this format."""
         return self.provider
 
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> EncodedSegment:
         """Encode one segment, whose calls and results are paired. The result does not depend on other segments."""
-        return self._encode(self.spelling.encode(apply_policy(segment, self.reasoning, self._replacement_for)), blobs)
+        return self._encode(self.name_codec.encode(apply_policy(segment, self.reasoning, self._replacement_for)), blobs)
 
     def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         """Return the parts that replace reasoning which its provider would otherwise expect."""
@@ -162,27 +162,27 @@ class Formatter(ABC):
         """
         return [*before, *(message for segment in segments for message in segment.messages)]
 
-    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+    def apply_settings(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         """Return joined messages, adapted to the settings of the request. Each message is changed by itself."""
         return messages
 
-    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+    def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         """Return a body as keyword arguments of the vendor's SDK call. Most SDKs take the fields of the API."""
         return body
 
-    def marked(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         """Return the message with a cache breakpoint at its end, or None if the format or the message takes none."""
         return None
 
-    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         """Return the number of cache breakpoints that the caller set in these blocks."""
         return 0
 
-    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+    def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Return joined messages without the cache breakpoints they were read with. The compiler sets its own."""
         return messages
 
-    def marked_head(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
         """Return the body with a cache breakpoint after its system prompt and tools, if it has any."""
         return body
 
@@ -198,7 +198,7 @@ class Formatter(ABC):
         return [
             tool.data
             if isinstance(tool, NativeTool)
-            else self._restored_tool(self.encode_tool(self.spelling.encode_tool(tool)), tool.extra)
+            else self._restored_tool(self.encode_tool(self.name_codec.encode_tool(tool)), tool.extra)
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
@@ -212,7 +212,7 @@ class Formatter(ABC):
         return self.decode_request({self.messages_key: [], "tools": definitions}).tools
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        return merge_extra(ours, extra, self.place)
+        return merge_extra(ours, extra, self.extra_key)
 
     def decode_request(self, body: JSONObject | list[JSONObject]) -> Request:
         """Return a request, or a bare list of messages, in contextc's types.
@@ -234,12 +234,12 @@ class Formatter(ABC):
             messages = messages[1:]  # the opening that `join` inserted
         return replace(
             request,
-            messages=tuple(merge_unordered_results([self.spelling.decode(message) for message in messages])),
-            tools=tuple([self.spelling.decode_tool(tool) for tool in request.tools]),
-            source=(self.place, self.name),
+            messages=tuple(merge_unordered_results([self.name_codec.decode(message) for message in messages])),
+            tools=tuple([self.name_codec.decode_tool(tool) for tool in request.tools]),
+            source=(self.extra_key, self.name),
         )
 
-    def around(self, message: JSONObject) -> Iterable[RuleFinding]:
+    def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         """Return findings about a message's surroundings, in a JSON Lines file or an event stream, that decoding
         ignores.
         """
@@ -253,7 +253,7 @@ class Formatter(ABC):
         plain = as_json(reply)
         if not self._is_reply(plain):
             raise InvalidReply(self.name, plain)
-        return self.spelling.decode(self._decode_reply(plain))
+        return self.name_codec.decode(self._decode_reply(plain))
 
     @abstractmethod
     def _is_reply(self, reply: JSONObject) -> bool:
@@ -262,15 +262,15 @@ class Formatter(ABC):
     @abstractmethod
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
-    def session_of(self, reply: JSONObject, field: str) -> str:
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
         """Return the id of the session that a reply belongs to, or "". `field` is the request setting for this id."""
         return text_of(reply.get("id"))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""
-        return self.spelling.decode(self._decode_reply(self._collect(as_json(event) for event in events)))
+        return self.name_codec.decode(self._decode_reply(self._collect(as_json(event) for event in events)))
 
-    def reader(self) -> StreamReader:
+    def create_reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""
         raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
@@ -301,30 +301,30 @@ class Formatter(ABC):
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         return self.join(
-            [self.encode(segment, blobs=blobs) for segment in split_segments(self.paired(history).messages)]
+            [self.encode(segment, blobs=blobs) for segment in split_segments(self.pair_calls(history).messages)]
         )
 
-    def paired(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
+    def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
         `taken` are the encoded ids of calls in earlier messages.
         """
         return pair_tool_calls(
-            history, unique_ids=self.unique_ids, encode_id=self.spelling.encode_id, used_ids=used_ids
+            history, unique_ids=self.unique_ids, encode_id=self.name_codec.encode_id, used_ids=used_ids
         )
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """Return the whole body of a request, ready to be sent."""
-        return self.write(request, blobs=blobs).body
+        return self.encode_with_notes(request, blobs=blobs).body
 
-    def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> EncodedRequest:
+    def encode_with_notes(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> EncodedRequest:
         """Return the whole body of a request, with notes on what was changed to write it."""
-        messages = self.held(request, blobs=blobs)
-        if self.keeps_layout and request.source == (self.place, self.name):
+        messages = self.with_session_results(request, blobs=blobs)
+        if self.keeps_layout and request.source == (self.extra_key, self.name):
             written = self._write(request, PairedHistory([*messages], []), blobs)
             if not self.rules.lint(written.body):
                 return written
-        return self._write(request, self.paired(messages), blobs)
+        return self._write(request, self.pair_calls(messages), blobs)
 
     def _write(self, request: Request, paired: PairedHistory, blobs: Mapping[str, bytes]) -> EncodedRequest:
         encoded = [self.encode(segment, blobs=blobs) for segment in split_segments(paired.messages)]
@@ -338,21 +338,21 @@ class Formatter(ABC):
             which = f"the tool{'s' if len(strict) > 1 else ''} {', '.join(strict)}"
             notes.append(ConversionNote("left out", f"`strict` of {which}, which {self.name} does not take"))
         has_calls = any(message.tool_calls or message.tool_results for message in paired.messages)
-        if self.stand_in is not None and has_calls and not self.encode_tools(request.tools):
+        if self.placeholder_tool is not None and has_calls and not self.encode_tools(request.tools):
             notes.append(
-                ConversionNote("made up", f"a tool {self.stand_in.name}, because there are calls and no tools")
+                ConversionNote("made up", f"a tool {self.placeholder_tool.name}, because there are calls and no tools")
             )
         if self.user_first and _needs_opening(encoded):
             notes.append(
                 ConversionNote("made up", "a line from the user, because the conversation begins with the assistant")
             )
         notes += [note for repair in paired.repairs if (note := note_for_repair(repair)) is not None]
-        request = replace(request, settings=self.chosen(request))
+        request = replace(request, settings=self.rename_tool_choice(request))
         return EncodedRequest(self.assemble(request, self.join(encoded)), tuple(notes))
 
-    def chosen(self, request: Request) -> JSONObject:
+    def rename_tool_choice(self, request: Request) -> JSONObject:
         """Return the settings, with tool names in them spelled as they are sent to the model."""
-        names = self.spelling.names
+        names = self.name_codec.names
         if names is None:
             return request.settings
         told = {tool.name: names.encode(tool.name) for tool in request.tools if isinstance(tool, Tool)}
@@ -362,7 +362,7 @@ class Formatter(ABC):
             name: rename_tools(value, changed) if name in places else value for name, value in request.settings.items()
         }
 
-    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+    def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Return the messages to pair. Results of calls in a session of the provider become native blocks, which
         pairing keeps.
         """

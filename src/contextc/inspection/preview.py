@@ -232,7 +232,9 @@ def _not_a_tool(definition: object) -> str:
 def build_edited_message(store: Store, conversation: str, seq: int, text: str) -> Message:
     """Return a copy of a message with another text in the same role. Its media are kept."""
     found = (
-        store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
+        store.load(conversation, after=seq - 1, until=seq)
+        if 1 <= seq <= store.conversation(conversation).length
+        else []
     )
     if not found:
         raise UnknownMessage(conversation, seq)

@@ -38,7 +38,7 @@ class FormatDetector:
 
 def detect_message_format(messages: list[JSONObject]) -> str:
     """Return the format with the fewest unknown fields for a bare list of messages; "" if none can decode it."""
-    names = [name for name in format_names() if not formatter(name).lines]
+    names = [name for name in format_names() if not formatter(name).session_line_fields]
     order = sorted(names, key=lambda name: (name != DEFAULT_FORMAT, name not in request_formats()))
     strange = {
         name: _count_unknown(formatter(name), {formatter(name).messages_key: messages}, lost=True) for name in order

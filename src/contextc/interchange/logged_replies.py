@@ -46,7 +46,7 @@ class DecodedReply(NamedTuple):
 @cache
 def request_formats() -> tuple[str, ...]:
     """Return the formats of requests that have a client."""
-    return tuple(name for name in format_names() if client_of_format(name) and not formatter(name).lines)
+    return tuple(name for name in format_names() if client_of_format(name) and not formatter(name).session_line_fields)
 
 
 def parse_events(text: str) -> StreamEvents:

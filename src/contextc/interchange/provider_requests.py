@@ -86,7 +86,7 @@ def export_request(store: Store, conversation: str, *, format: str) -> ExportedR
     leads = bool(sent) and sent[0].role == "system"
     request = Request(messages=tuple(sent[1:] if leads else sent), system=sent[0] if leads else None)
     blobs = {name: store.blob(name) for message in sent for name in blob_names(message)}
-    written = form.write(request, blobs=blobs)
+    written = form.encode_with_notes(request, blobs=blobs)
     warnings = [str(note) for note in written.notes]
     if len(sent) < len(history):
         failed = _count(len(history) - len(sent), "message")

@@ -53,13 +53,13 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     if reshaped:
         notes.append(ConversionNote("described", f"malformed content, in {reshaped} places"))
     if before is not after:
-        notes += _lost_field_notes(before, request, after.carries.get(before.place, ()))
+        notes += _lost_field_notes(before, request, after.carried_extra.get(before.extra_key, ()))
         request, said = _translate_settings(before, after, request)
         notes += said
-    lists = bare and (request.system is None or after.system_leads)
+    lists = bare and (request.system is None or after.allows_leading_system)
     if lists and request.system is not None:
         request = replace(request, messages=(request.system, *request.messages), system=None)
-    body, said = after.write(request)
+    body, said = after.encode_with_notes(request)
     notes += said
     facts = find_model_facts(after, body)
     if body.get(after.messages_key) and (broken := after.rules.lint(body, facts)):
@@ -88,7 +88,7 @@ def _with_leading_system_prompt(request: Request) -> Request:
 def _translate_settings(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[ConversionNote]]:
     """Return the request with its settings under the target's names, and notes on lost or changed ones."""
     read = before.settings.read(request.settings)
-    asked = _with_encoded_tool_choice(read.settings, before.spelling.names, after.spelling.names)
+    asked = _with_encoded_tool_choice(read.settings, before.name_codec.names, after.name_codec.names)
     if not any(isinstance(tool, Tool) for tool in request.tools):
         asked = replace(asked, tool_choice=None, parallel_tool_calls=None)
     wrote = after.settings.write(asked)
@@ -164,11 +164,11 @@ def _extra_field_names(form: Formatter, request: Request) -> Iterator[str]:
 
 
 def _names_in_extra(form: Formatter, extra: Extra | None) -> Iterator[str]:
-    for name, value in (extra or {}).get(form.place, {}).items():
-        if name in form.nests and isinstance(value, dict):
+    for name, value in (extra or {}).get(form.extra_key, {}).items():
+        if name in form.nested_extra and isinstance(value, dict):
             within = cast(JSONObject, value).items()
-            yield from (inner for inner, each in within if each is not None and inner not in form.understood)
-        elif value not in (None, [], "") and name not in form.marks:
+            yield from (inner for inner, each in within if each is not None and inner not in form.shared_extra)
+        elif value not in (None, [], "") and name not in form.layout_extra:
             yield name
 
 

@@ -162,7 +162,7 @@ def decode_and_pair(form: Formatter, body: JSONObject, *, same_provider: bool) -
     request = form.decode_request(body)
     if request.system is not None and _is_assistant_only(request.system):
         request = replace(request, messages=(request.system, *request.messages), system=None)
-    messages = form.held(request) if same_provider else request.messages
+    messages = form.with_session_results(request) if same_provider else request.messages
     paired = pair_tool_calls(list(_with_assistant_roles(messages)), orphans_as_text=True)
     notes = [note for repair in paired.repairs if (note := _pairing_note(repair)) is not None]
     return DecodedRequest(replace(request, messages=tuple(paired.messages)), notes)

@@ -33,7 +33,7 @@ def restore_formatting(
     lint: Callable[[JSON], list[Violation]],
 ) -> JSONObject:
     """Return a repaired request with the original form of everything that was not repaired. `found`: the violations."""
-    if form.lines:
+    if form.session_line_fields:
         return fixed
     left = _codes(lint(fixed))
     accused = {_message_index(form, violation.path) for violation in violations}

@@ -64,7 +64,7 @@ def read_requests(data: bytes, format: str | None = None) -> RequestFile:
         check_request(whole)
         one_line = form is not None and _is_session_line(form, whole)
         return RequestFile([cast(JSONObject, [whole])], "session") if one_line else RequestFile([whole], "whole")
-    if form is not None and form.lines and (found := _as_session(lines, form)) is not None:
+    if form is not None and form.session_line_fields and (found := _as_session(lines, form)) is not None:
         return found
     if len(lines) < 2 or not (_is_json(lines[0][1]) or _is_json(lines[1][1])):  # so these are not JSON Lines
         raise _json_error(data, problem) from problem
@@ -88,7 +88,7 @@ def detect_session_format(data: bytes) -> str:
 
 def layout_for(layout: FileLayout, format: str) -> FileLayout:
     """Return the layout for writing in another format: a session stays lines only if that format has sessions too."""
-    return "whole" if layout == "session" and not formatter(format).lines else layout
+    return "whole" if layout == "session" and not formatter(format).session_line_fields else layout
 
 
 def _as_session(lines: list[tuple[int, bytes]], form: Formatter) -> RequestFile | None:
@@ -100,7 +100,11 @@ def _as_session(lines: list[tuple[int, bytes]], form: Formatter) -> RequestFile 
 
 
 def _is_session_line(form: Formatter, value: JSON) -> bool:
-    return isinstance(value, dict) and form.messages_key not in value and any(mark in value for mark in form.lines)
+    return (
+        isinstance(value, dict)
+        and form.messages_key not in value
+        and any(mark in value for mark in form.session_line_fields)
+    )
 
 
 def write_requests(bodies: Sequence[JSON], layout: FileLayout) -> bytes:

@@ -85,7 +85,9 @@ def parse_dict(
     for each in _shapes(formatter):
         shaped = _as_chat(wire) if each.name == CHAT else wire
         sketch = each.rules.parse([shaped])
-        if finding := next(iter([*sketch.malformed, *each.rules.unknown_fields(sketch), *each.around(shaped)]), None):
+        if finding := next(
+            iter([*sketch.malformed, *each.rules.unknown_fields(sketch), *each.check_surroundings(shaped)]), None
+        ):
             misfits.append(_Mismatch(each, finding, not sketch.malformed))
             continue
         request = each.decode_request([*(held_back if each is formatter else ()), shaped])
@@ -194,7 +196,7 @@ def _fill_in(messages: Sequence[Message], wire: JSONObject, form: Formatter, cal
 
     def completed(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolCall):
-            if part.id not in written and form.spelling.encode_id(part.id) not in written and part.id in names:
+            if part.id not in written and form.name_codec.encode_id(part.id) not in written and part.id in names:
                 renamed[part.id] = _unused_id(part.id, names)
                 part = replace(part, id=renamed[part.id])
             names[part.id] = part.name
@@ -216,7 +218,7 @@ def _answer(
     """Return the result with the id of its call: its own, that of an open call with its name, or of the only one."""
     call_id = renamed.get(result.call_id, result.call_id)
     if call_id in written or call_id in renamed.values():
-        alike = [call.id for call in waiting if call.id == call_id or form.spelling.encode_id(call.id) == call_id]
+        alike = [call.id for call in waiting if call.id == call_id or form.name_codec.encode_id(call.id) == call_id]
         return replace(result, call_id=alike[0]) if alike else result
     fits = [call for call in waiting if result.name in (*MISSING_VALUES, call.name)]
     if not fits:

@@ -116,7 +116,7 @@ class MessageManager:
         if found.formatter is form and found.is_incomplete:
             self._held.append(plain)
             return found.messages[-1]
-        messages = [found.formatter.spelling.restore_names(each, self._tools) for each in found.messages]
+        messages = [found.formatter.name_codec.restore_names(each, self._tools) for each in found.messages]
         held = self._held
         self._held = [] if found.formatter is form else held
         try:
@@ -158,7 +158,7 @@ class MessageManager:
     def add_reply(self, reply: object) -> Message:
         """Add a model's reply: the object that the vendor's SDK returned, or its JSON."""
         form = self._require_full_formatter("read replies")
-        return self._add([form.spelling.restore_names(form.decode_reply(reply), self._tools)])
+        return self._add([form.name_codec.restore_names(form.decode_reply(reply), self._tools)])
 
     def set_system_prompt(self, prompt: str | None) -> None:
         self._system_prompt = prompt or None
@@ -324,4 +324,4 @@ def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
         else Model(name="", house="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
     )
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
-    return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)
+    return Provider(name=formatter.provider, model=facts, format=formatter.name, model_id=known.name, speaks=formatter)

@@ -70,9 +70,9 @@ class PromptBuilder:
         chosen += self._own.values()
         return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
 
-    def render(self, surroundings: PromptContext = EMPTY_CONTEXT) -> Prompt:
+    def render(self, context: PromptContext = EMPTY_CONTEXT) -> Prompt:
         """Render all fragments. Fragments with blank text are omitted."""
-        rendered = [each for each in (_render(fragment, surroundings) for fragment in self.fragments) if each]
+        rendered = [each for each in (_render(fragment, context) for fragment in self.fragments) if each]
         static = tuple(each for each in rendered if each.lifecycle == "static")
         dynamic = tuple(each for each in rendered if each.lifecycle == "dynamic")
         return Prompt(static, dynamic, tuple(warning for each in static if (warning := _timestamp_warning(each))))

@@ -54,7 +54,7 @@ class GeminiEndpoint(HTTPEndpoint):
         sdk = cast(Any, self._opened())._api_client  # the layer below the public methods is private
         from google.genai import _transformers as transformers
 
-        model = transformers.t_model(sdk, call.provider.asks_for)
+        model = transformers.t_model(sdk, call.provider.model_id)
         path = f"{model}:streamGenerateContent?alt=sse" if call.stream else f"{model}:generateContent"
         request = sdk._build_request("post", path, {}, {"headers": dict(call.headers)} if call.headers else None)
         request.data = call.body

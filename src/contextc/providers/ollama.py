@@ -80,7 +80,7 @@ class OllamaEndpoint(HTTPEndpoint):
         helps = (way_out for words, way_out in FIXES if re.search(words, failed.said, re.IGNORECASE))
         if (way_out := next(helps, None)) is None:
             return failed
-        way_out = way_out.format(model=call.provider.asks_for)
+        way_out = way_out.format(model=call.provider.model_id)
         return ProviderFailed(
             failed.provider,
             failed.kind,

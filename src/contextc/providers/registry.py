@@ -67,7 +67,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     model: Model
     format: str
-    asks_for: str
+    model_id: str
     runs_tools: bool = False
     session_resumption: bool = False
     directory_bound: bool = False
@@ -208,7 +208,7 @@ def provider(
         name=name,
         model=found,
         format=speaks,
-        asks_for=asks_for,
+        model_id=asks_for,
         session_field=entry.get("session_field", ""),
         client=client_of_format(speaks),
     )

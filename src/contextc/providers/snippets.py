@@ -42,7 +42,7 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
         name: value.format(key=f"${key}") for name, value in told["headers"].items() if key or "{key}" not in value
     }
     url = f"$SERVED_URL{_url_path(told)}" if served else _address(provider, told)
-    path = told["path"].format(model=quote(provider.asks_for, safe=""))
+    path = told["path"].format(model=quote(provider.model_id, safe=""))
     lines = [f"printf %s {shlex.quote(body.decode())} | curl {_quoted(url + path)}"]
     lines += [f"  -H {_quoted(f'{name}: {value}')}" for name, value in headers.items()]
     unknown = _comment([_unknown_url_text(provider)]) if url == UNKNOWN_URL else ""
@@ -58,7 +58,7 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
         command = _resume_command(provider, session, directory).strip()
         words = [*_explanation(provider, formatter), *([f"To continue it in a shell: {command}"] if command else [])]
         return f"{_comment(words)}request = {python_literal(request)}\n"
-    arguments, unknown = _split(formatter, formatter.arguments(request, provider.asks_for), told)
+    arguments, unknown = _split(formatter, formatter.sdk_arguments(request, provider.model_id), told)
     served, imports = local_server_tables().get(provider.client), [told["imports"]]
     key, url = _key(provider, told), _address(provider, told)
     options = [*told.get("always", ())]

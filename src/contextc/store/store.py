@@ -82,7 +82,7 @@ class Store(LeaseManager[Connection]):
         *,
         last: int | None = None,
         after: Reference | None = None,
-        upto: Reference | None = None,
+        until: Reference | None = None,
         branch: int | None = None,
     ) -> list[Message]:
         """Return the messages of a conversation in order: all, a range (`after`, `upto`), or the `last` ones of these.
@@ -93,7 +93,7 @@ class Store(LeaseManager[Connection]):
 
         def work(tx: Transaction) -> list[Message]:
             return message_chain.load_messages(
-                tx, conversation, last=last, after=after, until=upto, branch=branch, verified=self._verified
+                tx, conversation, last=last, after=after, until=until, branch=branch, verified=self._verified
             )
 
         return self.read(work)

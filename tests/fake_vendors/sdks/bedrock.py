@@ -71,13 +71,13 @@ class BedrockClient(SDKClient):
 
     def whole(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> Any:
         with closing(self.client(url, key, timeout)) as client:
-            reply = client.converse(**formatter(self.format).arguments(body, self.model))
+            reply = client.converse(**formatter(self.format).sdk_arguments(body, self.model))
         if "output" not in reply:
             raise ValueError(NO_JSON)
         return {name: value for name, value in reply.items() if name != "ResponseMetadata"}
 
     def events(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> list[Any]:
-        arguments = formatter(self.format).arguments(body, self.model)
+        arguments = formatter(self.format).sdk_arguments(body, self.model)
         with (
             closing(self.client(url, key, timeout)) as client,
             closing(client.converse_stream(**arguments)["stream"]) as stream,

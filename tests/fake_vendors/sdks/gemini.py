@@ -44,11 +44,11 @@ class GeminiClient(SDKClient):
 
     def whole(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> Any:
         with self.client(url, key, timeout) as client:
-            return client.models.generate_content(**formatter(self.format).arguments(body, self.model))
+            return client.models.generate_content(**formatter(self.format).sdk_arguments(body, self.model))
 
     def events(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> list[Any]:
         with self.client(url, key, timeout) as client:
-            return list(client.models.generate_content_stream(**formatter(self.format).arguments(body, self.model)))
+            return list(client.models.generate_content_stream(**formatter(self.format).sdk_arguments(body, self.model)))
 
     def is_event(self, event: JSONObject) -> None:
         from google.genai.types import GenerateContentResponse

@@ -40,11 +40,11 @@ class OllamaClient(SDKClient):
 
     def whole(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> Any:
         with self.client(url, key, timeout) as client:
-            return client.chat(**formatter(self.format).arguments(body, self.model))
+            return client.chat(**formatter(self.format).sdk_arguments(body, self.model))
 
     def events(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> list[Any]:
         with self.client(url, key, timeout) as client:
-            return list(client.chat(**formatter(self.format).arguments(body, self.model), stream=True))
+            return list(client.chat(**formatter(self.format).sdk_arguments(body, self.model), stream=True))
 
     def is_event(self, event: JSONObject) -> None:
         from ollama import ChatResponse

@@ -34,7 +34,7 @@ class OpenRouterClient(ChatClient):
     inside: ClassVar[tuple[str, str] | None] = ("Provider returned error", "Internal Server Error")
 
     def cached(self, body: JSONObject) -> JSONObject:
-        return vendor(self.name).formatter.marked_head(body)
+        return vendor(self.name).formatter.with_head_breakpoint(body)
 
     def client(self, url: str, key: str, timeout: float) -> Any:
         types()  # import before anything is sent

@@ -104,7 +104,7 @@ def events(reply: str) -> list[JSONObject]:
 
 
 def problems(body: JSONObject) -> list[Problem]:
-    given = formatter("bedrock").arguments({name: each for name, each in body.items() if name != "modelId"}, "m")
+    given = formatter("bedrock").sdk_arguments({name: each for name, each in body.items() if name != "modelId"}, "m")
     return _problems(given, _operation("Converse").input_shape)
 
 

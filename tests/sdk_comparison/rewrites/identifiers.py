@@ -5,9 +5,9 @@ from tests.sdk_comparison.rewrites.bodies import IDS, Told, objects
 
 
 def spell(body: JSONObject, told: Told) -> None:
-    ids = {id: told.form.spelling.encode_id(id) for id in told.calls()}
+    ids = {id: told.form.name_codec.encode_id(id) for id in told.calls()}
     names = [call.name for call in told.calls().values()] + [tool.name for tool in told.conversation.tools]
-    spelled = {name: told.form.spelling.names.encode(name) if told.form.spelling.names else name for name in names}
+    spelled = {name: told.form.name_codec.names.encode(name) if told.form.name_codec.names else name for name in names}
     for thing in objects(body):
         for key in IDS:
             if isinstance(thing.get(key), str):

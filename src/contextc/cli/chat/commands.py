@@ -87,7 +87,7 @@ async def _model(session: "ChatSession", given: str) -> None:
     provider = session.executor.provider
     room = f"window {provider.model.window:,}"
     out.print(
-        f"[bold]{escape_markup(provider.name)}:{escape_markup(provider.asks_for)}[/], {provider.format}, {room}",
+        f"[bold]{escape_markup(provider.name)}:{escape_markup(provider.model_id)}[/], {provider.format}, {room}",
         soft_wrap=True,
     )
 

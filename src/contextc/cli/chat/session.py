@@ -344,7 +344,7 @@ class ChatSession:
                 f", and {pluralize(len(found), 'tool')} of ours" if found else ""
             )
         at = f" at {mask_secrets(provider.url)}" if provider.url and provider.client != "replay" else ""
-        return f"{provider.name}:{provider.asks_for}{at} · {self.conversation} · {tools}"
+        return f"{provider.name}:{provider.model_id}{at} · {self.conversation} · {tools}"
 
     def _greet(self) -> None:
         self.renderer.note(f"contextc chat · {self.describe()}")

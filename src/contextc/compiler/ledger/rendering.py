@@ -184,7 +184,7 @@ def fetch_result(
     try:
         if int(match[1]) <= store.conversation(conversation).edge:
             return f"There is no result {name} in this conversation."
-        (message,) = store.load(conversation, after=int(match[1]) - 1, upto=int(match[1]))
+        (message,) = store.load(conversation, after=int(match[1]) - 1, until=int(match[1]))
     except (UnknownMessage, UnknownConversation, InvalidInput, ValueError):
         return f"There is no result {name} in this conversation."
     results = message.tool_results

@@ -281,7 +281,7 @@ class _View:
 
     def _is_foreign(self, message: Message) -> bool:
         """Return True if another model signed the reasoning, for a context that this model did not see."""
-        mine = self.draft.provider.asks_for
+        mine = self.draft.provider.model_id
         wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
         return any((find_entry(name) or name) != (find_entry(mine) or mine) for name in wrote)
 

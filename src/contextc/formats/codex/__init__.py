@@ -53,7 +53,7 @@ class CodexFormatter(Formatter):
 
     def pair_calls(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
         """Put results in the order of their calls: the item of a call contains its result."""
-        paired = super().paired(history, used_ids=taken)
+        paired = super().pair_calls(history, used_ids=taken)
         return PairedHistory(_in_order_of_calls(paired.messages), paired.repairs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:

@@ -110,7 +110,7 @@ class BedrockEndpoint(HTTPEndpoint):
         """Sign and send the request. Runs on the thread of the call, because both may block on the network."""
         PENDING.call, PENDING.request, PENDING.seconds = call, None, call.timeout or self.timeout
         try:
-            (client.converse_stream if call.stream else client.converse)(modelId=call.provider.asks_for)
+            (client.converse_stream if call.stream else client.converse)(modelId=call.provider.model_id)
             request: Any = PENDING.request
         finally:
             PENDING.call = None
@@ -160,7 +160,7 @@ class BedrockEndpoint(HTTPEndpoint):
         """Return the region in an AWS URL or in the model's ARN, else the configured one."""
         told = session.get_config_variable("region") or os.environ.get("AWS_REGION")
         host = urlsplit(self.provider.url).hostname or ""
-        model = self.provider.asks_for
+        model = self.provider.model_id
         named = REGION.search(host if host.endswith(AWS_DOMAINS) else "") or REGION.search(
             model if "arn:" in model else ""
         )
@@ -204,7 +204,7 @@ class BedrockEndpoint(HTTPEndpoint):
         if isinstance(error, exceptions.NoCredentialsError | exceptions.NoAuthTokenError):
             return ProviderFailed(name, "auth", "no credentials were found", way_out=NO_CREDENTIALS)
         if isinstance(error, exceptions.ParamValidationError):
-            return ProviderFailed(name, "invalid", f"invalid model id {self.provider.asks_for!r}")
+            return ProviderFailed(name, "invalid", f"invalid model id {self.provider.model_id!r}")
         if isinstance(error, exceptions.BotoCoreError | exceptions.ClientError):  # an expired session, a wrong profile
             return ProviderFailed(name, "auth", str(error)[:300], way_out=NO_CREDENTIALS)
         return None

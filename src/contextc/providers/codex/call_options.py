@@ -64,7 +64,7 @@ def parse_call_options(call: ProviderCall) -> CodexCallOptions:
     body.pop("threadId", None)
     if session and not _is_uuid(session):  # Codex might silently start a new thread
         raise ProviderFailed(call.provider.name, "session", f"invalid thread id {session!r}: expected a UUID")
-    if call.provider.asks_for == DEFAULT_MODEL:
+    if call.provider.model_id == DEFAULT_MODEL:
         body.pop("model", None)
     history, prompt = split_prompt(items)
     directory = Path(call.directory or ".").resolve()

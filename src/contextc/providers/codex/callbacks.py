@@ -59,7 +59,7 @@ async def _approved(host: Host | None, params: JSONObject, name: str, arguments:
 
 
 async def _result(params: JSONObject, call: ProviderCall) -> JSONObject:
-    names = call.provider.formatter.spelling.names
+    names = call.provider.formatter.name_codec.names
     name = str(params["tool"])
     asked = ToolCall(
         id=str(params["callId"]),

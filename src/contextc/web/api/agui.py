@@ -110,7 +110,7 @@ async def _stream_running_turn(app: AppState, begun: RunningTurn, telling: AGUIT
 
     def before() -> list[Message]:
         started = app.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
-        return app.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
+        return app.store.load(begun.turn.conversation, until=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
 
     yield telling.start_frames(encode_messages(await run_blocking(before)))
     async for told in stream_turn(app, begun, begun.after, telling):
