@@ -307,7 +307,7 @@ class Formatter(ABC):
     def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
-        `taken` are the encoded ids of calls in earlier messages.
+        `used_ids` are the encoded ids of calls in earlier messages.
         """
         return pair_tool_calls(
             history, unique_ids=self.unique_ids, encode_id=self.name_codec.encode_id, used_ids=used_ids

@@ -25,7 +25,7 @@ NOTE_EVENT = "contextc.note"
 class StreamDecoder(Protocol):
     """The methods of a formatter that a reader uses."""
 
-    spelling: ClassVar[NameCodec]
+    name_codec: ClassVar[NameCodec]
     provider: str
 
     def decode_stream(self, events: Iterable[object]) -> Message: ...
@@ -103,11 +103,11 @@ class StreamReader(ABC):
         return tool_call(call_id, name, delta.arguments if delta.raw is None else delta.raw)
 
     def _name(self, name: str) -> str:
-        names = self.formatter.spelling.names
+        names = self.formatter.name_codec.names
         return names.decode(name) if names is not None else name
 
     def _id(self, call_id: str) -> str:
-        ids = self.formatter.spelling.ids
+        ids = self.formatter.name_codec.ids
         return ids.decode(call_id) if ids is not None else call_id
 
 

@@ -51,9 +51,9 @@ class CodexFormatter(Formatter):
     def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
 
-    def pair_calls(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> PairedHistory:
+    def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Put results in the order of their calls: the item of a call contains its result."""
-        paired = super().pair_calls(history, used_ids=taken)
+        paired = super().pair_calls(history, used_ids=used_ids)
         return PairedHistory(_in_order_of_calls(paired.messages), paired.repairs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
