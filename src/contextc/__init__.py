@@ -122,10 +122,24 @@ _NAMES = {
 }
 """The names in `__all__`, by the module that defines them. Using a name imports only that module."""
 _PACKAGES = frozenset(
-    (
-        "compiler errors events executor formats inspection interchange linting manager messages models "
-        "prompts providers store tools triggers"
-    ).split()
+    [
+        "compiler",
+        "errors",
+        "events",
+        "executor",
+        "formats",
+        "inspection",
+        "interchange",
+        "linting",
+        "manager",
+        "messages",
+        "models",
+        "prompts",
+        "providers",
+        "store",
+        "tools",
+        "triggers",
+    ]
 )
 _MOVED = {
     "compiler": "Attempt Cost",

@@ -1,8 +1,8 @@
 """JSON encoding, canonical JSON, hashes and validation of JSON values.
 
 Stored JSON keeps the order of keys, because a provider may have signed it. Canonical JSON sorts keys, so that equal
-content has one hash. `find_json_problem` rejects what JSON cannot represent (NaN, keys that are not strings, other types). It also
-limits the nesting depth, because decoders recurse and fail at a depth that depends on the caller.
+content has one hash. `find_json_problem` rejects what JSON cannot represent (NaN, keys that are not strings, other
+types). It also limits the nesting depth, because decoders recurse and fail at a depth that depends on the caller.
 """
 
 import json

@@ -4,10 +4,10 @@ Precedence, highest first: arguments, environment variables, `contextc.toml` in 
 user's configuration folder, defaults. The default store is a SQLite file in the user's data folder.
 
 A project's file is untrusted input: it may come with a cloned repository. Without trust it may describe models
-(`SAFE_SETTINGS` settings, `[models]` tables, the sizes of a provider's models). Settings that decide where conversations are
-sent, what a model reads or what is erased require that the user trusts the file with this content: `trust_file` records its
-hash in the user's configuration folder. Until then `read_settings` refuses the file, and its providers cannot be
-called.
+(`SAFE_SETTINGS` settings, `[models]` tables, the sizes of a provider's models). Settings that decide where
+conversations are sent, what a model reads or what is erased require that the user trusts the file with this content:
+`trust_file` records its hash in the user's configuration folder. Until then `read_settings` refuses the file, and its
+providers cannot be called.
 """
 
 import hashlib
@@ -98,7 +98,8 @@ def _parse_seconds(name: str, setting: Setting) -> int:
 class UntrustedFile(NamedTuple):
     """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`.
 
-    Passwords in addresses are masked. Show the changes only after `check_project_file`: an unknown setting may be a secret.
+    Passwords in addresses are masked. Show the changes only after `check_project_file`: an unknown setting may be a
+    secret.
     """
 
     path: str

@@ -2,8 +2,8 @@
 
 A plan is called for every accepted request. It is a function, so that a test can write its own:
 `lambda ask: overloaded() if ask.attempt == 0 else None` fails every request once. `listed` returns faults in order.
-`RandomFaults` selects them by a seed and the content of the request. No request fails more than `most` times in a row, so
-retries succeed.
+`RandomFaults` selects them by a seed and the content of the request. No request fails more than `most` times in a row,
+so retries succeed.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -191,7 +191,8 @@ def stored(store: cc.Store) -> JSONObject:
 def _triggers(store: cc.Store, name: str) -> JSONObject:
     """What triggers remember."""
     return cast(
-        JSONObject, store.read(lambda tx: load_trigger_states(tx, addressing.load_tip(tx, name).conversation, "assistant"))
+        JSONObject, store.read(lambda tx: load_trigger_states(tx, addressing.load_tip(tx, name).conversation,
+        "assistant"))
     )  # fmt: skip
 
 

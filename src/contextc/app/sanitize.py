@@ -1,7 +1,7 @@
 """Sanitize text of models and tools for display: it is untrusted, and must not style or control the terminal or page.
 
-`sanitize` is for reading: unprintable characters become a replacement character. `spell_out_invisible` is for approvals: every
-invisible character is spelled out, as ⟨U+3164⟩, and a long run of spaces is counted.
+`sanitize` is for reading: unprintable characters become a replacement character. `spell_out_invisible` is for
+approvals: every invisible character is spelled out, as ⟨U+3164⟩, and a long run of spaces is counted.
 """
 
 import re

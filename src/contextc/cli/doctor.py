@@ -227,7 +227,8 @@ def _show(report: DoctorReport, json: bool, verbose: bool) -> None:
     _show_findings(report.findings)
     for recovered in report.recovered:
         out.print(
-            f"recovered [bold]{escape_markup(recovered.conversation)}[/]: a turn of {escape_markup(recovered.agent)} had crashed; "
+            f"recovered [bold]{escape_markup(recovered.conversation)}[/]: a turn of "
+            f"{escape_markup(recovered.agent)} had crashed; "
             f"{pluralize(len(recovered.messages), 'message')} completed"
         )
     messages = sum(conversation.length for conversation in report.conversations)

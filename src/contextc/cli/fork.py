@@ -30,5 +30,6 @@ def run(
         print_json(found)
     else:
         out.print(
-            f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with [bold]{escape_markup(conversation)}[/]"
+            f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with "
+            f"[bold]{escape_markup(conversation)}[/]"
         )

@@ -158,7 +158,8 @@ def _token(host: str, given: str | None, none: bool) -> str:
         raise InvalidSetting("A token must consist of printable ASCII characters.")
     if secret and len(secret) < MIN_TOKEN_LENGTH:
         raise InvalidSetting(
-            f"{TOKEN_VARIABLE if given is None else '--token'}: a token must have {MIN_TOKEN_LENGTH} characters or more, got "
+            f"{TOKEN_VARIABLE if given is None else '--token'}: a token must have {MIN_TOKEN_LENGTH} characters "
+            "or more, got "
             f"{len(secret)}",
             fix="Leave it out to use a random one.",
         )

@@ -1,7 +1,7 @@
 """The arguments of a compilation, resolved against the store.
 
-`RequestTerms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely change
-from step to step, so `prepared.py` caches the terms.
+`RequestTerms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely
+change from step to step, so `prepared.py` caches the terms.
 
 The head of a request: system prompt, tools and settings.
 

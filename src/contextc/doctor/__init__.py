@@ -5,4 +5,4 @@ from contextc.doctor.findings import Finding
 from contextc.doctor.repair import RepairResult, repair_conversations
 from contextc.doctor.scan import scan_store
 
-__all__ = ["Finding", "RepairResult", "conversation_names", "scan_store", "repair_conversations"]
+__all__ = ["Finding", "RepairResult", "conversation_names", "repair_conversations", "scan_store"]

@@ -96,7 +96,10 @@ def check_options(constructor: Callable[..., object], options: Mapping[str, obje
         own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         raise InvalidSetting(
             f"AgentExecutor has no option {unknown[0]!r}",
-            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(CompilerOptions.__struct_fields__)}.",
+            fix=(
+                f"Its options are {', '.join(own)}; its compiler's options are "
+                f"{', '.join(CompilerOptions.__struct_fields__)}."
+            ),
         )
 
 
@@ -158,8 +161,8 @@ def check_callback(name: str, callback: object, *, parameters: Sequence[str], sy
     except ValueError:  # a function written in C without a signature
         return
     if sync and (
-        inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))
-    ):  # noqa: B004
+        inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+    ):
         raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
 
 

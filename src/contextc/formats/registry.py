@@ -1,19 +1,29 @@
-"""The registry of formats. Each folder here is a format, so a new format needs no entry anywhere else."""
+"""The registry of formats: the packages of `contextc.formats`, and formats of other installed packages.
+
+A new format needs no entry anywhere else. A plugin is a `Formatter` class under an entry point of the group
+`contextc.formats`; lint rules are optional.
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from typing import cast
 
 from contextc._json import JSON
+from contextc._plugins import FORMATS, load_plugin, plugins, submodules
 from contextc.errors import InvalidSetting
 from contextc.formats.base import Formatter
 
 
 @cache
 def format_names() -> tuple[str, ...]:
-    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/rules.py")))
+    """Return the names of the built-in formats, then those of plugins."""
+    return tuple(dict.fromkeys([*built_in_formats(), *sorted(plugins(FORMATS))]))
+
+
+def built_in_formats() -> tuple[str, ...]:
+    return submodules("contextc.formats", packages=True)
 
 
 def detect_tool_format(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
@@ -52,7 +62,13 @@ def find_formatter_class(name: str) -> type[Formatter] | None:
     return None if found is None or (kind := _class_in(found)).__name__ != name else kind
 
 
-def _class_in(folder: str) -> type[Formatter]:
-    module = import_module(f"contextc.formats.{folder}")
+def _class_in(name: str) -> type[Formatter]:
+    """Return the class of a format. Raise InvalidSetting if a plugin is not a subclass of `Formatter`."""
+    if name not in built_in_formats():
+        kind = load_plugin(FORMATS, name)
+        if not isinstance(kind, type) or not issubclass(kind, Formatter):
+            raise InvalidSetting(f"{FORMATS}: entry point {name!r} must be a subclass of Formatter", got=kind)
+        return cast(type[Formatter], kind)
+    module = import_module(f"contextc.formats.{name}")
     found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Formatter)]
     return next(each for each in found if each.__module__ == module.__name__)

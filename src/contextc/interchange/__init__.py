@@ -16,11 +16,11 @@ from contextc.interchange.session_import import (
 
 __all__ = [
     "ExportedRequest",
+    "ImportSummary",
+    "ImportedConversation",
     "ImportedRequest",
     "ImportedSession",
     "ListedSession",
-    "ImportSummary",
-    "ImportedConversation",
     "export_lines",
     "export_request",
     "import_files",

@@ -9,4 +9,4 @@ from contextc.linting.checker import lint
 from contextc.linting.converter import ConvertedBody, ConvertedMessages, convert
 from contextc.linting.fixer import AppliedFix, fix
 
-__all__ = ["ConvertedBody", "ConvertedMessages", "AppliedFix", "Violation", "convert", "fix", "lint"]
+__all__ = ["AppliedFix", "ConvertedBody", "ConvertedMessages", "Violation", "convert", "fix", "lint"]

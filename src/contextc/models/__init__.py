@@ -3,4 +3,4 @@
 from contextc.models.lookup import list_models, list_vendors, model
 from contextc.models.model_info import Model, Price, cost
 
-__all__ = ["Model", "Price", "cost", "list_vendors", "model", "list_models"]
+__all__ = ["Model", "Price", "cost", "list_models", "list_vendors", "model"]

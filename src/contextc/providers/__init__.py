@@ -3,4 +3,4 @@
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from contextc.providers.registry import Provider, provider, provider_names
 
-__all__ = ["ProviderCall", "Endpoint", "Provider", "endpoint", "provider", "provider_names"]
+__all__ = ["Endpoint", "Provider", "ProviderCall", "endpoint", "provider", "provider_names"]

@@ -388,7 +388,10 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
     if close and format is None:
         raise InvalidSetting(
             f"Provider {before!r} not found",
-            fix=f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass format="{DEFAULT_FORMAT}".',
+            fix=(
+                f'Did you mean "{close[0]}:{after}"? For your own endpoint of that name, pass '
+                f'format="{DEFAULT_FORMAT}".'
+            ),
             case="provider-name",
             detail=f"{close[0]}:{after}",
         )

@@ -19,8 +19,8 @@ __all__ = [
     "Reference",
     "Store",
     "Stream",
-    "open_store",
     "open_for_inspection",
+    "open_store",
 ]
 
 Store: TypeAlias = AnyStore[Any]

@@ -1,8 +1,8 @@
 """Addressing of messages: by seq, uid or id, along the branches of a chain.
 
-A branch holds consecutive messages. `make_place` combines the number of a branch and the seq of a message in one integer. A
-chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on to the
-root. No index is needed: an id begins with the seq, and a generated uid contains the place.
+A branch holds consecutive messages. `make_place` combines the number of a branch and the seq of a message in one
+integer. A chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on
+to the root. No index is needed: an id begins with the seq, and a generated uid contains the place.
 """
 
 import re

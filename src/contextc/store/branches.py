@@ -1,7 +1,7 @@
 """Fork, rewind, edit, switch, reset and delete: operations on the branches of a conversation.
 
-New branches share all earlier messages; no message is copied or changed. Only `delete_conversation` removes messages, and it keeps
-those that a fork still needs.
+New branches share all earlier messages; no message is copied or changed. Only `delete_conversation` removes messages,
+and it keeps those that a fork still needs.
 """
 
 from collections.abc import Sequence

@@ -256,7 +256,8 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     """Return provider and model of each conversation's last step, or else of its newest channel."""
     numbers = {each.name: each.number for each in some}
     rows = tx.rows(
-        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_placeholders(numbers)}) ORDER BY number",
+        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_placeholders(numbers)}) "
+        "ORDER BY number",
         *numbers,
     )
     found = {numbers[name]: f"{provider}:{model}" for name, provider, model in rows}

@@ -1,7 +1,7 @@
 """Search in the names and messages of conversations, including tool calls and results. Case is ignored.
 
-All names are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per call, which bounds the time of
-a search in a store of any size. A page's `next` continues where the search stopped.
+All names are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per call, which bounds the
+time of a search in a store of any size. A page's `next` continues where the search stopped.
 """
 
 from collections.abc import Iterator

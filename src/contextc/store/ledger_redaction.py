@@ -4,19 +4,19 @@ Ledger rows keep their place and lose their text. A provider session is invalida
 its system prompt contains the redacted messages.
 """
 
-import re
 from collections.abc import Collection
-from typing import cast
+
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.store.addressing import FIRST_UNANSWERED, SEQ_MASK, make_place
+from contextc.store.ledger_schema import Item, LedgerRow, row_to_json, rows_from_json, state_from_json, state_to_json
 from contextc.store.row_decoding import decode_row
 from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
 from contextc.store.types import Transaction
 
 REDACTED = "redacted"
 CHANNEL_STATE = "Channel state"
-PLACE_PATTERN = re.compile(rb'"p":(\d+)')
 
 
 def redact_ledgers(tx: Transaction, tree: int, places: Collection[int]) -> None:
@@ -31,12 +31,12 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int]) -> None:
     sessions = redact_of_tree(tx, tree)
     changed = False
     for channel, state, attempt in rows:
-        standing: JSONObject = decode_row(decode, state, CHANNEL_STATE)
-        leads = not {*(standing.get("lead") or ())}.isdisjoint(places)
+        channel_state = decode_row(state_from_json, state, CHANNEL_STATE)
+        leads = not {*(channel_state.lead or ())}.isdisjoint(places)
         if leads:  # the system prompt contains them too
             tx.run("DELETE FROM head WHERE channel = ?", channel)
             changed = True
-        if (held := standing.get("session")) and (leads or held["id"] in sessions):
+        if (session := channel_state.session) is not None and (leads or session.id in sessions):
             _invalidate_session(tx, channel)
         if attempt is not None:  # an error may quote what was sent
             sent: JSONObject = {**decode_row(decode, attempt, "Pending request"), "error": ""}
@@ -44,16 +44,20 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int]) -> None:
         low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
         tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
         merged = changed  # a fork may go on from the rows of the channel it was forked from
-        for where, items, wire in tx.rows(
+        stored = tx.rows(
             "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
-        ):
+        )
+        decoded = decode_row(
+            rows_from_json, b"[%b]" % b",".join([bytes(items) for _, items, _ in stored]), "Ledger row"
+        )
+        for (where, _, wire), row in zip(stored, decoded, strict=True):
             # an unanswered request continues any row of the ledger, not the one before it here
             merged = changed if where & SEQ_MASK > FIRST_UNANSWERED else merged
-            blank = _redact_row(bytes(items), places, first, merged=merged)
+            blank = _redact_row(row, places, first, merged=merged)
             if blank is not None or wire:  # an empty row changes nothing for the next one
                 merged = blank is not None
             if blank is not None:
-                tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
+                tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", row_to_json(blank), b"", where)
                 changed = True
     if changed:  # invalidate cached channels
         for channel, *_ in rows:
@@ -63,27 +67,27 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int]) -> None:
 def _invalidate_session(tx: Transaction, channel: int) -> None:
     """Invalidate the session of a channel: the next request is a full one and states the reason."""
     row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.row_lock}", channel)
-    standing: JSONObject = decode_row(decode, row[0], CHANNEL_STATE) if row else {}
-    if standing.pop("session", None):
+    if row is None:
+        return
+    state = decode_row(state_from_json, row[0], CHANNEL_STATE)
+    if state.session is not None:
         sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
-        tx.run(sql, encode({**standing, "lost": REDACTED}), channel)
+        tx.run(sql, state_to_json(replace(state, session=None, lost=REDACTED)), channel)
 
 
-def _redact_row(items: bytes, places: Collection[int], first: int, *, merged: bool) -> bytes | None:
+def _redact_row(row: LedgerRow, places: Collection[int], first: int, *, merged: bool) -> LedgerRow | None:
     """Return the row without the text of these messages, or None if it contains none of them."""
-    held = {int(found) for found in PLACE_PATTERN.findall(items)}
-    summary = b'"k":"summary"' in items
-    merged = merged and b'"drop":' in items
-    if held.isdisjoint(places) and not merged and not (summary and any(where & SEQ_MASK >= first for where in held)):
+    held = {item.place for item in row.items}
+    summary = any(item.kind == "summary" for item in row.items)
+    later = summary and any(where & SEQ_MASK >= first for where in held)
+    if held.isdisjoint(places) and not (merged and row.drop) and not later:
         return None
-    row: JSONObject = decode_row(decode, items, "Ledger row")
-    row.pop("drop", None)
-    row.pop("held", None)  # its wire form is empty now, for another reason
-    row["gone"] = True
-    for item in cast(list[JSONObject], row["items"]):
-        if item.get("k") == "summary" or item.get("p") in places:
-            item.pop("w", None)
-    return encode(row)
+    # `held` is reset: the wire form is empty now for another reason
+    return replace(row, items=tuple([_redact_item(item, places) for item in row.items]), drop=0, held=False, gone=True)
+
+
+def _redact_item(item: Item, places: Collection[int]) -> Item:
+    return replace(item, text="") if item.kind == "summary" or item.place in places else item
 
 
 def delete_channels(tx: Transaction, conversation: str) -> None:

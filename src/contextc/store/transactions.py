@@ -276,7 +276,10 @@ class TransactionEngine(ABC, Generic[Connection]):
     def _run(
         self, connection: Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
     ) -> Result:
-        """Run work in a transaction on a connection. Map the driver's exceptions to ours, `RetryTransaction` or `ConnectionLost`."""
+        """Run work in a transaction on a connection.
+
+        Map the driver's exceptions to ours, `RetryTransaction` or `ConnectionLost`.
+        """
 
     @abstractmethod
     def _has_schema(self, tx: Transaction) -> bool: ...

@@ -282,7 +282,10 @@ def conversion_error(error: Exception, arguments: JSONObject) -> str:
     except (KeyError, IndexError, TypeError):
         return f"`{path.lstrip('.')}`: {problem}."
     shown = msgspec.json.encode(fix_surrogates_in_json(value)).decode()
-    return f"`{path.lstrip('.')}`: {problem}: {shown if len(shown) <= MAX_SHOWN_CHARACTERS else shown[:MAX_SHOWN_CHARACTERS] + '…'}."
+    return (
+        f"`{path.lstrip('.')}`: {problem}: "
+        f"{shown if len(shown) <= MAX_SHOWN_CHARACTERS else shown[:MAX_SHOWN_CHARACTERS] + '…'}."
+    )
 
 
 def json_type_name(value: object) -> str:

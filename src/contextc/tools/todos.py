@@ -58,7 +58,8 @@ def validated_text(text: object) -> str:
         raise InvalidInput("The text of a todo holds a NUL character. Leave it out.")
     if len(line) > MAX_TEXT_CHARACTERS:
         raise InvalidInput(
-            f"The text of a todo has {len(line):,} characters and the limit is {MAX_TEXT_CHARACTERS:,}. Say it in one line, and "
+            f"The text of a todo has {len(line):,} characters and the limit is {MAX_TEXT_CHARACTERS:,}. Say it "
+            "in one line, and "
             "keep the details elsewhere."
         )
     return line

@@ -1,7 +1,7 @@
 """Triggers: rules that add messages between the steps of a turn.
 
-Pure and synchronous. The executor creates the moment, calls `evaluate_triggers`, and stores the messages and the changed states
-in one transaction. One module per family: context, resources, todos, progress, limits.
+Pure and synchronous. The executor creates the moment, calls `evaluate_triggers`, and stores the messages and the
+changed states in one transaction. One module per family: context, resources, todos, progress, limits.
 """
 
 from contextc.triggers.base import (
@@ -34,16 +34,16 @@ from contextc.triggers.evaluation import (
 from contextc.triggers.loop_detection import progress_triggers
 
 __all__ = [
+    "Evaluation",
     "FunctionTrigger",
-    "TriggerKind",
-    "TriggerContext",
     "ResourceUsage",
-    "TriggerMessage",
-    "TriggerScope",
-    "TriggerMessagesInRequest",
     "ThresholdTrigger",
     "Trigger",
-    "Evaluation",
+    "TriggerContext",
+    "TriggerKind",
+    "TriggerMessage",
+    "TriggerMessagesInRequest",
+    "TriggerScope",
     "TriggerTime",
     "check_triggers",
     "context_triggers",

@@ -76,14 +76,16 @@ def _warning_text(moment: TriggerContext) -> str:
 
 def _critical_text(moment: TriggerContext) -> str:
     return (
-        f"Context critical: {_usage_text(moment)}. Older content is about to be shortened, summarized or left out. Write "
+        f"Context critical: {_usage_text(moment)}. Older content is about to be shortened, summarized or left "
+        "out. Write "
         "down now what must not be lost, finish the current piece of work, and avoid large results."
     )
 
 
 def _recovered_text(moment: TriggerContext) -> str:
     return (
-        f"Context recovered: {_usage_text(moment)}. Older content may have been shortened, summarized or left out; read "
+        f"Context recovered: {_usage_text(moment)}. Older content may have been shortened, summarized or left "
+        "out; read "
         "again what is needed. The earlier context warning no longer holds."
     )
 

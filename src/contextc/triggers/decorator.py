@@ -1,7 +1,8 @@
 """Triggers made from plain functions: `@trigger("friday", once=True)` over `def friday(moment): …`.
 
-The function gets the moment and returns a text, a `TriggerMessage`, or None for no message. A function with a second parameter
-also gets its state, and returns a pair: the message and the new state. Any other return value is a failure, which
+The function gets the moment and returns a text, a `TriggerMessage`, or None for no message. A function with a second
+parameter also gets its state, and returns a pair: the message and the new state. Any other return value is a failure,
+which
 `evaluate` reports. An async function is rejected when it is defined.
 
 If a function without state returns the same text step after step, the message is sent once. It is sent again after the

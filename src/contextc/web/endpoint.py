@@ -2,8 +2,8 @@
 
 An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `desk`, the names in its
 path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated type, a `RawResponse` or a
-`EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store is
-synchronous, and always runs to its end.
+`EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store
+is synchronous, and always runs to its end.
 """
 
 import inspect

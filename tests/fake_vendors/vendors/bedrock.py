@@ -225,7 +225,8 @@ def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
     tools = as_list(as_object(body.get("toolConfig")).get("tools"))
     if not _is_claude(ask) and any("cachePoint" in tool for tool in tools):
         yield (
-            f"{MODEL_ERROR_PREFIX}Malformed input request: #/toolConfig/tools/{len(tools) - 1}: extraneous key [cachePoint] is "
+            f"{MODEL_ERROR_PREFIX}Malformed input request: #/toolConfig/tools/{len(tools) - 1}: extraneous key "
+            "[cachePoint] is "
             "not permitted, please reformat your input and try again."
         )
     thoughts = [as_object(block["reasoningContent"]) for _, _, block in _blocks(body) if "reasoningContent" in block]

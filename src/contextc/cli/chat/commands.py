@@ -162,7 +162,8 @@ async def _fork(session: "ChatSession", given: str) -> None:
     found = session.store.fork(session.conversation, given)
     before, session.conversation = session.conversation, found.name
     out.print(
-        f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with {escape_markup(before)} and is now current",
+        f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with "
+        f"{escape_markup(before)} and is now current",
         soft_wrap=True,
     )
 

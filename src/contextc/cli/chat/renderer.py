@@ -123,7 +123,8 @@ class TerminalRenderer:
                 self.line(event.error, "red", f"! trigger {sanitize(event.trigger)} failed: ")
             case InputQueued():
                 self.note(
-                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: {to_one_line(event.text)}"
+                    f"… queued for the {'next step' if event.kind == 'steer' else 'next turn'}: "
+                    f"{to_one_line(event.text)}"
                 )
             case InputDequeued():
                 self.note("… queued input is sent")

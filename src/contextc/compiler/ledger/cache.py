@@ -1,8 +1,8 @@
 """In-memory cache of sealed rows by channel, so that the cost of a step depends on what is new only.
 
-`ChannelCacheEntry` is a channel at one version. Later versions of the same channel share its lists, which only grow; `count` is the
-length that belongs to this version. The cache of a store holds the most recently used channels up to a number of bytes.
-Others are read again from the ledger.
+`ChannelCacheEntry` is a channel at one version. Later versions of the same channel share its lists, which only grow;
+`count` is the length that belongs to this version. The cache of a store holds the most recently used channels up to a
+number of bytes. Others are read again from the ledger.
 """
 
 import threading

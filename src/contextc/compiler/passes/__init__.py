@@ -12,10 +12,10 @@ from contextc.compiler.passes.insert_fragments import insert_fragments
 __all__ = [
     "PASSES",
     "Pass",
-    "select_agent_view",
     "fit_budget",
-    "set_cache_breakpoints",
     "insert_fragments",
+    "select_agent_view",
+    "set_cache_breakpoints",
     "verify_draft",
 ]
 

@@ -1,7 +1,8 @@
 """Decoding of Anthropic's requests, replies and streams into messages.
 
 Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
-matching part type becomes a `ProviderBlock`. A user message with results and text becomes a tool message and a user message.
+matching part type becomes a `ProviderBlock`. A user message with results and text becomes a tool message and a user
+message.
 """
 
 from collections.abc import Iterable, Iterator

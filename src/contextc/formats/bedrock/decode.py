@@ -1,8 +1,8 @@
 """Decoding of Converse requests, replies and streams into messages.
 
 Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
-matching part type becomes a `ProviderBlock`. A cache breakpoint is kept with the part before it. A user message with results
-and text becomes a tool message and a user message. The placeholder tool is not decoded as a tool.
+matching part type becomes a `ProviderBlock`. A cache breakpoint is kept with the part before it. A user message with
+results and text becomes a tool message and a user message. The placeholder tool is not decoded as a tool.
 """
 
 import base64

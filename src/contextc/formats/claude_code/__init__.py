@@ -1,8 +1,8 @@
 """Claude Code, an agent used as a provider: its stream of JSON lines, and its transcripts.
 
-A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split_prompt` separates
-the messages that a session must already contain from the new prompt. `transcript_entries` writes the former as Claude
-Code stores them.
+A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split_prompt`
+separates the messages that a session must already contain from the new prompt. `transcript_entries` writes the former
+as Claude Code stores them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,8 @@
 
 Consecutive items of the agent become one assistant message, followed by a tool message with the results of its calls.
 Text after a call starts the next assistant message, because a model continues only after its results. An item without a
-matching part type becomes a `ProviderBlock`. A call keeps the rest of its item, so that it is sent back as the same item.
+matching part type becomes a `ProviderBlock`. A call keeps the rest of its item, so that it is sent back as the same
+item.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

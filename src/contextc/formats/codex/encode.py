@@ -2,9 +2,9 @@
 
 A reply becomes several items: reasoning, messages, and calls, each with its result. So text between the calls of one
 reply is moved before them. A call of a client tool is a `dynamicToolCall`; a call of Codex's own tools is sent back as
-its original item. A reply with only calls begins with an empty reasoning item (`EMPTY_REASONING`), otherwise its calls would
-join the reply before it. A thread has no system messages between others: they become marked user text. The id of an
-item that we create is a hash of its content.
+its original item. A reply with only calls begins with an empty reasoning item (`EMPTY_REASONING`), otherwise its calls
+would join the reply before it. A thread has no system messages between others: they become marked user text. The id of
+an item that we create is a hash of its content.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,9 @@
 """Decoding of Google's requests, replies and streams into messages.
 
 Each wire part becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A wire part
-without a matching part type becomes a `ProviderBlock`. Google's calls may have no id: such a call gets an id derived from its
-content, and is sent back without one. A content with results and other parts becomes a tool message and a user message.
+without a matching part type becomes a `ProviderBlock`. Google's calls may have no id: such a call gets an id derived
+from its content, and is sent back without one. A content with results and other parts becomes a tool message and a user
+message.
 """
 
 from collections.abc import Callable, Iterable, Iterator

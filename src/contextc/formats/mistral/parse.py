@@ -25,13 +25,13 @@ from contextc.formats.openai_chat import parse as chat
 from contextc.formats.openai_chat.parse import find_function, text_block, text_message
 
 __all__ = [
-    "CHUNKS",
     "ALLOWED_CHUNKS",
-    "text_block",
-    "find_function",
-    "text_message",
-    "parse_request",
+    "CHUNKS",
     "coerce_value",
+    "find_function",
+    "parse_request",
+    "text_block",
+    "text_message",
     "unknown_field_names",
 ]
 

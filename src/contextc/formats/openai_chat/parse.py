@@ -1,7 +1,8 @@
 """Parse Chat Completions requests for the rules: required fields of messages and parts, and their positions.
 
 Many endpoints use this format, and some accept more than OpenAI: an image as a plain URL, a tool without a `type`.
-`vendor_group` derives the vendor from the model's name. What only other vendors accept is not reported for their models.
+`vendor_group` derives the vendor from the model's name. What only other vendors accept is not reported for their
+models.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 The blocks are signed by the model's provider. A block with text or encrypted data becomes a `Reasoning` part, so that
 the compiler can see what is signed. Its other fields are kept in the part's `extra`; a `type` there marks the part as a
-block. A block that is not reasoning, such as a call made by the gateway, becomes a `ProviderBlock` part. All blocks are sent
-back unchanged and in order. In a stream a block arrives in fragments: its text, and at the end its signature.
+block. A block that is not reasoning, such as a call made by the gateway, becomes a `ProviderBlock` part. All blocks are
+sent back unchanged and in order. In a stream a block arrives in fragments: its text, and at the end its signature.
 """
 
 from collections.abc import Iterable

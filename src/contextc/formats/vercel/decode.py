@@ -1,7 +1,8 @@
 """Decode the AI SDK's messages, `ModelMessage` and `UIMessage`.
 
 Each part of the SDK becomes one part. Fields that encoding would not reproduce, such as `providerOptions`, are kept in
-its `extra`. Parts without a corresponding type become `ProviderBlock`: provider-executed calls, approval requests, `data-*`,
+its `extra`. Parts without a corresponding type become `ProviderBlock`: provider-executed calls, approval requests,
+`data-*`,
 `source-*`.
 """
 

@@ -29,7 +29,7 @@ class TokenCounter:
     The overhead of messages, calls and tools is always an empirical figure.
     """
 
-    __slots__ = ("_profile", "exact", "overhead", "provider", "count_text", "tokenizer")
+    __slots__ = ("_profile", "count_text", "exact", "overhead", "provider", "tokenizer")
 
     count_text: Callable[[str], int]
     """Returns the tokens of a text, without message overhead."""

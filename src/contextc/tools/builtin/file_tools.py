@@ -149,7 +149,8 @@ def make_edit_file(workspace: Workspace, *, approval: bool = True) -> FunctionTo
             raise InvalidInput("The old and the new text are the same. Nothing was changed.")
         if len(lines) > 1 and not replace_all:
             raise InvalidInput(
-                f"The old text is in {path} {len(lines)} times ({_line_list(lines)}). Nothing was changed. Take in more "
+                f"The old text is in {path} {len(lines)} times ({_line_list(lines)}). Nothing was changed. Take "
+                "in more "
                 "of the lines around the one you mean, or set replace_all."
             )
         workspace.write_text(place, text.replace(old, new), new=False)
@@ -184,7 +185,8 @@ def _mismatch_hint(text: str, old: str) -> str:
     lines = [number for number, line in enumerate(text.splitlines(), 1) if first and first in line]
     if lines:
         return (
-            f"Its first line is there ({_line_list(lines)}), but not what follows, or with other white space. Read those "
+            f"Its first line is there ({_line_list(lines)}), but not what follows, or with other white space. "
+            "Read those "
             "lines again and copy them exactly."
         )
     return "Read the file again and copy the text exactly, without line numbers."

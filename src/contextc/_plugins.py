@@ -1,0 +1,45 @@
+"""Formats, providers and import sources of other installed packages, found through entry points.
+
+A package declares them in its metadata, for example:
+
+    [project.entry-points."contextc.formats"]
+    acme = "acme_contextc:AcmeFormatter"
+
+An entry point is loaded when its name is looked up. A plugin never replaces something built in: names that contextc
+itself has are ignored.
+"""
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from contextc.errors import InvalidSetting, describe_error
+
+FORMATS, PROVIDERS, SOURCES = "contextc.formats", "contextc.providers", "contextc.sources"
+"""Groups of entry points: a `Formatter` class, a table of provider facts, a module with the functions of a source."""
+
+
+@cache
+def submodules(package: str, *, packages: bool = False) -> tuple[str, ...]:
+    """Return the names of a package's modules, or of its packages only. It may be inside a zip file."""
+    found = pkgutil.iter_modules(import_module(package).__path__)
+    return tuple(sorted(each.name for each in found if each.ispkg or not packages))
+
+
+@cache
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name. Nothing is loaded."""
+    return {each.name: each for each in entry_points(group=group)}
+
+
+def load_plugin(group: str, name: str) -> object:
+    """Load an entry point. Raise InvalidSetting if that fails."""
+    entry = plugins(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InvalidSetting(
+            f"{group}: entry point {name!r} ({entry.value}) cannot be loaded: {describe_error(error)}",
+            fix="Correct or remove the package that declares it.",
+        ) from error
