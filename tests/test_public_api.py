@@ -1,5 +1,7 @@
 """The public face: the names that are the promise to users, and what importing them costs."""
 
+import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -73,6 +75,52 @@ def test_a_public_name_loads_only_what_it_needs() -> None:
     loaded = {name: int(count) for name, count in (line.split() for line in told.splitlines())}
     assert loaded.keys() == MOST_LOADED.keys()
     assert {name: count for name, count in loaded.items() if count > MOST_LOADED[name]} == {}
+
+
+def test_no_public_name_is_a_submodule() -> None:
+    """`cc.lint` must stay a function whatever was imported before."""
+    modules = {each.name for each in pkgutil.iter_modules(cc.__path__)}
+    assert modules.isdisjoint(cc.__all__)
+    assert len(cc.__all__) < 50
+
+
+def test_names_of_the_last_release_work_and_name_the_new_one() -> None:
+    old = {"StoreBusy": "contextc.errors.StoreBusy", "Say": "contextc.triggers.TriggerMessage"}
+    for name, new in old.items():
+        with pytest.warns(
+            DeprecationWarning, match=rf"contextc\.{name} is deprecated .* Use {re.escape(new)}\."
+        ) as seen:
+            found: object = getattr(cc, name)
+        assert seen[0].filename == __file__
+        package, _, last = new.rpartition(".")
+        assert found is getattr(import_module(package), last)
+
+
+def test_all_names_of_the_last_release_are_there() -> None:
+    names = [*cc._RENAMED, *(name for names in cc._MOVED.values() for name in names.split())]  # pyright: ignore[reportPrivateUsage]
+    with pytest.warns(DeprecationWarning):
+        assert [name for name in names if getattr(cc, name, None) is None] == []
+
+
+def test_parameters_of_the_last_release_work() -> None:
+    with cc.open_store("memory:") as store:
+        store.append("demo", cc.user("hi"))
+        store.append("demo", cc.user("ho"))
+        with pytest.warns(DeprecationWarning, match=r"load\(upto=…\) is deprecated .* Use until=…\."):
+            assert len(store.load("demo", upto=1)) == 1  # pyright: ignore[reportCallIssue]
+    with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
+        assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """A name that is public in two packages would mean two things."""
+    places: dict[str, set[str]] = {}
+    for package in sorted(cc._PACKAGES):  # pyright: ignore[reportPrivateUsage]
+        module = import_module(f"contextc.{package}")
+        for name in getattr(module, "__all__", ()):
+            if isinstance(kind := getattr(module, name), type):
+                places.setdefault(name, set()).add(f"{kind.__module__}.{kind.__qualname__}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_a_missing_driver_is_named_with_the_way_out() -> None:

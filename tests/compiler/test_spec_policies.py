@@ -1,4 +1,4 @@
-"""Seed B's acceptance list, by its own letter (`policy="seed_b"`) and by our defaults, which differ.
+"""The policy `sliding_window` and the default policy, held against one list of expectations.
 
 Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
 """
@@ -12,8 +12,8 @@ from contextc._json import JSONObject
 
 BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
-LITERAL: dict[str, object] = {"policy": "seed_b"}
-BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["seed_b", "ours"])
+LITERAL: dict[str, object] = {"policy": "sliding_window"}
+BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["sliding_window", "ours"])
 Said = tuple[str, object]
 
 
@@ -112,7 +112,7 @@ def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
     store = cc.open_store("memory:")
     store.extend("demo", long_talk(8))
     block = cc.PromptFragment("state", "busy " * 150, "dynamic")
-    request = cc.MessageCompiler(store, SMALL, policy="seed_b").compile("demo", fragments=[block])
+    request = cc.MessageCompiler(store, SMALL, policy="sliding_window").compile("demo", fragments=[block])
     assert [role for role, _ in said(request)][-2:] == ["user", "system"]
     assert said(request)[-2] == ("user", "the new message")
 
@@ -167,7 +167,7 @@ def test_reasoning_that_is_joined_in_is_counted() -> None:
 def test_a_reply_that_was_committed_is_joined_like_any_other(provider: cc.Provider) -> None:
     """Guarantees 2.4, 9.2: and stays as it was shown."""
     store = cc.open_store("memory:")
-    compiler = cc.MessageCompiler(store, provider, policy="seed_b")
+    compiler = cc.MessageCompiler(store, provider, policy="sliding_window")
     store.append("demo", cc.user("2 + 2?"))
     thought = cc.Reasoning(text="Let me think. ", signature="signed", provider=provider.formatter.provider)
     compiler.commit(compiler.compile("demo"), cc.assistant("It is 4.", reasoning=thought))
@@ -206,7 +206,7 @@ def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
 def test_cuts_by_the_letter_are_announced_each_time() -> None:
     """Guarantees 13.1, 9.3: every request that drops something says so."""
     store = cc.open_store("memory:")
-    compiler = cc.MessageCompiler(store, SMALL, policy="seed_b")
+    compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
     reasons: list[str] = []
     shown: list[Sequence[Said]] = []
     request: cc.Compiled | None = None
@@ -222,3 +222,9 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
     for before, after, why in zip(shown, shown[1:], reasons[1:], strict=False):
         assert (why == "over budget") == (after[: len(before)] != before)
     assert "over budget" in reasons
+
+
+def test_the_former_name_of_the_policy_is_accepted() -> None:
+    with cc.open_store("memory:") as store:
+        old, new = (cc.MessageCompiler(store, SMALL, policy=name) for name in ("seed_b", "sliding_window"))
+    assert old.options == new.options

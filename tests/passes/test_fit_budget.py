@@ -83,9 +83,9 @@ def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> 
         (CompilerOptions(strategy="oldest"), [*TALK[2:]]),
         (CompilerOptions(low=0.9), [*TALK[2:]]),
         (CompilerOptions(low=0.3), [*TALK[6:]]),
-        (CompilerOptions(policy="seed_b"), [*TALK[1:]]),
+        (CompilerOptions(policy="sliding_window"), [*TALK[1:]]),
     ],
-    ids=["oldest", "low mark 90 %", "low mark 30 %", "seed_b"],
+    ids=["oldest", "low mark 90 %", "low mark 30 %", "sliding_window"],
 )
 def test_how_far_a_cut_goes_is_a_setting(options: CompilerOptions, kept: list[str]) -> None:
     """Guarantee 7.4."""

@@ -34,6 +34,8 @@ from contextc.store.store import Store as AnyStore
 from contextc.tools.spec import NativeTool, Tool
 from contextc.tools.todos import Todo
 
+POLICY_ALIASES: dict[object, str] = {"seed_b": "sliding_window"}
+"""Former values of the option `policy`."""
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
@@ -60,7 +62,8 @@ def as_provider(value: object) -> Provider:
 def as_options(values: Mapping[str, object]) -> CompilerOptions:
     names = ", ".join(CompilerOptions.__struct_fields__)
     try:
-        options = msgspec.convert(dict(values), CompilerOptions)
+        policy = {"policy": POLICY_ALIASES[policy]} if (policy := values.get("policy")) in POLICY_ALIASES else {}
+        options = msgspec.convert({**values, **policy}, CompilerOptions)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"MessageCompiler: {error}", fix=f"Valid options are {names}.") from None
     if not 0 < options.low < options.high <= 1:

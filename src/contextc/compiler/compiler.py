@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
+from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
@@ -75,6 +76,7 @@ class MessageCompiler:
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @renamed_parameters(again="retry", surroundings="context")
     def compile(
         self,
         conversation: str,
@@ -156,6 +158,7 @@ class MessageCompiler:
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @renamed_parameters(also="in_transaction")
     def begin(
         self,
         compiled: Compiled,
@@ -193,6 +196,7 @@ class MessageCompiler:
             self.store.write(work, repeatable=True)
         log.info("%s: began request %d for %s", *_log_fields(compiled))
 
+    @renamed_parameters(also="in_transaction")
     def commit(
         self,
         compiled: Compiled,

@@ -51,14 +51,14 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fetch: bool = True
     """True if `fetch_result` is added to the tools."""
     reasoning: ReasoningPolicy = "native"
-    policy: Literal["", "seed_b"] = ""
-    """`seed_b`: drop single messages from the front, reserve the model's maximum output, and join reasoning into the
-    text.
+    policy: Literal["", "sliding_window"] = ""
+    """`sliding_window` drops single messages from the front, reserves the model's maximum output, and joins reasoning
+    into the text.
     """
 
     @property
     def reasoning_policy(self) -> ReasoningPolicy:
-        return "inline" if self.policy == "seed_b" else self.reasoning
+        return "inline" if self.policy == "sliding_window" else self.reasoning
 
 
 class DraftEntry(NamedTuple):

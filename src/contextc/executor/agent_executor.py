@@ -13,6 +13,7 @@ from copy import copy
 from typing import Any, Literal, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
+from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.compiler import Compiled, MessageCompiler
@@ -66,6 +67,7 @@ class AgentExecutor:
     belong to. All other options are passed to the compiler.
     """
 
+    @renamed_parameters(surroundings="context")
     def __init__(
         self,
         store: Store,
@@ -150,6 +152,7 @@ class AgentExecutor:
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @renamed_parameters(given="input")
     async def run(
         self, conversation: str, input: TurnInput = None, *, wait: float = 0
     ) -> AsyncGenerator[AnyEvent, None]:
@@ -170,6 +173,7 @@ class AgentExecutor:
                 turn.cancel()
                 await turn.wait()
 
+    @renamed_parameters(given="input")
     def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
         return self._start_turn(conversation, validation.input_messages(input, self.agent), resume=False, wait=wait)
@@ -184,6 +188,7 @@ class AgentExecutor:
         self._turns.add(turn)
         return turn
 
+    @renamed_parameters(given="input")
     async def steer(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message for the running turn: the model sees it with its next step.
 
@@ -192,6 +197,7 @@ class AgentExecutor:
         """
         return await self._queue(conversation, input, "steer")
 
+    @renamed_parameters(given="input")
     async def follow_up(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message that opens the next turn when the running one has ended.
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from inspect import iscoroutine
 from typing import Self, cast
 
+from contextc._deprecation import renamed_parameters
 from contextc._json import fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
 from contextc.prompts.builtin import ADDED_BY_NAME, BUILTIN_FRAGMENTS, behaviour_fragment, default_system_prompt
@@ -51,7 +52,7 @@ class PromptBuilder:
     def with_builtin(self, *ids: str, system_prompt: str | None = None) -> Self:
         """Add the named built-in fragments, or all but `tools`, since most providers support tools natively.
 
-        `system_prompt` replaces the configured text of `behaviour_fragment`. An empty string means no text.
+        `system_prompt` replaces the configured text of the `behaviour` fragment. An empty string means no text.
         """
         known = {"behaviour": None, **BUILTIN_FRAGMENTS}
         if unknown := [each for each in ids if each not in known]:
@@ -70,6 +71,7 @@ class PromptBuilder:
         chosen += self._own.values()
         return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
 
+    @renamed_parameters(surroundings="context")
     def render(self, context: PromptContext = EMPTY_CONTEXT) -> Prompt:
         """Render all fragments. Fragments with blank text are omitted."""
         rendered = [each for each in (_render(fragment, context) for fragment in self.fragments) if each]

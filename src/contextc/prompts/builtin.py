@@ -2,7 +2,7 @@
 
 The `agents` fragment: the other agents, in the order given by the caller.
 
-The `behaviour_fragment` fragment: the configured system prompt, with which every request starts.
+The `behaviour` fragment: the configured system prompt, with which every request starts.
 
 It comes first, so that agents of one project share a prompt prefix, and with it the provider's cache.
 

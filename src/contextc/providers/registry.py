@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from contextc._deprecation import warn_renamed
 from contextc._json import JSONObject
 from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
 from contextc.errors import FailureKind, InvalidSetting, UnknownModel
@@ -93,6 +94,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the fields, without credentials that the URL may contain."""
         told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
         return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
+    @property
+    def asks_for(self) -> str:
+        """Deprecated: `model_id`."""
+        warn_renamed("Provider.asks_for", "Provider.model_id")
+        return self.model_id
 
     @property
     def formatter(self) -> Formatter:

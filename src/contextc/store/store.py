@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from contextc._deprecation import renamed_parameters
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
@@ -76,6 +77,7 @@ class Store(LeaseManager[Connection]):
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
 
+    @renamed_parameters(upto="until")
     def load(
         self,
         conversation: str,

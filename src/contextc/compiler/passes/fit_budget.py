@@ -197,7 +197,7 @@ class _Trimmer:
         self.left: list[LeftOutMessage] = []
 
     def trim(self) -> list[Item]:
-        if self.options.policy == "seed_b":
+        if self.options.policy == "sliding_window":
             self._drop_single()
         else:
             self._set_aside()
@@ -416,7 +416,7 @@ class _Trimmer:
                 yield unit, room
 
     def _drop_single(self) -> None:
-        """Drop single messages from the front until the request fits, and keep the newest (policy `seed_b`)."""
+        """Drop single messages from the front until the request fits, and keep the newest (policy `sliding_window`)."""
         room = int(self.budget.available / self.factor)
         newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
         for slot in self.slots[:newest]:

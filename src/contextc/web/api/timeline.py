@@ -77,7 +77,7 @@ class UnansweredView(Struct, frozen=True, kw_only=True):
 
 
 class TimelineTotals(Struct, frozen=True, kw_only=True):
-    """Totals of all requests. Tokens and `cost` include unanswered requests, which `load_unanswered_requests` counts
+    """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
     separately.
 
     For a whole conversation, `cost` includes summaries. It is null if no cost is known.
