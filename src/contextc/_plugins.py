@@ -12,9 +12,12 @@ itself has are ignored.
 import pkgutil
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 
 from contextc.errors import InvalidSetting, describe_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 FORMATS, PROVIDERS, SOURCES = "contextc.formats", "contextc.providers", "contextc.sources"
 """Groups of entry points: a `Formatter` class, a table of provider facts, a module with the functions of a source."""
@@ -27,9 +30,19 @@ def submodules(package: str, *, packages: bool = False) -> tuple[str, ...]:
     return tuple(sorted(each.name for each in found if each.ispkg or not packages))
 
 
+def data_files(package: str, suffix: str, folder: str = "") -> dict[str, str]:
+    """Return the texts of a package's data files with this suffix, by file name. It may be inside a zip file."""
+    from importlib.resources import files
+
+    found = [each for each in files(package).joinpath(folder).iterdir() if each.name.endswith(suffix)]
+    return {each.name: each.read_text(encoding="utf-8") for each in sorted(found, key=lambda each: each.name)}
+
+
 @cache
-def plugins(group: str) -> dict[str, EntryPoint]:
+def plugins(group: str) -> "dict[str, EntryPoint]":
     """Return the entry points of a group by name. Nothing is loaded."""
+    from importlib.metadata import entry_points
+
     return {each.name: each for each in entry_points(group=group)}
 
 

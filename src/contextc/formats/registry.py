@@ -22,6 +22,11 @@ def format_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*built_in_formats(), *sorted(plugins(FORMATS))]))
 
 
+def is_format(name: str) -> bool:
+    """Return True if there is a format of this name. Plugins are looked up only if it is not built in."""
+    return name in built_in_formats() or name in format_names()
+
+
 def built_in_formats() -> tuple[str, ...]:
     return submodules("contextc.formats", packages=True)
 
@@ -36,7 +41,7 @@ def detect_tool_format(definition: Mapping[str, JSON], own: Formatter) -> Format
 @cache
 def formatter(name: str) -> Formatter:
     """Return the formatter with this name, with default options."""
-    if name not in format_names():
+    if not is_format(name):
         raise InvalidSetting(
             f"Format {name!r} not found",
             fix=f"{_suggestion(name)}Known formats: {', '.join(format_names())}.",

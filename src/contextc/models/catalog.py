@@ -8,13 +8,11 @@ price that was copied with `like`.
 
 import tomllib
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from contextc._json import JSONObject
+from contextc._plugins import data_files
 from contextc.models.aliases import normalize_name
-
-FOLDER = Path(__file__).parent / "vendors"
 
 
 class CatalogEntry(NamedTuple):
@@ -42,8 +40,8 @@ class Catalog(NamedTuple):
 @cache
 def load_catalog() -> Catalog:
     found = Catalog({}, {}, {}, {})
-    for path in sorted(FOLDER.glob("*.toml")):
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    for text in data_files("contextc.models", ".toml", "vendors").values():
+        content = tomllib.loads(text)
         house = Vendor(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
         found.vendors[house.name] = house
         found.vendors_by_prefix.update({vendor: house for vendor in house.prefixes})

@@ -152,11 +152,14 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
             detail=provider.name,
         )
     try:
-        module = import_module(f"contextc.providers.{provider.client}")
+        path = provider.client if "." in provider.client else f"contextc.providers.{provider.client}"
+        module = import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != f"contextc.providers.{provider.client}":
+        if error.name not in (path, path.partition(".")[0]):
             raise
-        raise InvalidSetting("client: expected a module of contextc.providers", got=provider.client) from None
+        raise InvalidSetting(
+            "client: expected a module of contextc.providers, or the full path of another module", got=provider.client
+        ) from None
     try:
         return cast(ClientModule, module).open(provider, **options)
     except TypeError as error:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -20,10 +19,12 @@ from msgspec.structs import fields, replace
 
 from contextc._deprecation import warn_renamed
 from contextc._json import JSONObject
+from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
+from contextc._plugins import data_files, load_plugin, plugins
 from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
 from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
-from contextc.formats.registry import format_names
+from contextc.formats.registry import format_names, is_format
 from contextc.formats.registry import formatter as formatter_named
 from contextc.models.lookup import FACT_NAMES as MODEL_FACTS
 from contextc.models.lookup import (
@@ -36,7 +37,6 @@ from contextc.models.lookup import (
 )
 from contextc.models.model_info import Model
 
-PROVIDERS_FILE = Path(__file__).parent / "providers.toml"
 DEFAULT_FORMAT = "openai_chat"
 UNLIMITED_WINDOW = 1 << 30
 DEFAULT_MODEL = "default"
@@ -190,7 +190,7 @@ def provider(
             raise _unknown_field(fact, value)
     name, asks_for = _split_spec(spec.strip(), told, format)
     entry = _tables().providers.get(name, {})
-    if written := _config_tables().get(name):
+    if written := _written_table(name):
         written = {"format": entry.get("format", DEFAULT_FORMAT), **written}
         format = _apply_config(written, asks_for, told, own, format)
     if entry.get("facts") and not find_entry(asks_for):  # the provider's own choice, or an alias of its own
@@ -236,7 +236,7 @@ def unknown_provider_message(name: str) -> tuple[str, str]:
 def provider_names() -> tuple[str, ...]:
     """Return the names of the registered providers, then those of the user's configuration."""
     ours = [name for name, facts in _tables().providers.items() if facts["format"] in format_names()]
-    return tuple(dict.fromkeys([*ours, *_config_tables()]))
+    return tuple(dict.fromkeys([*ours, *_config_tables(), *sorted(plugins(PLUGIN_PROVIDERS))]))
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
@@ -330,7 +330,7 @@ def has_url(provider: Provider) -> bool:
 
 @cache
 def _tables() -> ProviderTables:
-    content = tomllib.loads(PROVIDERS_FILE.read_text(encoding="utf-8"))
+    content = tomllib.loads(data_files("contextc.providers", ".toml")["providers.toml"])
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
@@ -338,14 +338,28 @@ def _tables() -> ProviderTables:
     return ProviderTables(providers, names, houses, *tables)
 
 
-def check_config_table(name: str, facts: Mapping[str, object]) -> None:
+def check_config_table(name: str, facts: Mapping[str, object], source: str = f"contextc.toml: {PROVIDERS}") -> None:
     """Raise InvalidSetting if a table of the user's configuration has an unknown key or a value of a wrong type."""
     for fact, value in facts.items():
         if not isinstance(value, CONFIG_KEYS.get(fact, ())) or (isinstance(value, bool) and fact not in FLAG_FIELDS):
             raise InvalidSetting(
-                f"contextc.toml: {PROVIDERS}.{name}: {fact}: unknown key, or a value of a wrong type",
+                f"{source}.{name}: {fact}: unknown key, or a value of a wrong type",
                 fix=f"Expected one of: {', '.join(f'{each} ({kind.__name__})' for each, kind in CONFIG_KEYS.items())}.",
             )
+
+
+def _written_table(name: str) -> JSONObject | None:
+    """Return the table of a provider in the user's configuration, or in a plugin, whose tables have the same keys."""
+    if (found := _config_tables().get(name)) is not None or name in _tables().names:
+        return found
+    if name not in plugins(PLUGIN_PROVIDERS):
+        return None
+    table = load_plugin(PLUGIN_PROVIDERS, name)
+    if not isinstance(table, Mapping):
+        raise InvalidSetting(f"{PLUGIN_PROVIDERS}: entry point {name!r} must be a mapping of facts", got=table)
+    facts = cast(Mapping[str, object], table)
+    check_config_table(name, facts, source=PLUGIN_PROVIDERS)
+    return dict(facts)
 
 
 def _config_tables() -> dict[str, JSONObject]:
@@ -380,9 +394,9 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
     name = before.lower().replace("_", "-")
     check_provider_trust(name)
     written = _config_tables()
-    if name in _tables().names or name in written:
+    if name in _tables().names or name in written or name in plugins(PLUGIN_PROVIDERS):
         name = _tables().names.get(name, name)
-        facts = {**_tables().providers.get(name, {}), **written.get(name, {})}
+        facts = {**_tables().providers.get(name, {}), **(_written_table(name) or {})}
         asks_for = after or facts.get("model")
         if not asks_for:
             raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
@@ -423,7 +437,7 @@ def _provider_of_model(name: str, told: JSONObject) -> str:
 
 
 def _check_format(name: str, format: str) -> str:
-    if format not in format_names():
+    if not is_format(format):
         raise InvalidSetting(
             f"Provider {name!r}: format {format!r} not found, expected one of {', '.join(format_names())}",
             fix=f'Pass another format, as in format="{DEFAULT_FORMAT}".',

@@ -18,7 +18,6 @@ A source writes nothing, and runs or opens nothing that a file names. If one of 
 `attempt` records the error for that conversation, and the others are returned.
 """
 
-import pkgutil
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib import import_module
@@ -28,6 +27,7 @@ from typing import Protocol, cast, runtime_checkable
 from msgspec import Struct
 
 from contextc._json import JSON
+from contextc._plugins import SOURCES, load_plugin, plugins, submodules
 from contextc.errors import InvalidSetting
 from contextc.interchange.imported import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
@@ -66,8 +66,9 @@ class ExchangeSource(Protocol):
 
 
 def source_names() -> list[str]:
-    """Return the names of all sources."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    """Return the names of all sources: those of this package, then those of plugins (group `contextc.sources`)."""
+    own = [name.replace("_", "-") for name in submodules(__name__)]
+    return list(dict.fromkeys([*own, *sorted(plugins(SOURCES))]))
 
 
 def session_source_names() -> list[str]:
@@ -81,7 +82,10 @@ def load_source(name: str) -> ImportSource:
         close = get_close_matches(name, known, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
-    return cast(ImportSource, import_module(f"{__name__}.{name.replace('-', '_')}"))
+    module = name.replace("-", "_")
+    if module in submodules(__name__):
+        return cast(ImportSource, import_module(f"{__name__}.{module}"))
+    return cast(ImportSource, load_plugin(SOURCES, name))
 
 
 def load_session_source(name: str) -> SessionSource:
