@@ -19,7 +19,7 @@ from tests.sessions.cli_agents import (
     CODEX,
     PROGRAMS,
     Marked,
-    TestedProgram,
+    ProgramUnderTest,
     answered,
     each_program,
     marks,
@@ -53,12 +53,12 @@ def around(place: Path, **more: str) -> dict[str, str]:
     }
 
 
-def whom(program: TestedProgram, standin: FakeVendors) -> tuple[str, ...]:
+def whom(program: ProgramUnderTest, standin: FakeVendors) -> tuple[str, ...]:
     url = standin.url(program.format)
     return ("--model", f"{program.name}:{program.model}", "--url", url, "--key", VARIABLE)
 
 
-def sitting(place: Path, program: TestedProgram, standin: FakeVendors) -> Terminal:
+def sitting(place: Path, program: ProgramUnderTest, standin: FakeVendors) -> Terminal:
     return Terminal(place, *whom(program, standin), "-c", "talk", *STORE, more=around(place))
 
 
@@ -77,7 +77,7 @@ class Using(Marked):
         return super().__call__(ask)
 
 
-def command(program: TestedProgram, line: str) -> ScriptedCall:
+def command(program: ProgramUnderTest, line: str) -> ScriptedCall:
     if program is CLAUDE:
         return ScriptedCall("Bash", {"command": line, "description": "Do it"})
     return ScriptedCall(
@@ -85,13 +85,13 @@ def command(program: TestedProgram, line: str) -> ScriptedCall:
     )
 
 
-def running(program: TestedProgram, line: str) -> ScriptedCall:
+def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
     """One that nobody has to be asked for."""
     return command(program, line) if program is CLAUDE else ScriptedCall("exec_command", {"cmd": line})
 
 
 @with_program(CLAUDE)
-def test_a_conversation_goes_on_in_another_process(program: TestedProgram, place: Path) -> None:
+def test_a_conversation_goes_on_in_another_process(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
         first = chat(place, *whom(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
@@ -119,7 +119,7 @@ def test_a_conversation_goes_on_in_another_process(program: TestedProgram, place
 
 @at_a_terminal
 @with_program(CODEX)
-def test_the_programs_own_commands_are_shown_and_asked_for(program: TestedProgram, place: Path) -> None:
+def test_the_programs_own_commands_are_shown_and_asked_for(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 12.2: the call, the question with the whole command, and a no with its reason."""
     with (
         FakeVendors(Using(touch=command(program, "touch made && echo ok"))) as standin,
@@ -180,7 +180,7 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 
 @at_a_terminal
 @with_program(CODEX)
-def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: TestedProgram, place: Path) -> None:
+def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
 
     def slowly(ask: AcceptedRequest) -> Fault | None:
@@ -266,7 +266,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
 
 
 @each_program
-def test_who_is_not_logged_in_is_told_how(program: TestedProgram, place: Path) -> None:
+def test_who_is_not_logged_in_is_told_how(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -278,7 +278,7 @@ def test_who_is_not_logged_in_is_told_how(program: TestedProgram, place: Path) -
 
 
 @with_program(CLAUDE)
-def test_a_program_that_is_not_installed_is_told_how(program: TestedProgram, place: Path) -> None:
+def test_a_program_that_is_not_installed_is_told_how(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: here its package cannot be loaded."""
     module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module

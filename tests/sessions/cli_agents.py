@@ -24,7 +24,7 @@ VARIABLE = "CONTEXTC_STANDIN_KEY"
 MARK = re.compile(r"«\w+»")
 
 
-class TestedProgram(Struct, frozen=True, kw_only=True):
+class ProgramUnderTest(Struct, frozen=True, kw_only=True):
     """A CLI agent: two of its models, and the format of its vendor's API."""
 
     name: str
@@ -38,15 +38,15 @@ class TestedProgram(Struct, frozen=True, kw_only=True):
         return self.name
 
 
-CLAUDE = TestedProgram(
+CLAUDE = ProgramUnderTest(
     name="claude-code", model="claude-sonnet-4-5", other="claude-opus-4-5", format="anthropic", bash="Bash"
 )
-CODEX = TestedProgram(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
+CODEX = ProgramUnderTest(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
 PROGRAMS = (CLAUDE, CODEX)
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
 
 
-def with_program(quick: TestedProgram) -> pytest.MarkDecorator:
+def with_program(quick: ProgramUnderTest) -> pytest.MarkDecorator:
     """Parametrize a test with this program, or with all of them in `make prove`."""
     return pytest.mark.parametrize("program", PROGRAMS if THOROUGH else [quick], ids=str)
 
@@ -83,7 +83,7 @@ class House:
             "DISABLE_AUTOUPDATER": "1",
         }
 
-    def provider(self, program: TestedProgram, standin: FakeVendors, model: str = "") -> cc.Provider:
+    def provider(self, program: ProgramUnderTest, standin: FakeVendors, model: str = "") -> cc.Provider:
         spec = f"{program.name}:{model or program.model}"
         return cc.provider(spec, url=standin.url(program.format), key=VARIABLE)
 
@@ -93,7 +93,7 @@ class House:
 
     def agent(
         self,
-        program: TestedProgram,
+        program: ProgramUnderTest,
         standin: FakeVendors,
         *,
         model: str = "",

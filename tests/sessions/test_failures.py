@@ -20,7 +20,7 @@ from tests.sessions.cli_agents import (
     CODEX,
     House,
     Marked,
-    TestedProgram,
+    ProgramUnderTest,
     answered,
     each_program,
     marks,
@@ -55,7 +55,7 @@ def children() -> set[int]:
 
 
 @with_program(CLAUDE)
-def test_an_overloaded_api_and_then_success(program: TestedProgram, house: House) -> None:
+def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, house: House) -> None:
     """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
     with FakeVendors(Marked(), faults=plan) as standin:
@@ -69,7 +69,7 @@ def test_an_overloaded_api_and_then_success(program: TestedProgram, house: House
 
 @with_program(CODEX)
 def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
-    program: TestedProgram, house: House
+    program: ProgramUnderTest, house: House
 ) -> None:
     """Guarantees 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
@@ -94,7 +94,7 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
 
 
 @each_program
-def test_the_program_is_killed_in_the_stream(program: TestedProgram, house: House) -> None:
+def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: House) -> None:
     """Guarantee 9.8."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
@@ -123,7 +123,7 @@ def test_the_program_is_killed_in_the_stream(program: TestedProgram, house: Hous
 
 
 @each_program
-def test_a_session_that_was_deleted_begins_anew_with_everything(program: TestedProgram, house: House) -> None:
+def test_a_session_that_was_deleted_begins_anew_with_everything(program: ProgramUnderTest, house: House) -> None:
     """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
     with FakeVendors(Marked()) as standin:
         agent = house.agent(program, standin)
@@ -165,7 +165,7 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
 
 
 @with_program(CODEX)
-def test_a_changed_static_prompt_is_told_in_the_session(program: TestedProgram, house: House) -> None:
+def test_a_changed_static_prompt_is_told_in_the_session(program: ProgramUnderTest, house: House) -> None:
     """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
     with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
@@ -176,7 +176,7 @@ def test_a_changed_static_prompt_is_told_in_the_session(program: TestedProgram, 
 
 
 @with_program(CODEX)
-def test_another_model_is_given_everything_in_a_session_of_its_own(program: TestedProgram, house: House) -> None:
+def test_another_model_is_given_everything_in_a_session_of_its_own(program: ProgramUnderTest, house: House) -> None:
     """Guarantees 9.1, 9.10."""
     with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin), "talk", "«u1» Hello.")
@@ -188,7 +188,7 @@ def test_another_model_is_given_everything_in_a_session_of_its_own(program: Test
 
 
 @with_program(CODEX)
-def test_of_two_turns_at_once_one_waits_for_the_other(program: TestedProgram, house: House) -> None:
+def test_of_two_turns_at_once_one_waits_for_the_other(program: ProgramUnderTest, house: House) -> None:
     """Guarantee 9.7: one session has one writer."""
 
     async def work() -> None:
@@ -220,7 +220,7 @@ def too_long(*marks: str) -> Plan:
 
 
 @with_program(CLAUDE)
-def test_a_session_that_is_too_long_for_the_model_begins_anew(program: TestedProgram, house: House) -> None:
+def test_a_session_that_is_too_long_for_the_model_begins_anew(program: ProgramUnderTest, house: House) -> None:
     """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
     why.
     """

@@ -24,7 +24,7 @@ from contextc.messages import Message
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.conftest import often
 from tests.fake_vendors import FakeVendors, RequestRecord
-from tests.sessions.cli_agents import CLAUDE, VARIABLE, House, TestedProgram, marks, turn, twice, with_program
+from tests.sessions.cli_agents import CLAUDE, VARIABLE, House, ProgramUnderTest, marks, turn, twice, with_program
 from tests.sessions.stress_simulation import SETTINGS, Busy, Hands, pids, visible
 
 Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
@@ -81,7 +81,7 @@ class Noted(Hands):
 class Bench:
     """What the processes share: a folder, and the address of the API."""
 
-    def __init__(self, home: Path, program: TestedProgram, url: str) -> None:
+    def __init__(self, home: Path, program: ProgramUnderTest, url: str) -> None:
         self.home, self.program, self.url = home, program, url
 
     @property
@@ -170,7 +170,7 @@ def check(messages: list[Message], record: RequestRecord, bench: Bench) -> None:
 
 
 @with_program(CLAUDE)
-def test_another_process_goes_on_after_each_kill(program: TestedProgram, tmp_path: Path) -> None:
+def test_another_process_goes_on_after_each_kill(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantees 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
     chance = Random(f"kills {SEED}")
     model = Busy(SEED)

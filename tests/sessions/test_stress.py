@@ -20,7 +20,7 @@ from contextc.providers.client import endpoint
 from contextc.store.execution_records import StepRecord
 from tests.conftest import often
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
-from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, House, TestedProgram, marks, twice
+from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, House, ProgramUnderTest, marks, twice
 from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
 
 log = logging.getLogger("tests.restless")
@@ -60,7 +60,7 @@ class Company:
         line = endpoint(provider)
         return cc.AgentExecutor(self.house.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
 
-    def drawn(self, program: TestedProgram, person: Person) -> str:
+    def drawn(self, program: ProgramUnderTest, person: Person) -> str:
         """Whom to ask: most of the time the program, with its first model."""
         others = [each for each in (*self.programs, *STATELESS.values()) if each != f"{program.name}:{program.model}"]
         return f"{program.name}:{program.model}" if person.chance.random() < 0.7 else person.chance.choice(others)
@@ -154,7 +154,7 @@ def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: TestedProgram, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantees 9.2, 9.4 to 9.8, 9.10, 11.9: the checks are in `Audit`."""
     began = monotonic()
     figures = restless_turns(program, tmp_path, TURNS, seed=SEED)
@@ -163,7 +163,7 @@ def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Tested
     assert figures["faults"]
 
 
-def restless_turns(program: TestedProgram, folder: Path, count: int, *, seed: int) -> Counter[str]:
+def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed: int) -> Counter[str]:
     """So many turns, in conversations of a few each; what there was."""
     figures = Counter[str]()
 

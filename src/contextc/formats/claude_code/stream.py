@@ -147,7 +147,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
 
     def _read(self, said: _StreamedReply | Message) -> Message:
         decoded = decode_reply(said.wire(), self.formatter.provider) if isinstance(said, _StreamedReply) else said
-        message = self.formatter.spelling.decode(decoded)
+        message = self.formatter.name_codec.decode(decoded)
         if message.finish is None and message.tool_calls and self._result:
             return replace(message, finish="tool_calls")
         return message

@@ -26,7 +26,7 @@ class CodexStreamReader(StreamReader):
 
     def messages(self) -> list[Message]:
         found = decode_turn(as_turn(self._gathered), self.formatter.provider)
-        return [self.formatter.spelling.decode(message) for message in found]
+        return [self.formatter.name_codec.decode(message) for message in found]
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
         gathered, noted = self._gathered, len(self._gathered.notes)
