@@ -247,7 +247,7 @@ def test_any_object_with_two_methods_is_a_formatter() -> None:
     manager.get_formatted_messages()
     assert shown[-1].parts[0] == cc.Media(mime_type="image/png", data=b"\x89PNG", size=4)
     for needs_more in (lambda: manager.add_reply({}), lambda: manager.get_formatted_tools([])):
-        with pytest.raises(cc.errors.InvalidSetting, match=r"Kept cannot .* Subclass cc\.Formatter"):
+        with pytest.raises(cc.errors.InvalidSetting, match=r"Kept cannot .* Subclass cc\.formats\.Formatter"):
             needs_more()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import contextc as cc
 
-PLUGIN = '''
+PLUGIN = """
 import contextc as cc
 from contextc.formats.openai_chat import OpenAIFormatter
 
@@ -23,7 +23,7 @@ def matches(sample):
 
 def read_conversations(given):
     return iter(())
-'''
+"""
 ENTRY_POINTS = """
 [contextc.formats]
 acme = acme:AcmeFormatter

@@ -159,8 +159,7 @@ _MOVED = {
     "messages": "Part",
     "models": "Price cost",
     "prompts": "AgentCard Delegation Prompt",
-    "providers": "Endpoint",
-    "providers.claude_code": "ClaudeSessions",
+    "providers": "ClaudeSessions Endpoint",
     "store": "Branch Conversation Lease Recovered Stream",
     "tools": "FunctionTool NativeTool Todo",
 }

@@ -103,7 +103,7 @@ def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
     ]
     opened = paste(opener, json.dumps({"log": {"entries": calls}}))
     expect(opened).to_contain_text("a request in format openai_chat")
-    expect(opened).to_contain_text("an error came back for it")
+    expect(opened).to_contain_text("the provider returned an error")
     expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
     opened.get_by_test_id("request-choice").select_option("1")
     expect(opened).to_contain_text("a request in format anthropic")

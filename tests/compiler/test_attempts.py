@@ -370,7 +370,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
         def beaten(tx: Transaction, number: int, attempt: repository.OpenAttempt) -> None:
             """Have the other one begin after this one has looked: it waits for this one, or is done before it."""
             monkeypatch.setattr(repository, "save_attempt", begin)
-            others.append(Thread(target=faster.begin, args=(other,), kwargs={"also": nothing_more}))
+            others.append(Thread(target=faster.begin, args=(other,), kwargs={"in_transaction": nothing_more}))
             others[0].start()
             while others[0].is_alive() and not elsewhere.read(waits):
                 pass

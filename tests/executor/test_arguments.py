@@ -135,9 +135,9 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"resources": one}, r"resources\(\)"),
     ({"lease_seconds": 0}, "lease_seconds must be .*, got 0"),
     ({"lease_seconds": math.nan}, "lease_seconds must be .*, got nan"),
-    ({"system_prompt": 5}, "system_prompt is a int"),
-    ({"settings": [1]}, "settings is a list"),
-    ({"budget": "much"}, "budget='much'"),
+    ({"system_prompt": 5}, "system_prompt must be a string, got int"),
+    ({"settings": [1]}, "settings must be a dict, got list"),
+    ({"budget": "much"}, "budget must be .*, got 'much'"),
     ({"agent": ""}, "agent name must be .* got ''"),
     ({"bogus": 1}, "no option 'bogus'. Its options are tools, triggers, .*; its compiler's options are strategy, high"),
     ({"high": 7}, "low=0.7, high=7"),
@@ -398,7 +398,7 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
 
     failed = asyncio.run(asked("é" * 30_000))
     assert isinstance(failed.error, cc.errors.ContextOverflow)
-    assert "is left out as soon as another one follows it" in str(failed.error)
+    assert "left out" in str(failed.error)
     assert asyncio.run(asked("hi")).text == "hello"
     sent = str(scripted.requests[-1]["messages"])
     assert "too long to be shown" in sent

@@ -87,7 +87,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
 
 @pytest.mark.parametrize(
     ("option", "words"),
-    [({"surroundings": {"project": "x"}}, "cc.prompts.PromptContext"), ({"run": 7}, "non-empty string")],
+    [({"context": {"project": "x"}}, "cc.prompts.PromptContext"), ({"run": 7}, "non-empty string")],
 )
 def test_a_context_that_is_none_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""

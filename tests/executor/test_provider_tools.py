@@ -140,7 +140,7 @@ async def main() -> None:
     provider = cc.provider("codex:gpt-5.4", client="replay")
     line = cc.endpoint(provider, recordings=[{"events": events}], seconds=0.05)
     async for event in cc.AgentExecutor(store, provider, endpoint=line).run("demo", "Run it."):
-        if event.__class__.__name__ == "ToolResult":
+        if event.__class__.__name__ == "ToolFinished":
             print("now", flush=True)
 
 asyncio.run(main())

@@ -207,7 +207,7 @@ def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.Mon
         threads.append(threading.current_thread())
         return put_together(self)
 
-    monkeypatch.setattr(ReplyStream, "messages", messages)
+    monkeypatch.setattr(ReplyStream, "received_messages", messages)
     executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood())
     asyncio.run(played(executor, "demo"))
     assert ran == [True, False], "something else ran before the stream had ended"

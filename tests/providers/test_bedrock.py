@@ -411,11 +411,11 @@ def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:
         return SimpleNamespace(status_code=200, headers={}, raw=raw)
 
     def first() -> SimpleNamespace:
-        CURRENT.line.serves(ours)
+        CURRENT.line.use_socket(ours)
         return answered([b"all of it"])
 
     def second() -> SimpleNamespace:
-        CURRENT.line.serves(ours)
+        CURRENT.line.use_socket(ours)
         taken.set()
         assert left.wait(10)
         ours.sendall(b"request")

@@ -100,7 +100,7 @@ def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> 
         room = Room(tmp_path, standin)
         kept, passing = room.turn("Hello"), room.turn("Sum this up", conversation="")
         sessions = asyncio.run(
-            cc.providers.claude_code.ClaudeSessions(room.store).list_sessions(room.file(kept.session).parent.name)
+            cc.providers.ClaudeSessions(room.store).list_sessions(room.file(kept.session).parent.name)
         )
         assert [each["session_id"] for each in sessions] == [kept.session]
         assert passing.text == "You said: Sum this up"

@@ -24,7 +24,7 @@ from tests.fake_vendors.scripts import Scripted
 WHERE: SessionKey = {"project_key": "-garden", "session_id": "5f2c8a52-6f3e-4d7a-9a3e-2f6b7f5f0001"}
 
 
-class Apart(cc.providers.claude_code.ClaudeSessions):
+class Apart(cc.providers.ClaudeSessions):
     """A store of its own for each contract, on one and the same: the suite begins each with an empty one."""
 
     numbers = count(1)
@@ -74,7 +74,7 @@ def test_it_does_what_the_sdk_asks_of_a_session_store(store: cc.Store, owner: st
     store.append("demo", cc.user("hi"))
     asyncio.run(run_session_store_conformance(lambda: Apart(store, owner)))
     for method in ("list_sessions", "list_session_summaries", "delete", "list_subkeys"):
-        assert getattr(cc.providers.claude_code.ClaudeSessions, method, None) is not None
+        assert getattr(cc.providers.ClaudeSessions, method, None) is not None
 
 
 def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
@@ -85,7 +85,7 @@ def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
     title: Any = {"type": "custom-title", "customTitle": "Roof garden", "sessionId": WHERE["session_id"]}
 
     async def go() -> None:
-        sessions = cc.providers.claude_code.ClaudeSessions(store)
+        sessions = cc.providers.ClaudeSessions(store)
         await sessions.append(WHERE, said)
         await sessions.append(WHERE, [*said, title])
         assert await sessions.load(WHERE) == [*said, title]
@@ -104,7 +104,7 @@ def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> N
     """Guarantee 3.2: who is cancelled hears of it when the transaction is over, so what is there is certain."""
 
     async def go() -> None:
-        sessions = cc.providers.claude_code.ClaudeSessions(store)
+        sessions = cc.providers.ClaudeSessions(store)
         writing = asyncio.ensure_future(sessions.append(WHERE, [entry(str(n), "user", "x") for n in range(300)]))
         await asyncio.sleep(0)
         writing.cancel()
@@ -122,7 +122,7 @@ def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
     """Guarantee 3.2: the summary beside a session is folded once for each, one after the other."""
 
     async def go() -> None:
-        sessions = cc.providers.claude_code.ClaudeSessions(store)
+        sessions = cc.providers.ClaudeSessions(store)
         titles: list[Any] = [{"type": "custom-title", "customTitle": f"title {number}"} for number in range(20)]
         await asyncio.gather(*[sessions.append(WHERE, [title]) for title in titles])
         stored: list[Any] = await sessions.load(WHERE) or []
@@ -135,7 +135,7 @@ def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
 
 def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
     code = (
-        "import sys, contextc as cc; cc.providers.claude_code.ClaudeSessions(cc.open_store('memory:')); "
+        "import sys, contextc as cc; cc.providers.ClaudeSessions(cc.open_store('memory:')); "
         "print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -145,14 +145,14 @@ def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidInput, match="conversation name must be"):
-        cc.providers.claude_code.ClaudeSessions(cc.open_store("memory:"), "a\nb")
+        cc.providers.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 
 def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
     """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
     store = cc.open_store(tmp_path / "chat.db")
     store.append("demo", cc.user("What grows here?"))
-    sessions = cc.providers.claude_code.ClaudeSessions(store, "demo")
+    sessions = cc.providers.ClaudeSessions(store, "demo")
     (tmp_path / "work").mkdir()
 
     async def ask(standin: FakeVendors, config: str, prompt: str, resume: str | None) -> str:

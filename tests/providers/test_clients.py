@@ -333,7 +333,7 @@ def test_the_loop_goes_on_while_an_sdk_is_loaded(vendor: Vendor) -> None:
     code = f"""
 import asyncio, time
 import contextc as cc
-from contextc.providers import Call
+from contextc.providers import ProviderCall
 provider = cc.provider({vendor.spec!r}, url="http://127.0.0.1:9", key="TEST_KEY")
 gaps = []
 async def tick():
@@ -346,7 +346,7 @@ async def ask():
     await asyncio.sleep(0.02)
     before = time.monotonic()
     try:
-        async for _ in cc.endpoint(provider).stream(Call(provider=provider, body=b"{{}}")): pass
+        async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{{}}")): pass
     except cc.errors.ProviderFailed:
         print(max(gaps) < (time.monotonic() - before) / 2)
 asyncio.run(ask())
@@ -372,10 +372,10 @@ def test_a_missing_sdk_says_how_it_is_installed(vendor: Vendor) -> None:
 import asyncio, sys
 sys.modules[{vendor.package!r}] = None
 import contextc as cc
-from contextc.providers import Call
+from contextc.providers import ProviderCall
 provider = cc.provider("{vendor.name}:own", window=9000)
 async def ask():
-    async for _ in cc.endpoint(provider).stream(Call(provider=provider, body=b"{{}}")): pass
+    async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{{}}")): pass
 try:
     asyncio.run(ask())
 except cc.errors.InvalidSetting as error:

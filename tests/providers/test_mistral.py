@@ -139,9 +139,9 @@ def test_without_its_sdk_the_extra_that_brings_it_is_named() -> None:
 import asyncio, sys
 sys.modules["openai"] = None
 import contextc as cc
-from contextc.providers import Call
+from contextc.providers import ProviderCall
 async def ask(provider):
-    async for _ in cc.endpoint(provider).stream(Call(provider=provider, body=b"{}")): pass
+    async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{}")): pass
 for name in ("mistral", "deepseek"):
     try:
         asyncio.run(ask(cc.provider(f"{name}:own", window=9000)))

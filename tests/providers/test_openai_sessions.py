@@ -150,7 +150,7 @@ def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: FakeVendors) ->
     gone = failed(call(at(standin), {**HELLO, "conversation": "conv_0"}))
     assert (lost.kind, lost.status, lost.code) == ("session", 400, "previous_response_not_found")
     assert (gone.kind, gone.status, gone.said) == ("session", 404, "Conversation with id 'conv_0' not found.")
-    assert "new session" in str(gone)
+    assert "recompile" in str(gone)
 
 
 def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(standin: FakeVendors) -> None:

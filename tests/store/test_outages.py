@@ -150,7 +150,7 @@ store = cc.open_store(sys.argv[1])
 store.append("frozen", cc.user("x"))
 lease = store.acquire("frozen", ttl=0.2)
 def work(tx):
-    leases.check(tx, lease, "frozen")
+    leases.check_lease(tx, lease, "frozen")
     tx.row("SELECT 1 FROM pg_sleep(0.3)")
     print("frozen", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -73,7 +73,7 @@ async def main() -> None:
             try:
                 turn = executor.start(name, cc.user(f"say {number}", uid=f"{name}x{os.getpid()}x{number}"))
                 async for event in turn.events():
-                    if type(event).__name__ in ("StepFinish", "ToolResult", "TurnFinish"):
+                    if type(event).__name__ in ("StepFinish", "ToolFinished", "TurnFinish"):
                         seq, uid = getattr(event, "seq", 0), getattr(event, "uid", "")
                         note("told", name, event.number, type(event).__name__, seq, uid)
                 result = turn.results[-1]

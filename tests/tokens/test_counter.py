@@ -184,7 +184,7 @@ import sys
 sys.modules["splintr"] = None
 from contextc.models.tokens import get_counter
 counts = get_counter("o200k_base", provider="openai", model="gpt-4o")
-print(counts.exact, counts.tokenizer, counts.text(sys.argv[1]))
+print(counts.exact, counts.tokenizer, counts.count_text(sys.argv[1]))
 """
     ran = subprocess.run([sys.executable, "-c", code, SAMPLES["prose"]], capture_output=True, text=True, check=True)
     exact, name, tokens = ran.stdout.split()

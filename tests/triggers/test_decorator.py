@@ -15,7 +15,7 @@ from tests.triggers.run_triggers import Play
 
 def test_the_reference_names_every_field_of_a_moment() -> None:
     page = (Path(__file__).parents[2] / "docs" / "triggers.md").read_text()
-    table = page.partition("### The moment")[2].partition("### ")[0]
+    table = page.partition("### The trigger context")[2].partition("### ")[0]
     named = {
         name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
     }

@@ -176,14 +176,14 @@ def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -
     assert told["violations"] == alone["violations"]
     assert told["budget"] == alone["budget"]
     assert told["budget"]["tools"] > 0
-    assert told["notes"] == ["the last of 2 requests", "an error came back for it"]
+    assert told["notes"] == ["the last of 2 requests", "the provider returned an error"]
     listed = [(each["number"], each["address"], each["model"], each["messages"]) for each in told["requests"]]
     assert listed == [(1, OPENAI, "gpt-4o", 4), (2, ANTHROPIC, "claude-sonnet-4-5", 3)]
     assert ([each["failed"] for each in told["requests"]], told["chosen"]) == ([False, True], 2)
 
     first = opened(client, text, request=1)
     assert (first["format"], first["body"], first["violations"], first["chosen"]) == ("openai_chat", CHAT, [], 1)
-    assert "no request 3" in opened(client, text, 400, request=3)["error"]["message"]
+    assert "request 3 not found" in opened(client, text, 400, request=3)["error"]["message"]
 
 
 def test_a_recording_without_a_call_of_a_model_is_nothing_to_judge(client: TestClient) -> None:

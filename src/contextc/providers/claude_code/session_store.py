@@ -1,6 +1,6 @@
 """Implementation of the Agent SDK's `SessionStore` that keeps Claude Code's transcripts in a contextc store.
 
-    ClaudeAgentOptions(session_store=cc.providers.claude_code.ClaudeSessions(store), resume=…)
+    ClaudeAgentOptions(session_store=cc.providers.ClaudeSessions(store), resume=…)
 
 So a session can be resumed on another machine, or when the CLI's folder is gone. An append is one transaction: it is
 durable when it returns, and repeated entries are stored once. The store is synchronous, so it is called on a worker
