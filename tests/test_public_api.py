@@ -107,7 +107,7 @@ def test_parameters_of_the_last_release_work() -> None:
         store.append("demo", cc.user("hi"))
         store.append("demo", cc.user("ho"))
         with pytest.warns(DeprecationWarning, match=r"load\(upto=…\) is deprecated .* Use until=…\."):
-            assert len(store.load("demo", upto=1)) == 1  # pyright: ignore[reportCallIssue]
+            assert len(store.load("demo", upto=1)) == 1  # pyright: ignore[reportArgumentType]
     with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
         assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
 

@@ -317,4 +317,4 @@ def test_media_without_data_can_be_converted(name: str) -> None:
     text = json.dumps(form.format([*history, cc.tool_result("c1", "look", [media]), cc.user("well?")]))
     body = {form.messages_key: json.loads(text.replace("iVBORw0K", ""))}
     for target in NAMES:
-        assert "well?" in json.dumps(cc.convert(cast(JSONObject, body), source=name, target=target))
+        assert "well?" in json.dumps(cc.convert(body, source=name, target=target))

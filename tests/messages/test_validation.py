@@ -21,9 +21,9 @@ CALL = cc.ToolCall(id="c1", name="f", arguments={})
 REFUSED: dict[str, tuple[object, str]] = {
     "not a message": ({"role": "user", "content": "hi"}, "expected a Message, got dict"),
     "unknown role": (
-        cc.Message(role="robot", parts=(cc.Text("hi"),)),
+        cc.Message(role="robot", parts=(cc.Text("hi"),)),  # pyright: ignore[reportArgumentType]
         "role: must be system, user, assistant or tool, got 'robot'",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "empty user": (cc.user(""), "parts: a user message needs text that is not blank"),
     "blank user": (cc.user(" \n\t"), "parts: a user message needs text that is not blank"),
     "hint alone": (cc.user(cc.messages.UserNotice("hi")), "parts: a user message needs text"),
@@ -52,9 +52,9 @@ REFUSED: dict[str, tuple[object, str]] = {
     "reasoning from a user": (cc.user([cc.Text("x"), cc.Reasoning(text="y")]), "parts[1]: reasoning must be in"),
     "text that is none": (cc.user(cc.Text(5)), "parts[0].text: must be text, got int"),  # pyright: ignore[reportArgumentType]
     "part that is none": (
-        cc.Message(role="user", parts=("hi",)),
+        cc.Message(role="user", parts=("hi",)),  # pyright: ignore[reportArgumentType]
         "parts[0]: must be a part such as Text or ToolCall, got str",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "parts that are none": (cc.Message(role="user", parts="hi"), "parts: must be a tuple of parts, got str"),  # pyright: ignore[reportArgumentType]
     "author that is none": (cc.user("x", author=5), "author"),  # pyright: ignore[reportArgumentType]
     "media without bytes": (cc.user(cc.Media(mime_type="image/png")), "media needs exactly one of data, blob"),

@@ -134,10 +134,7 @@ def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
 
 
 def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
-    code = (
-        "import sys, contextc as cc; cc.providers.ClaudeSessions(cc.open_store('memory:')); "
-        "print(*sys.modules)"
-    )
+    code = "import sys, contextc as cc; cc.providers.ClaudeSessions(cc.open_store('memory:')); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"claude_agent_sdk", "anyio"} & set(loaded)
 

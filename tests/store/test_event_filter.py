@@ -125,7 +125,7 @@ class Counting:
     """A transaction that counts what it is asked."""
 
     def __init__(self, tx: Transaction) -> None:
-        self._tx, self.asked, self.again, self.dialect = tx, 0, tx.is_retry, tx.dialect
+        self._tx, self.asked, self.is_retry, self.dialect = tx, 0, tx.is_retry, tx.dialect
 
     def run(self, sql: str, *values: object) -> int:
         raise AssertionError("nothing is written")

@@ -72,8 +72,10 @@ def _class_in(name: str) -> type[Formatter]:
     if name not in built_in_formats():
         kind = load_plugin(FORMATS, name)
         if not isinstance(kind, type) or not issubclass(kind, Formatter):
-            raise InvalidSetting(f"{FORMATS}: entry point {name!r} must be a subclass of Formatter", got=kind)
-        return cast(type[Formatter], kind)
+            raise InvalidSetting(
+                f"{FORMATS}: entry point {name!r} must be a subclass of Formatter", got=cast(object, kind)
+            )
+        return kind
     module = import_module(f"contextc.formats.{name}")
     found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Formatter)]
     return next(each for each in found if each.__module__ == module.__name__)

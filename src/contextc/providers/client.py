@@ -151,8 +151,8 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
             case="address",
             detail=provider.name,
         )
+    path = provider.client if "." in provider.client else f"contextc.providers.{provider.client}"
     try:
-        path = provider.client if "." in provider.client else f"contextc.providers.{provider.client}"
         module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name not in (path, path.partition(".")[0]):
