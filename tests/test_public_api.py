@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -98,7 +100,7 @@ def test_names_of_the_last_release_work_and_name_the_new_one() -> None:
 
 def test_all_names_of_the_last_release_are_there() -> None:
     names = [*cc._RENAMED, *(name for names in cc._MOVED.values() for name in names.split())]  # pyright: ignore[reportPrivateUsage]
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="is deprecated and will be removed in"):
         assert [name for name in names if getattr(cc, name, None) is None] == []
 
 
