@@ -54,7 +54,7 @@ floors: setup
 	$(BIN)/lint-imports
 
 tests: setup programs
-	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
+	$(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
 # asking anybody, Debian's is installed. The headless browser needs a quarter less CPU time than the whole one.
