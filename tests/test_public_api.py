@@ -108,8 +108,9 @@ def test_parameters_of_the_last_release_work() -> None:
     with cc.open_store("memory:") as store:
         store.append("demo", cc.user("hi"))
         store.append("demo", cc.user("ho"))
+        load = cast(Callable[..., list[cc.Message]], store.load)
         with pytest.warns(DeprecationWarning, match=r"load\(upto=…\) is deprecated .* Use until=…\."):
-            assert len(store.load("demo", upto=1)) == 1  # pyright: ignore[reportArgumentType]
+            assert len(load("demo", upto=1)) == 1
     with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
         assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
 

@@ -53,7 +53,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Return the text, cut in the middle where it is longer than `most` characters."""
+    """Return the text, cut in the middle where it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 

@@ -14,9 +14,9 @@ from tests.long_runs.random_histories import each_history
 TITLE = "Random histories in every format"
 ABOUT = """\
 Messages as a log may hold them: calls without results and results without calls, ids twice, blank texts, media,
-reasoning of other houses, native blocks, cancelled replies, and continued recordings. Each is written in every
+reasoning of other vendors, native blocks, cancelled replies, and continued recordings. Each is written in every
 format, with a system prompt, tools and settings, and every request is held against our rules and against the history:
-every word once and in order, every call with its arguments and its result, reasoning to its own house alone; encoded
+every word once and in order, every call with its arguments and its result, reasoning to its own vendor alone; encoded
 piece by piece as in one go; decoded and encoded again without a trace. One in five, as its bytes fall, is also held
 against the vendor's own types and validators, which take more time than everything else."""
 GOAL = 100_000

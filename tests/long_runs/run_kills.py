@@ -11,7 +11,7 @@ from tests.long_runs import Counts
 TITLE = "kill -9 in running turns"
 ABOUT = """\
 A process runs turn after turn, with replies that are streamed and tools that write down when they begin and end. It
-is killed at a moment nobody chose, and another one goes on. At the end no tool that had ended ran again, every call
+is killed at a random moment, and another one continues. At the end no tool that had ended ran again, every call
 has one result, turns, steps, events and messages agree, nothing is left open, and every request can be built again."""
 GOAL = 300
 COUNTED = "kills"

@@ -1,4 +1,4 @@
-"""Whole turns in foul weather, through the vendors' own SDKs and with the real programs."""
+"""Whole turns with failing providers, through the vendors' own SDKs and with the real programs."""
 
 import os
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.long_runs import Counts
 from tests.sessions import test_stress
 from tests.sessions.cli_agents import PROGRAMS
 
-TITLE = "Turns in foul weather"
+TITLE = "Turns with failing providers"
 ABOUT = """\
 A person asks, steers, loses patience and changes the model, while the API is overloaded, lines are cut in the middle
 of a reply, credit runs out, and the window is too small for all that is said. The vendors' own SDKs talk to a strict

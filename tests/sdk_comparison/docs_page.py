@@ -10,13 +10,13 @@ from tests.sdk_comparison.sdk_limits import LIMITS, Limit
 PAGE = Path(__file__).parent.parent.parent / "docs" / "sdk-comparison.md"
 HEAD = """# Comparison with the AI SDK
 
-Whether our requests are right is also judged by somebody else: the Vercel AI SDK (`ai` 7 with its packages for the
-providers), which nobody here wrote. The same conversations are sent through it, as the `ModelMessage`s that
+Requests are also compared with those of an independent library: the Vercel AI SDK (`ai` 7 with its packages for the
+providers). The same conversations are sent through it, as the `ModelMessage`s that
 `formatter("vercel")` makes of them, and through our own formats. Nothing goes over a network; what it would have sent
 is caught on its way. The two bodies are the same, to the last value, but for what is listed here. Every row is checked:
 a difference that is not listed fails a test, and so does a row that does not show any more.
 
-The conversations are those of the test suite: picked by hand, recorded from providers, transcripts of agents, and
+The conversations are those of the test suite: written for it, recorded from providers, transcripts of agents, and
 random ones. This page is made from the tables of the tests (`python -m tests.sdk_comparison.docs_page`).
 """
 CUT = """## What only one of both can say

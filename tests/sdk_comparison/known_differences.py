@@ -224,7 +224,7 @@ DIFFERENCES: Sequence[Difference] = (
         "the arguments of a call",
         (*OPENAI, "mistral"),
         "the text that the model wrote, even if it is no JSON",
-        "written anew from the parsed value",
+        "rewritten from the parsed value",
         "a changed letter is a changed prefix, and the cache is lost",
         openai.arguments_as_written,
         "arguments as they were written",

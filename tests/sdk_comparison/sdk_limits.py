@@ -230,7 +230,7 @@ LIMITS: Sequence[Limit] = (
     Limit(
         "reasoning that nothing proves",
         ALL,
-        "our ModelMessages do not have it: somebody would be given it who cannot check it",
+        "our ModelMessages do not have it: a provider that cannot check it would receive it",
         each(unproved_left_out),
         "reasoning that nobody signed",
         {"gemini": ""},

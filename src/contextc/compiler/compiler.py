@@ -166,7 +166,7 @@ class MessageCompiler:
         lease: Lease | None = None,
         in_transaction: Callable[[Transaction], None] | None = None,
     ) -> None:
-        """Store the attempt before the request is sent. `also` runs in the same transaction."""
+        """Store the attempt before the request is sent. `in_transaction` runs in the same transaction."""
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
@@ -216,7 +216,8 @@ class MessageCompiler:
         `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is for more than one message. A
         message that was already streamed into the conversation is not stored again. `session_id` and `cursor` are a
         stateful provider's names for its session and its position; set `shortened` if the provider shortened its own
-        history. `notes` appear in the manifest. `also` receives the stored messages and runs in the same transaction.
+        history. `notes` appear in the manifest. `in_transaction` receives the stored messages and runs in the same
+        transaction.
         """
         self._check(compiled)
         arguments.check_commit_arguments(reply, produced, usage, session_id)

@@ -50,7 +50,10 @@ class AssembledRows(Struct, frozen=True):
 
     new_rows: tuple[NewRow, ...]
     order: tuple[StoredRow | int, ...] | None = None
-    """All rows of a new epoch, in order; an integer is an index into `new`. None if `new` follows the sealed rows."""
+    """All rows of a new epoch, in order; an integer is an index into `new_rows`.
+
+    None if `new_rows` follows the sealed rows.
+    """
     notes: tuple[ConversionNote, ...] = ()
 
 

@@ -106,7 +106,7 @@ def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
 def verify_rows(rows: Iterable[RawRow], before: bytes, after: int, until: int) -> Iterator[ChainRow]:
     """Verify the rows of a chain after message `after`, whose id is `before`, against their ids.
 
-    Consecutive missing messages are one `ChainRow`, also at the end, before `upto`.
+    Consecutive missing messages are one `ChainRow`, also at the end, before `until`.
     """
     expected, known = after + 1, True
     for where, identity, body in rows:

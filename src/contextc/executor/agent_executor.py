@@ -62,7 +62,7 @@ class AgentExecutor:
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
     `session_gap` seconds after this agent's previous turn starts a session.
 
-    `surroundings` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. The
+    `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. The
     default recipient is the author of the message that opens the turn. `run` names the run that the agent's messages
     belong to. All other options are passed to the compiler.
     """

@@ -91,7 +91,10 @@ class EventHub:
 
 
 class Inbox:
-    """The undelivered events of one watcher. `root` is the number of its conversation, 0 if it is not checked."""
+    """The undelivered events of one watcher.
+
+    `conversation_number` is the number of its conversation, 0 if it is not checked.
+    """
 
     def __init__(self, conversation_number: int = 0) -> None:
         self.conversation_number, self.is_replaced = conversation_number, False
@@ -204,7 +207,7 @@ async def watch_batches(
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
     """Yield events in batches as `watch` does, until `done` returns True.
 
-    With `pulse`, an empty batch follows after so many seconds without events, and after a wake-up without events. A
+    With `heartbeat`, an empty batch follows after so many seconds without events, and after a wake-up without events. A
     given `inbox` must already be registered with the hub; `look=False` means that it has missed no event.
     """
     box = inbox or Inbox()

@@ -103,7 +103,7 @@ class ToolRunner:
         return [call for call in self.allowed_calls(calls) if not self._needs_approval(call)]
 
     async def run(self, calls: Sequence[ToolCall], indexes: Collection[int] | None = None) -> list[Message]:
-        """Run the calls, or those with the indexes `only`. Return the stored results in the order of the calls."""
+        """Run the calls, or those with the indexes `indexes`. Return the stored results in the order of the calls."""
         found: dict[int, Message] = {}
         allowed = len(self.allowed_calls(calls))
         wanted = range(len(calls)) if indexes is None else indexes

@@ -83,7 +83,7 @@ class TurnRunner:
         )
 
     async def run(self, *, cancelled: bool = False) -> None:
-        """Run the turns and append the result of each to `results`. With `stopped`, end the first one immediately."""
+        """Run the turns and append the result of each to `results`. With `cancelled`, end the first one immediately."""
         exits: BaseException | None = None
         while True:
             finish, error, why = "error", None, FAILED_REASON

@@ -107,7 +107,7 @@ class Formatter(ABC):
     nested_extra: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` whose value is an object: only the names inside it carry information."""
     shared_extra: ClassVar[tuple[str, ...]] = ()
-    """Names inside `nests` that contextc's own types represent. Their values are converted to every format."""
+    """Names inside `nested_extra` that contextc's own types represent. Their values are converted to every format."""
     layout_extra: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that describe only the layout. They have no meaning for other providers."""
     merges_neighbours: ClassVar[bool] = False
@@ -158,7 +158,7 @@ class Formatter(ABC):
         """Return the messages of a request, joined from encoded segments. The segments are not changed.
 
         `before` are the last messages already joined, back to a reply at least. They come first in the result. Some are
-        replaced if the first segment had to be merged into them (`merges`).
+        replaced if the first segment had to be merged into them (`merges_neighbours`).
         """
         return [*before, *(message for segment in segments for message in segment.messages)]
 

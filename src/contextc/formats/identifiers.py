@@ -23,7 +23,8 @@ CallOrResult: TypeAlias = ToolCall | ToolResult
 
 
 class IdentifierCodec:
-    """The allowed form of an id or a name: `letters`, `first` and `longest` for encoding, `taken` for acceptance.
+    """The allowed form of an id or a name: `characters`, `first_characters` and `max_length` for encoding, `accepted`
+    for acceptance.
 
     The two differ if a provider accepts more than it documents: an id of its own is sent back unchanged.
     """
@@ -43,7 +44,7 @@ class IdentifierCodec:
         return self._sound.fullmatch(text) is not None and ("_x" not in text or self.decode(text) == text)
 
     def remember_unchanged(self, text: str) -> bool:
-        """Return the result of `writes`, and cache it if it is True."""
+        """Return the result of `is_unchanged`, and cache it if it is True."""
         if not self.is_unchanged(text):
             return False
         if len(self.known_unchanged) >= CACHE_SIZE:

@@ -116,9 +116,9 @@ Fix: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
 class Rule(NamedTuple):
-    """A rule of a provider. `says` is the provider's error text, a template for the facts of a finding.
+    """A rule of a provider. `provider_message` is the provider's error text, a template for the facts of a finding.
 
-    Decoding and encoding a request repairs most violations. `mend` repairs the others: it takes the body of a request
+    Decoding and encoding a request repairs most violations. `fix` repairs the others: it takes the body of a request
     that breaks this rule, and returns one that does not.
     """
 
@@ -154,10 +154,10 @@ class Rule(NamedTuple):
 class RuleSet:
     """The rules of one format: the parser of its requests, and the checks.
 
-    `reshape` takes a misshapen value and its path, and returns an equivalent value with a valid shape, or the same
-    value if there is none. `message` and `block` build a user message or a block from text, as the last resort. `house`
-    is the vendor whose rules these are; more is known about its own models. `unknown` finds fields of messages that the
-    format does not have, even if its provider accepts them.
+    `coerce` takes a misshapen value and its path, and returns an equivalent value with a valid shape, or the same
+    value if there is none. `message` and `block` build a user message or a block from text, as the last resort.
+    `vendor` is the vendor whose rules these are; more is known about its own models. `unknown_fields` finds fields of
+    messages that the format does not have, even if its provider accepts them.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:
 
 
 def results_while(accepts: Callable[[RequestMessage], bool]) -> ResultRange:
-    """Require results in the messages directly after their calls for which `among` is true."""
+    """Require results in the messages directly after their calls for which `accepts` is true."""
 
     def ends(turns: Sequence[RequestMessage]) -> Sequence[int]:
         found = [len(turns)] * len(turns)

@@ -18,7 +18,7 @@ REASONING_FIELDS = {"reasoning_content", "reasoning", "reasoning_details"}
 def apply_policy(
     segment: Sequence[Message], policy: ReasoningPolicy, replacement: Callable[[Reasoning], tuple[AnyPart, ...]]
 ) -> Sequence[Message]:
-    """Return the segment with a policy applied. `instead` returns the parts that replace a reasoning part."""
+    """Return the segment with a policy applied. `replacement` returns the parts that replace a reasoning part."""
     return segment if policy == "native" else [_replayed(message, policy, replacement) for message in segment]
 
 

@@ -110,9 +110,10 @@ class SettingsWritten(NamedTuple):
 
 
 class SettingsTable(NamedTuple):
-    """The settings of a format. `take` removes and returns those it understands from a copy; `put` writes them.
+    """The settings of a format. `read_structured` removes and returns those it understands from a copy;
+    `write_structured` writes them.
 
-    `also` maps other paths to settings, such as former names.
+    `aliases` maps other paths to settings, such as former names.
     """
 
     paths: Mapping[str, SettingPath]
@@ -120,7 +121,7 @@ class SettingsTable(NamedTuple):
     write_structured: Callable[[RequestSettings], JSONObject] = lambda settings: {}
     aliases: Mapping[SettingPath, str] = {}
     structured: tuple[str, ...] = ()
-    """The settings that `put` writes."""
+    """The settings that `write_structured` writes."""
 
     def read(self, settings: JSONObject) -> SettingsRead:
         """Return the common settings of a request, and the paths of those that only its provider has."""

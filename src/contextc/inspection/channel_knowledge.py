@@ -38,7 +38,7 @@ class ChannelEpoch(NamedTuple):
 
 class ChannelKnowledge(NamedTuple):
     """`acknowledged`: what is known is still held by the session, or is sent with every request if there is no session.
-    `before` are the places of news that an earlier request sent on another branch.
+    `sent_on_other_branch` are the places of news that an earlier request sent on another branch.
     """
 
     session: str

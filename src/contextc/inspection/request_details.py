@@ -41,8 +41,8 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
     the bytes of all its messages.
 
-    `load_left_out_reasons` and `read` load on demand: the messages that are left out, by place, with the reason;
-    messages by place.
+    `load_left_out_reasons` and `load_messages` load on demand: the messages that are left out, by place, with the
+    reason; messages by place.
     `was_sent` reports whether the previous request already covered a place.
     """
 

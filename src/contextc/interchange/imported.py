@@ -23,8 +23,8 @@ TIME_UUID_VERSION = "7"  # version 7 begins with the time, so the first eight ch
 
 
 class FoundConversation(Struct, frozen=True, kw_only=True):
-    """A conversation of a source. `id` is the source's own id. If it `is_made_up`, it was derived from the messages or
-    from the name of a file, and may not be unique. `title` is the name shown to people.
+    """A conversation of a source. `id` is the source's own id. If it `is_derived_id`, it was derived from the messages
+    or from the name of a file, and may not be unique. `title` is the name shown to people.
 
     Lines share the objects of their common messages. The last line is the current one. `left_out` lists the content
     that could not be imported, and why. `error` is the reason if nothing can be imported.
@@ -39,7 +39,7 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
 
 
 class Origin(Struct, frozen=True):
-    """The origin of a conversation: a source, and the id there. `is_name` is True if that id is unique."""
+    """The origin of a conversation: a source, and the id there. `is_unique` is True if that id is unique."""
 
     source: str
     id: str
@@ -71,7 +71,7 @@ def origin_meta(origin: Origin, title: str) -> JSONObject:
 
 
 def read_or_error(id: str, read: Callable[[], FoundConversation]) -> FoundConversation:
-    """Return the conversation that `make` reads; if it raises, one with that error."""
+    """Return the conversation that `read` reads; if it raises, one with that error."""
     try:
         return read()
     except ContextcError as error:

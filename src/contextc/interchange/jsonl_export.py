@@ -30,7 +30,7 @@ DAMAGED_BRANCH_FIX = (
 
 
 class BranchRange(NamedTuple):
-    """The range of a branch that belongs to a conversation: the messages after `base` up to `upto`."""
+    """The range of a branch that belongs to a conversation: the messages after `base` up to `until`."""
 
     number: int
     parent: int | None

@@ -58,7 +58,7 @@ def message_type(value: JSONObject) -> str:
 
 
 def to_message(value: JSONObject, tool_names: dict[str, str], *, time: int = 0) -> Message:
-    """Return one message. `names` collects the tool of each call, because a result may not name it."""
+    """Return one message. `tool_names` collects the tool of each call, because a result may not name it."""
     role = ROLES[message_type(value)]
     if message_type(value) == "chat":
         role = ROLES.get(str(value.get("role")), "user")

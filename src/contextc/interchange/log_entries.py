@@ -34,7 +34,7 @@ MAX_DEPTH = 4
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request and its reply, as far as they were logged. `id` connects the two if they are in different entries.
 
-    `conversation` is the logger's own conversation id. `failed` is True for an error reply, `is_talk` for a chat
+    `conversation` is the logger's own conversation id. `failed` is True for an error reply, `is_chat` for a chat
     request. `note` is a remark for the user.
     """
 

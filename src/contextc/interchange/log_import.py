@@ -34,7 +34,7 @@ NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
 def read_conversations(
     logged: LoggedExchanges, *, format: str | None = None, is_batch: bool = False
 ) -> Iterator[FoundConversation]:
-    """Return the conversations in a log. With `apart`, each exchange with an id is a conversation, as in a batch."""
+    """Return the conversations in a log. With `is_batch`, each exchange with an id is a conversation, as in a batch."""
     log = _LogReader(format, is_batch)
     for where, exchange in logged:
         log.add_exchange(where, exchange)

@@ -31,7 +31,7 @@ OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 
 
 class MergeNode:
-    """A message at one position. `spoken` is True if the path up to here contains a reply of the model."""
+    """A message at one position. `has_reply` is True if the path up to here contains a reply of the model."""
 
     __slots__ = ("children", "has_reply", "last_used", "message", "parent", "path", "replies", "requests")
 
@@ -76,7 +76,7 @@ class RequestTree:
         self._turn = 0
 
     def root(self, group: str = "") -> MergeNode:
-        """Return the root for requests. Requests of different `apart` values are never merged."""
+        """Return the root for requests. Requests of different `group` values are never merged."""
         return self._roots.setdefault(group, MergeNode(None, None, _digest((group,))))
 
     def add_request(

@@ -84,7 +84,7 @@ def import_session(
 def import_transcript(
     store: Store, data: bytes, *, path: Path | None = None, source_name: str | None = None, into: str | None = None
 ) -> ImportedSession:
-    """Import the bytes of a transcript completely or not at all. Without `name`, the program is recognised."""
+    """Import the bytes of a transcript completely or not at all. Without `source_name`, the program is recognised."""
     file = InputFile(path, data)
     source_name = source_name or detect_source(file)
     if source_name not in session_source_names():

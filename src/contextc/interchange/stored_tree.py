@@ -31,7 +31,7 @@ MessageKey: TypeAlias = str | bytes
 
 
 class StoredNode:
-    """A message at its position; None if it is unreadable. `ends` are the branches that end with it."""
+    """A message at its position; None if it is unreadable. `ending_branches` are the branches that end with it."""
 
     __slots__ = ("branch", "by_key", "children", "ending_branches", "id", "message", "parent", "seq", "unreadable")
 

@@ -35,7 +35,10 @@ class WriteResult(NamedTuple):
 
 
 class NameChoice(NamedTuple):
-    """The names that a conversation may get. `asked`: the caller chose `plain`. Names in `taken` are excluded."""
+    """The names that a conversation may get.
+
+    `is_required`: the caller chose `default`. Names in `taken` are excluded.
+    """
 
     default: str
     is_required: bool = False

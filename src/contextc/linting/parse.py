@@ -16,7 +16,10 @@ from contextc.messages.pairing import PairingRepair, pair_tool_calls
 
 
 class DecodableRequest(NamedTuple):
-    """A request that can be decoded. `bare`: it came as a bare list. `reshaped`: the number of malformed values."""
+    """A request that can be decoded.
+
+    `bare`: it came as a bare list. `malformed_count`: the number of malformed values.
+    """
 
     body: JSONObject
     bare: bool
@@ -156,8 +159,8 @@ class DecodedRequest(NamedTuple):
 def decode_and_pair(form: Formatter, body: JSONObject, *, same_provider: bool) -> DecodedRequest:
     """Decode the request: pair results with calls, assign calls and reasoning to the assistant, turn strays into text.
 
-    With `for_itself`, the request goes back to the same provider. A result whose call the provider stores is then not a
-    stray.
+    With `same_provider`, the request goes back to the same provider. A result whose call the provider stores is then
+    not a stray.
     """
     request = form.decode_request(body)
     if request.system is not None and _is_assistant_only(request.system):

@@ -32,7 +32,10 @@ def restore_formatting(
     violations: Iterable[Violation],
     lint: Callable[[JSON], list[Violation]],
 ) -> JSONObject:
-    """Return a repaired request with the original form of everything that was not repaired. `found`: the violations."""
+    """Return a repaired request with the original form of everything that was not repaired.
+
+    `violations`: the violations.
+    """
     if form.session_line_fields:
         return fixed
     left = _codes(lint(fixed))

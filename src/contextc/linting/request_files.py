@@ -25,8 +25,9 @@ FileLayout: TypeAlias = Literal["whole", "lines", "messages", "session"]
 class RequestFile(NamedTuple):
     """The requests in a file, and the layout of the file.
 
-    `shape` is "whole" (one JSON value), "lines" (one request per line), "messages" (one message per line) or "session".
-    `unread` is the number of lines that are not JSON.
+    `layout` is "whole" (one JSON value), "lines" (one request per line), "messages" (one message per line) or
+    "session".
+    `unreadable_lines` is the number of lines that are not JSON.
     """
 
     bodies: list[JSONObject]  # or lists of messages

@@ -75,8 +75,8 @@ def parse_dict(
 ) -> ParsedDict:
     """Return the messages of one dict, with ids and names from `calls` if the dict omits them.
 
-    `form` is the provider's format; None if only OpenAI's chat is supported. `before` are held-back dicts in that
-    format, which are read together with this one.
+    `formatter` is the provider's format; None if only OpenAI's chat is supported. `held_back` are held-back dicts in
+    that format, which are read together with this one.
     """
     if problem := find_json_problem(message, ""):
         raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))

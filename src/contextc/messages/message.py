@@ -99,7 +99,7 @@ def hash_content(message: Message) -> bytes:
 
 
 def make_chain_id(parent_id: bytes, content: bytes) -> bytes:
-    """Return the id of a message with this canonical content after `parent`, a message's id or the root.
+    """Return the id of a message with this canonical content after `parent_id`, a message's id or the root.
 
     It begins with the depth in the chain (four bytes), so that a message is found by its id without an index. The rest
     is the hash. The ids of a chain sort in its order.

@@ -55,10 +55,10 @@ def pair_tool_calls(
     """Return the history with every call directly followed by a tool message that answers it.
 
     A call without a result gets a synthetic one; `unanswered` is its reason for calls of the last message with calls. A
-    result without a call is dropped, and of two results for one call the first is used. With `strays_as_text` dropped
+    result without a call is dropped, and of two results for one call the first is used. With `orphans_as_text` dropped
     results become user text. Of two calls in one message with the same id, the second gets a new id. With
-    `unique_ids` so does every call whose id was used before. `spelled` maps ids to their wire form, which must be
-    unique. `taken` are the wire ids of calls before these messages.
+    `unique_ids` so does every call whose id was used before. `encode_id` maps ids to their wire form, which must be
+    unique. `used_ids` are the wire ids of calls before these messages.
     """
     if (ordered := _pair_without_repair(messages, unique_ids, encode_id, used_ids)) is not None:
         return PairedHistory(ordered, [])

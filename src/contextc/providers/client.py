@@ -54,7 +54,8 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
     - `session`: the session to resume. "" starts a new one.
     - `cursor`: the position of the session after the last stored reply.
     - `revert`: the session may contain a failed prompt, so revert it to the cursor first.
-    - `opening`: returns what a session starts with (system prompt, tools). A request that resumes a session does not
+    - `session_opening`: returns what a session starts with (system prompt, tools). A request that resumes a session
+    does not
       repeat it, but a restarted program needs it.
     - `directory`: the working directory of a program. "" is the current one.
     - `host`: approves tool calls and runs the tools of the request.
@@ -75,7 +76,7 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
     host: Host | None = None
 
     def full_request(self) -> JSONObject:
-        """Return the parsed body, completed by the `opening` of its session."""
+        """Return the parsed body, completed by the `session_opening` of its session."""
         return {**self.session_opening(), **decode(self.body)}
 
 

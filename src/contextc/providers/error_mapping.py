@@ -54,7 +54,7 @@ TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
 
 
 class ErrorTable(Struct, frozen=True, kw_only=True):
-    """Error rules of one client: specific codes, patterns in the message (`words`), and generic types."""
+    """Error rules of one client: specific codes, patterns in the message (`patterns`), and generic types."""
 
     codes: Mapping[str, FailureKind] = {}
     patterns: tuple[tuple[str, FailureKind], ...] = ()
@@ -71,7 +71,7 @@ def with_provider_rules(table: ErrorTable, provider: Provider) -> ErrorTable:
 
 
 class ErrorResponse(NamedTuple):
-    """An error as a provider sent it. `said` is its message."""
+    """An error as a provider sent it. `message` is its message."""
 
     codes: tuple[str, ...]
     message: str

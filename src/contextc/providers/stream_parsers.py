@@ -73,7 +73,8 @@ class SSEParser:
 def parse_json_object(data: bytes, *, keep_surrogates: bool = False) -> JSONObject:
     """Parse one JSON object that may contain lone surrogates.
 
-    With `halves`, lone surrogates are kept, because the next event may contain the other half of the character.
+    With `keep_surrogates`, lone surrogates are kept, because the next event may contain the other half of the
+    character.
     """
     try:
         value = decode(data)

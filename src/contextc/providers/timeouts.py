@@ -36,7 +36,7 @@ URLLIB3_TIMEOUT = re.compile(r"\((?:connect|read) timeout=([\d.]+)\)")
 def describe_timeout(error: BaseException, limit: float | None, *, use_default: bool) -> str:
     """Return a description of the timeout that an exception reports, or "" if it reports none.
 
-    The limit is that of the exception, else `given`, else the default if `usual` is True.
+    The limit is that of the exception, else `limit`, else the default if `use_default` is True.
     """
     kind = _kind(error)
     if kind is None:

@@ -171,7 +171,10 @@ def load_lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
 
 
 def split_by_branch(lineage: Sequence[tuple[int, int]], after: int, until: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the ranges of a lineage with the messages after `after` up to `upto`, oldest first: branch, first, last."""
+    """Yield the ranges of a lineage with the messages after `after` up to `until`, oldest first:
+
+    branch, first, last.
+    """
     found: list[tuple[int, int, int]] = []
     for number, base in lineage:
         if base < until and after < until:

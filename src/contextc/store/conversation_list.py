@@ -65,8 +65,8 @@ class ConversationPage(NamedTuple):
 class ConversationRow(NamedTuple):
     """The row of a conversation in the list, before its details are loaded.
 
-    `moved` is the second of its last message, or of its creation. `last` is the place of the last message on its
-    current branch, `spoken` the time of its last message.
+    `last_active` is the second of its last message, or of its creation. `last_place` is the place of the last message
+    on its current branch, `last_message_time` the time of its last message.
     """
 
     number: int
@@ -85,9 +85,9 @@ class ConversationRow(NamedTuple):
 
 
 class PageCursor(NamedTuple):
-    """The cursor of a page: after a conversation, or within it at message `upto`.
+    """The cursor of a page: after a conversation, or within it at message `until`.
 
-    `named` is 1 if a search was still matching names.
+    `in_names` is 1 if a search was still matching names.
     """
 
     last_active: int

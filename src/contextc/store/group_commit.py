@@ -77,7 +77,7 @@ class WriteQueue:
         """Held by a waiting leader: the main thread cannot overtake it twice."""
 
     def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
-        """Run work in a group, or by calling `alone`."""
+        """Run work in a group, or by calling `run_alone`."""
         return self._refuse_nested(
             lambda: (
                 self._write_on_main_thread(run_alone)

@@ -19,7 +19,7 @@ VERSION_SEPARATOR = "~"  # an edit under the same uid is stored as `uid~2`, `uid
 
 
 class HistoryDifference(NamedTuple):
-    """The result of a comparison: the last `tail` messages of the client are new and follow message `after`.
+    """The result of a comparison: the last `new_count` messages of the client are new and follow message `after`.
 
     `rewrites` is True if other messages follow there in the stored chain.
     """

@@ -116,7 +116,7 @@ class LeaseManager(TransactionEngine[Connection]):
         self._release(lease, failed=failed)
 
     def release_in_transaction(self, tx: Transaction, lease: Lease) -> None:
-        """End a turn inside a transaction. Call `released` after the commit."""
+        """End a turn inside a transaction. Call `finish_release` after the commit."""
         leases.release(tx, lease, failed=False)
 
     def finish_release(self, lease: Lease) -> None:

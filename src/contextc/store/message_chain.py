@@ -58,8 +58,8 @@ from contextc.store.types import Reference, Transaction
 class PendingMessage(Struct, frozen=True, gc=False):
     """A message to append, with the values that stay the same when its transaction is retried.
 
-    Its uid is the given one, or is made of its place and `mark`, which is random. `tried` lists the places it was
-    written to, each with its id. A retry looks only at these places for a row that an earlier attempt stored.
+    Its uid is the given one, or is made of its place and `random_id`, which is random. `attempts` lists the places it
+    was written to, each with its id. A retry looks only at these places for a row that an earlier attempt stored.
     """
 
     admitted: ValidatedMessage
@@ -123,7 +123,7 @@ class VerifiedRanges:
 def load_between(
     tx: Transaction, branch: int, after: int, until: int, verified: VerifiedRanges | None = None
 ) -> list[Message]:
-    """Return the messages of the chain that ends on `branch`, after seq `after` up to seq `upto`.
+    """Return the messages of the chain that ends on `branch`, after seq `after` up to seq `until`.
 
     Raises `StoreCorrupt` if a row is missing or does not match its id. Rows in `verified` are not verified again.
     """

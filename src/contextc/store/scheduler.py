@@ -41,7 +41,7 @@ class Scheduler:
     def run_every_for(
         self, seconds: float, item: TaskItem, task: Callable[[list[TaskItem]], None]
     ) -> Callable[[], None]:
-        """Call the task periodically with all its items that are due. Return a function that removes `thing`."""
+        """Call the task periodically with all its items that are due. Return a function that removes `item`."""
         return self._add(_Task(time.monotonic() + seconds, seconds, True, task, item))
 
     def _add(self, task: _Task) -> Callable[[], None]:

@@ -87,7 +87,7 @@ class Store(LeaseManager[Connection]):
         until: Reference | None = None,
         branch: int | None = None,
     ) -> list[Message]:
-        """Return the messages of a conversation in order: all, a range (`after`, `upto`), or the `last` ones of these.
+        """Return the messages of a conversation in order: all, a range (`after`, `until`), or the `last` ones of these.
 
         A message that is missing, or does not match its hash, raises `StoreCorrupt`. An open store verifies each row
         when it first loads it; `contextc doctor` verifies every row.

@@ -40,7 +40,8 @@ class RetryTransaction(Exception):
 class ConnectionLost(Exception):
     """The connection broke, or the server accepts none at the moment.
 
-    `committing` is True if it broke during commit. `mark` then identifies the transaction for `_was_committed`, and
+    `during_commit` is True if it broke during commit. `transaction_id` then identifies the transaction for
+    `_was_committed`, and
     `result` is the return value of its work. `error` is raised if the outage does not end.
     """
 

@@ -36,7 +36,10 @@ Function: TypeAlias = Callable[..., object]
 
 
 class FunctionParameters(Struct, frozen=True, kw_only=True):
-    """The parameters of a function. Arguments are converted to the class `reader`; `schema` is sent to the model."""
+    """The parameters of a function.
+
+    Arguments are converted to the class `argument_class`; `schema` is sent to the model.
+    """
 
     schema: JSONObject
     description: str

@@ -156,7 +156,7 @@ class ThresholdTrigger(Trigger, frozen=True, kw_only=True):
     """A trigger that sends a message when a value rises to `enter`, and again only after it fell below `exit`.
 
     This hysteresis avoids a message at every step for a value that oscillates around one threshold. `exit_text`, if
-    given, is sent when the value falls. At the times in `resets` the trigger never enters and always leaves, because
+    given, is sent when the value falls. At the times in `reset_at` the trigger never enters and always leaves, because
     the earlier value no longer applies. A value of None is unknown: the trigger leaves without a message.
     """
 

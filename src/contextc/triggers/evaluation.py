@@ -72,7 +72,7 @@ def evaluate_triggers(
 ) -> Evaluation:
     """Evaluate triggers by priority, and keep only the highest level of each group.
 
-    `shown` is given if an epoch starts: a warning is then ended only if the request still contains it.
+    `in_request` is given if an epoch starts: a warning is then ended only if the request still contains it.
     """
     triggers = check_triggers(triggers)
     said: list[tuple[Trigger, TriggerMessage]] = []

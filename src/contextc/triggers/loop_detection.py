@@ -23,7 +23,7 @@ _FOREIGN = re.compile(r"[^\w.:/-]+")
 
 
 class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
-    """A warning after `correct` equal steps in a row; after `stop` of them the turn ends."""
+    """A warning after `warn_after` equal steps in a row; after `stop_after` of them the turn ends."""
 
     warn_after: int = 2
     stop_after: int = 4

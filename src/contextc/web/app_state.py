@@ -72,7 +72,7 @@ class AppState:
             event_hub(self.store).refresh(each.conversation)
 
     async def recover_turns_periodically(self) -> None:
-        """Call `recover` periodically, until cancelled."""
+        """Call `recover_turns` periodically, until cancelled."""
         while True:
             await asyncio.sleep(RECOVERY_INTERVAL)
             try:

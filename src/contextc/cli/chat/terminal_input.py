@@ -34,7 +34,7 @@ class TerminalInput:
 
     @contextmanager
     def reading_lines(self, on_line: Callable[[str], None]) -> Generator[None]:
-        """Pass each typed line to `heard`, until the context ends."""
+        """Pass each typed line to `on_line`, until the context ends."""
         loop, place = asyncio.get_running_loop(), sys.stdin.fileno()
         self._ended = False
 

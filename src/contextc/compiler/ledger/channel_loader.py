@@ -82,9 +82,9 @@ def load_snapshot(
     until: int | None = None,
     since: Summary | None = None,
 ) -> ChannelSnapshot:
-    """Load a channel. `room` is the window in tokens; `enough` reports whether messages, read backwards, fill it.
+    """Load a channel. `window` is the window in tokens; `is_full` reports whether messages, read backwards, fill it.
 
-    `runs` identifies the caller's runs. `upto` loads the conversation as if it ended there. `since` is a summary whose
+    `runs` identifies the caller's runs. `until` loads the conversation as if it ended there. `since` is a summary whose
     messages are not read, so the cost depends on what came after it.
     """
     at = load_tip(tx, channel.conversation)

@@ -31,10 +31,10 @@ class SchemaFault(NamedTuple):
 
 
 class Schema(Struct, frozen=True, kw_only=True):
-    """The schema of a value. `kind` None allows any value. An object has `members`; a list or a map has `each`.
+    """The schema of a value. `kind` None allows any value. An object has `members`; a list or a map has `items`.
 
-    `one`: exactly one member is present. `open`: members of any name are allowed. `least` and `most` limit the value of
-    a number, and the length of other values.
+    `exactly_one`: exactly one member is present. `allow_unknown`: members of any name are allowed. `minimum` and
+    `maximum` limit the value of a number, and the length of other values.
     """
 
     kind: type | None = None

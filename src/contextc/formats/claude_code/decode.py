@@ -55,7 +55,7 @@ def decode_prompt(given: JSON) -> tuple[str, JSON]:
 def decode_lines(
     lines: Sequence[JSONObject], provider: str, tool_names: Mapping[str, str] = MappingProxyType({})
 ) -> list[Message]:
-    """Return the messages of the conversation. `called` maps ids of earlier calls to their tool names."""
+    """Return the messages of the conversation. `tool_names` maps ids of earlier calls to their tool names."""
     own = [lines[index] for index in active_lines(lines) if is_conversation_message(lines[index])]
     names = dict(tool_names)
     found: list[Message] = []

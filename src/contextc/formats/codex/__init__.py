@@ -74,7 +74,7 @@ class CodexFormatter(Formatter):
         return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        """Return the final answer of a turn. `reader` returns all messages of it."""
+        """Return the final answer of a turn. `create_reader` returns all messages of it."""
         return turns.last_reply(turns.decode_turn(reply, self.provider))
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:

@@ -70,7 +70,7 @@ def reasoning_text(item: JSONObject) -> str:
 
 
 class EventCollector:
-    """The state of a turn so far. With `users` it also collects user messages, of any number of turns."""
+    """The state of a turn so far. With `include_users` it also collects user messages, of any number of turns."""
 
     def __init__(self, *, include_users: bool = False) -> None:
         self.users = include_users

@@ -77,8 +77,8 @@ USER_ITEMS = ("userMessage", "hookPrompt")
 class CallType(NamedTuple):
     """The conversion of an item type to a call and its result.
 
-    `field` is the field of its output, and `write` returns its new value. The arguments of a `late` type are known only
-    when it is complete.
+    `field` is the field of its output, and `write` returns its new value. The arguments of a `arguments_late` type are
+    known only when it is complete.
     """
 
     name: Callable[[JSONObject], str]

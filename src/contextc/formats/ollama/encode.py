@@ -156,7 +156,7 @@ class _Encoder:
 
 
 def join_texts(texts: Iterable[str], *, is_reply: bool) -> str:
-    """Join texts into one. With `flows`, texts of a model may be pieces of one sentence, split by citations.
+    """Join texts into one. With `is_reply`, texts of a model may be pieces of one sentence, split by citations.
 
     Such texts are concatenated where one ends, or the next begins, with white space or punctuation.
     """

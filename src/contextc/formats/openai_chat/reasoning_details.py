@@ -24,8 +24,8 @@ ReasoningBlock: TypeAlias = Reasoning | ProviderBlock
 def decode_blocks(details: JSON, provider: str, model: str | None, *, is_reply: bool = False) -> list[ReasoningBlock]:
     """Return the blocks as parts; empty if one of them is not a valid block.
 
-    With `replied`, the blocks are from a reply. A block that was cut off before its signature then keeps only its text,
-    because it could not be sent back.
+    With `is_reply`, the blocks are from a reply. A block that was cut off before its signature then keeps only its
+    text, because it could not be sent back.
     """
     if not isinstance(details, list) or not all(_is_block(each) for each in cast(list[JSON], details)):
         return []

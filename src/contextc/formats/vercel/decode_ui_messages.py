@@ -24,7 +24,7 @@ def decode_ui_message(
 ) -> Iterator[Message]:
     """Decode one `UIMessage`. Its id becomes the uid of the first message; steering messages have their own.
 
-    With `in_one`, steering messages stay in the message that they steered.
+    With `as_one_message`, steering messages stay in the message that they steered.
     """
     uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), message_metadata(wire)
     parts = _Parts(decode, provider)

@@ -49,7 +49,7 @@ def exception_failure(
 ) -> ContextcError:
     """Return the failure for an exception of the SDK.
 
-    `heard` are the lines of the program's standard error. Such lines with exit status 1 mean invalid options.
+    `stderr_lines` are the lines of the program's standard error. Such lines with exit status 1 mean invalid options.
     """
     import claude_agent_sdk as sdk
 

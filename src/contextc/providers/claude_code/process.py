@@ -32,7 +32,7 @@ LineQueue: TypeAlias = asyncio.Queue[JSONObject | Exception]
 class ClaudeProcess:
     """A process that serves a session. It is in `running` while it runs.
 
-    `stands` are the UUIDs of the last turn's lines. Each of them is accepted as the cursor of the next call.
+    `cursors` are the UUIDs of the last turn's lines. Each of them is accepted as the cursor of the next call.
     """
 
     def __init__(self, provider: str, session: str, wish: ClaudeCallOptions, running: "set[ClaudeProcess]") -> None:

@@ -42,8 +42,8 @@ PROMPT_PREFIX, HISTORY_PREFIX = "contextc-prompt-", "contextc-history-"
 class CodexCallOptions(Struct, frozen=True, kw_only=True):
     """Parsed options of a call.
 
-    `begins`, `thread` and `turn` are parameters of a new thread, of any thread, and of one turn. `history` contains
-    items of the Responses API, and `input` is the prompt.
+    `new_thread_params`, `thread_params` and `turn_params` are parameters of a new thread, of any thread, and of one
+    turn. `history` contains items of the Responses API, and `input` is the prompt.
     """
 
     session: str

@@ -31,7 +31,7 @@ USAGE = "thread/tokenUsage/updated"
 
 
 class LoadedThread(Struct):
-    """A loaded thread: its cursor, options and tools. `clean` is False if a prompt was sent after the cursor."""
+    """A loaded thread: its cursor, options and tools. `is_clean` is False if a prompt was sent after the cursor."""
 
     cursor: str
     options: JSONObject
@@ -42,7 +42,10 @@ class LoadedThread(Struct):
 
 
 class OpenedThread(Struct):
-    """A thread that is ready. `recorded` is a turn that already answered this prompt, and `usage` its token usage."""
+    """A thread that is ready.
+
+    `recorded_turn` is a turn that already answered this prompt, and `usage` its token usage.
+    """
 
     id: str
     notes: list[str] = []

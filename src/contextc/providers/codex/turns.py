@@ -36,7 +36,7 @@ LONG_RUNNING_ITEMS = (
 class CodexTurn:
     """One turn.
 
-    `path` is the thread's rollout file, `patience` the number of retries that Codex may make, and `timeout` the
+    `path` is the thread's rollout file, `max_retries` the number of retries that Codex may make, and `timeout` the
     maximum number of seconds between two events.
     """
 

@@ -93,7 +93,7 @@ class ServerFolder(Struct, frozen=True):
         draft.replace(self.state_file)
 
     def find_running(self) -> LocalServer | None:
-        """Return the server if it is running. The caller must hold `starting`."""
+        """Return the server if it is running. The caller must hold `start_lock`."""
         return self.read_state() if is_locked(self.alive_lock) else None
 
 

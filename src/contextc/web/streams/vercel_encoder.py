@@ -39,7 +39,8 @@ _encode = msgspec.json.Encoder().encode
 class VercelEncoder:
     """Encoder of the events of one agent's turns. `message` is the id of a message to continue.
 
-    `seen` are the tool calls that the message already has. With `one`, all events form one message, which `end` ends.
+    `seen` are the tool calls that the message already has. With `one`, all events form one message, which `end_chunks`
+    ends.
     """
 
     def __init__(self, *, message: str = "", seen: Iterable[str] = (), one: bool = False) -> None:

@@ -1,0 +1,73 @@
+"""One vocabulary: words that the glossary replaces do not come back into docs, errors or docstrings."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+UNWANTED = re.compile(
+    r"\b(nobody|somebody|whoever|whom|foul weather|deeds?|mends?|mended|mending|houses?|by hand|anew)\b", re.IGNORECASE
+)
+"""Use the words of docs/glossary.md: model, client, caller; repair or fix; vendor; manually; again."""
+OPENINGS = re.compile(r"(What|Who|Where|How|Whether|Which|Whose|Whom)\b")
+"""A docstring starts with a verb or with the noun it defines."""
+PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"])
+MODULES = sorted((ROOT / "src" / "contextc").rglob("*.py"))
+CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
+    text = CODE.sub("", page.read_text())
+    assert sorted({found[0] for found in UNWANTED.finditer(text)}) == []
+
+
+def _raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the texts in `raise` statements, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    yield each.lineno, each.value
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and (text := ast.get_docstring(node)) is not None:
+            yield getattr(node, "lineno", 1), text
+
+
+def test_errors_use_the_words_of_the_glossary() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in MODULES
+        for line, text in _raised(ast.parse(path.read_text()))
+        if UNWANTED.search(text)
+    ]
+    assert found == []
+
+
+def test_docstrings_start_with_a_verb_or_a_noun() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in MODULES
+        for line, text in _docstrings(ast.parse(path.read_text()))
+        if OPENINGS.match(text) or UNWANTED.search(text.split("Example:")[0])
+    ]
+    assert found == []
+
+
+def test_no_module_has_more_than_500_lines() -> None:
+    found = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in found.items() if lines > 500} == {}
+
+
+def test_every_package_says_what_it_is() -> None:
+    missing = [
+        str(path.relative_to(ROOT)) for path in MODULES if ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert [path for path in missing if not path.endswith("__main__.py")] == []
