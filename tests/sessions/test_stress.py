@@ -24,7 +24,7 @@ from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, House, ProgramUn
 from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
 
 log = logging.getLogger("tests.restless")
-TURNS = often(6, 100)
+TURNS = often(4, 100)
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))
 LENGTH = 14
 """How many turns a conversation has at most."""
