@@ -4,16 +4,19 @@ A package calls `lazy_names` in its `__init__` and assigns the result to `__geta
 none of its modules.
 """
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
+
+TYPE_CHECKING = False  # importing `collections.abc` or `typing` would be most of the cost of `import contextc`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 REMOVED_IN = "0.3"
 """The version that drops the names which `deprecated` lists."""
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str], deprecated: Mapping[str, str] | None = None, *, depth: int = 2
-) -> Callable[[str], object]:
+    package: str, modules: "Mapping[str, str]", deprecated: "Mapping[str, str] | None" = None, *, depth: int = 2
+) -> "Callable[[str], object]":
     """Return a module-level `__getattr__`.
 
     `modules` maps a module, relative to the package, to the names it defines, separated by spaces. `deprecated` maps an
