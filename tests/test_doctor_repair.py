@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import Finding, RepairResult, repair_conversations, scan_store
 from contextc.messages import ValidatedMessage, canonical_content, decode_message, encode_message
-from contextc.store import addressing, message_chain
+from contextc.store import message_chain, message_location
 from contextc.store.types import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -53,7 +53,7 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
 
     def work(tx: Transaction) -> None:
         for where, body in tx.rows("SELECT place, body FROM message"):
-            if where & addressing.SEQ_MASK == seq:
+            if where & message_location.SEQ_MASK == seq:
                 tx.run("UPDATE message SET body = ? WHERE place = ?", how(bytes(body)), where)
 
     store.write(work)
@@ -173,7 +173,7 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
         message_chain.insert_messages(
             tx,
             "demo",
-            addressing.load_tip(tx, "demo"),
+            message_location.load_tip(tx, "demo"),
             [message_chain.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
         )
 
@@ -285,7 +285,7 @@ def test_a_reset_stays_where_it_was(store: cc.Store) -> None:
     store.extend("demo", [cc.user("m4"), cc.user("m5")])
     change(store, 2, lambda body: body.replace(b"m2", b"M2"))
     heal_all(store)
-    assert store.conversation("demo").edge == 3
+    assert store.conversation("demo").context_start == 3
     assert [each.text for each in store.load("demo", after=3)] == ["m4", "m5"]
 
 

@@ -42,12 +42,12 @@ def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
     rich_conversation(store)
     found = import_lines(target, export_lines(store, "demo"))
     before = store.conversation("demo")
-    assert (found.name, found.root, found.tip, found.length, found.edge) == (
+    assert (found.name, found.root, found.tip, found.length, found.context_start) == (
         before.name,
         before.root,
         before.tip,
         before.length,
-        before.edge,
+        before.context_start,
     )
     theirs, ours = store.branches("demo"), target.branches("demo")
     assert [(each.base, each.length, each.tip, each.current) for each in ours] == [

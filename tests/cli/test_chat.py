@@ -226,7 +226,7 @@ def test_slash_commands(tmp_path: Path) -> None:
     assert len(stored(tmp_path, "other")) == 8
     assert len(stored(tmp_path, "demo")) == 6
     with cc.open_store(tmp_path / "chat.db") as store:
-        assert store.conversation("demo").edge == 6
+        assert store.conversation("demo").context_start == 6
 
 
 def test_a_command_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import contextc as cc
 from contextc._json import encode
 from contextc.compiler.ledger.cache import get_channel_cache
 from contextc.messages import Message
-from contextc.store.addressing import find_tip, load_lineage, make_place, split_by_branch
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_location import find_tip, load_lineage, make_place, split_by_branch
 from contextc.store.types import Transaction
 from tests.compiler.simulated_providers import MARK, SessionProvider, StatelessProvider
 
@@ -110,7 +110,7 @@ class World:
                 if seq
             ]
 
-        edge = self.store.conversation(name).edge
+        edge = self.store.conversation(name).context_start
         line = dict(zip(self.store.read(places), self.store.load(name), strict=True))
         return {where: message for where, message in line.items() if message.seq > edge}
 

@@ -23,9 +23,9 @@ from openai.types.responses.response_input_item_param import FunctionCallOutput,
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.anthropic import parse as anthropic_sketch
-from contextc.formats.openai_chat import parse as chat_sketch
-from contextc.formats.openai_responses import parse as responses_sketch
+from contextc.formats.anthropic import lint_parser as anthropic_sketch
+from contextc.formats.openai_chat import lint_parser as chat_sketch
+from contextc.formats.openai_responses import lint_parser as responses_sketch
 
 CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": "K1"}'}}
 CAMEL: JSONObject = {"role": "assistant", "content": "ok", "toolCalls": [CALL]}

@@ -22,9 +22,9 @@ from contextc.config import read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Provider, ProviderCall, endpoint
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, running_server, stop_server
-from contextc.providers.local.file_lock import is_locked
 from contextc.providers.local.model_path import check_installed
 from contextc.providers.local.server_control import server_folder
+from contextc.providers.local.server_lock import is_locked
 from tests.conftest import give_up
 
 MODEL = "SmolLM2-135M-Instruct"

@@ -166,26 +166,26 @@ def test_another_handle_sees_the_rewind(shared_address: str) -> None:
 def test_reset_sets_an_edge_and_keeps_the_history(store: cc.Store) -> None:
     """Guarantees 3.4, 7.7: `reset` clears the context, `delete` deletes; two calls."""
     fill(store, "a", "b")
-    assert store.reset("demo").edge == 2
+    assert store.reset("demo").context_start == 2
     assert store.reset("demo").revision == 1
     assert texts(store) == ["a", "b"]
     fill(store, "c")
-    assert store.conversation("demo").edge == 2
-    assert store.reset("demo").edge == 3
+    assert store.conversation("demo").context_start == 2
+    assert store.reset("demo").context_start == 3
 
 
 def test_a_fork_inherits_the_edge_and_a_rewind_before_it_loses_it(store: cc.Store) -> None:
     fill(store, "a", "b")
     store.reset("demo")
     fill(store, "c")
-    assert store.fork("demo", "after").edge == 2
-    assert store.fork("demo", "before", at=1).edge == 0
+    assert store.fork("demo", "after").context_start == 2
+    assert store.fork("demo", "before", at=1).context_start == 0
     store.reset("after")
-    assert store.conversation("demo").edge == 2
+    assert store.conversation("demo").context_start == 2
     store.reset("demo")
-    assert (store.conversation("after").edge, store.conversation("demo").edge) == (3, 3)
-    assert store.rewind("demo", 2).edge == 2
-    assert store.rewind("demo", 1).edge == 0
+    assert (store.conversation("after").context_start, store.conversation("demo").context_start) == (3, 3)
+    assert store.rewind("demo", 2).context_start == 2
+    assert store.rewind("demo", 1).context_start == 0
 
 
 def test_deleting_leaves_nothing_of_a_conversation(store: cc.Store) -> None:

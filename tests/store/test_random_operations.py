@@ -227,7 +227,7 @@ class StoreMachine(RuleBasedStateMachine):
             found, messages = self.store.conversation(name), self.store.load(name)
             assert [message.text for message in messages] == [said.text for said in talk.line.said]
             assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
-            assert (found.length, found.edge) == (len(messages), max(talk.line.edges, default=0))
+            assert (found.length, found.context_start) == (len(messages), max(talk.line.edges, default=0))
             branches = self.store.branches(name)
             assert [branch.length for branch in branches] == [len(line.said) for line in talk.lines]
             assert [branch.current for branch in branches].index(True) == talk.current

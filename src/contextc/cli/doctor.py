@@ -38,7 +38,7 @@ from contextc.cli.doctor_config import (
     print_settings,
 )
 from contextc.cli.doctor_format_check import check_format, print_format_checks
-from contextc.cli.layout import print_block
+from contextc.cli.text_block import print_block
 from contextc.config import Settings, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation

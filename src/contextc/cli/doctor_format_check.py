@@ -3,7 +3,7 @@
 import msgspec
 
 from contextc.cli.console import escape_markup, out, pluralize, print_json, progress_bar
-from contextc.cli.layout import print_block
+from contextc.cli.text_block import print_block
 from contextc.doctor import conversation_names
 from contextc.errors import ContextcError
 from contextc.formats import formatter

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from contextc.cli.agent_options import parse_reference
 from contextc.cli.console import (
     JSONOption,
     StoreOption,
@@ -13,7 +14,6 @@ from contextc.cli.console import (
     pluralize,
     print_json,
 )
-from contextc.cli.shared_options import parse_reference
 
 
 def run(

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from contextc.cli.agent_options import parse_reference
 from contextc.cli.console import (
     JSONOption,
     StoreOption,
@@ -15,7 +16,6 @@ from contextc.cli.console import (
     print_json,
     warn_pending_erasure,
 )
-from contextc.cli.shared_options import parse_reference
 from contextc.messages.message import to_plain_text
 from contextc.store.redaction import load_redaction_target
 

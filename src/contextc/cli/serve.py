@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, out
-from contextc.cli.shared_options import (
+from contextc.cli.agent_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
@@ -30,6 +29,7 @@ from contextc.cli.shared_options import (
     check_positive,
     resolve_root,
 )
+from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, out
 from contextc.errors import InvalidSetting
 from contextc.store.types import DEFAULT_AGENT
 

@@ -1,6 +1,4 @@
-"""Validate the arguments of a compiler before anything is read or stored.
-
-Caches of prompts, tools, token counts and terms for one provider.
+"""Validate the arguments of a compiler before anything is read or stored, and cache what is derived from them.
 
 Tools are cached by content, because a caller may change a schema in place. Immutable objects are cached by identity,
 and are referenced, so that no identity is reused. The caches are small and are cleared when full.
@@ -28,8 +26,8 @@ from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragmen
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.store import Store
-from contextc.store.addressing import check_name
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_location import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools.spec import NativeTool, Tool
 from contextc.tools.todos import Todo

@@ -25,8 +25,8 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
 from contextc.store import Store, message_chain
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.ledger_schema import Item
+from contextc.store.message_location import SEQ_MASK
 from contextc.store.types import Transaction
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from contextc._json import JSONObject, encode
 from contextc.compiler.draft import Budget, CacheMark, Draft
 from contextc.compiler.ledger.cache import join_messages, split_chunk
-from contextc.compiler.ledger.channel_loader import ChannelSnapshot
+from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
+from contextc.compiler.ledger.row_encoding import AssembledRows, NewRow
 from contextc.compiler.manifest import Manifest, RequestRecord
-from contextc.compiler.row_builder import AssembledRows, NewRow
 from contextc.formats.base import Formatter
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel, ChannelState

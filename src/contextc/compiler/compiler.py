@@ -40,9 +40,9 @@ from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, message_chain
-from contextc.store.addressing import BranchTip as Tip
 from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
+from contextc.store.message_location import BranchTip as Tip
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
 if TYPE_CHECKING:  # importing it loads asyncio

@@ -3,10 +3,8 @@
 A pass takes a draft and returns a new one. It changes the tail only. If the prefix cannot be extended, a pass sets
 `epoch` to the reason, and `kept` to the items of the prefix that the new epoch keeps.
 
-Check the invariants of a draft. This pass changes nothing.
-
-A violation is a defect of contextc and is raised before anything is sent. It does not use `assert`, which `python -O`
-removes.
+The last pass, `verify_draft`, checks the invariants and changes nothing. A violation is a defect of contextc and is
+raised before anything is sent. It does not use `assert`, which `python -O` removes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,8 @@
-"""The text of each item of a request as the model read it, beside the stored text.
+"""Build the record, the manifest and the cost of a compiled request on demand, and the lines of any manifest.
 
-A result may have been sent as a stub or shortened, a user message escaped, a reply without its reasoning, old messages
-as a summary. Everything that displays a request takes its texts from here.
-
-Build the record, the manifest and the cost of a compiled request on demand, and the lines of any manifest.
-
-A line describes one message or inserted text: whether it was sent, in which form, and why.
+A line describes one message or inserted text: whether it was sent, in which form, and why. It has the text as the model
+read it, beside the stored text. A result may have been sent as a stub or shortened, a user message escaped, a reply
+without its reasoning, old messages as a summary. Everything that displays a request takes its texts from here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,16 +12,16 @@ from msgspec.structs import replace
 
 from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
 from contextc.compiler.draft import Draft, distribute
-from contextc.compiler.ledger.channel_loader import ChannelSnapshot
+from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
 from contextc.compiler.ledger.rendering import FETCH_TOOL, render_item
+from contextc.compiler.ledger.row_encoding import AssembledRows
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
 from contextc.compiler.request_head import CompileInput
-from contextc.compiler.row_builder import AssembledRows
 from contextc.messages import Message, Reasoning, Usage
 from contextc.messages.message import to_plain_text
 from contextc.models import cost as price_of
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.ledger_schema import ChannelState, Item
+from contextc.store.message_location import SEQ_MASK
 
 _FETCH = FETCH_TOOL.name.encode()
 

@@ -11,18 +11,18 @@ from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
 from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import join_messages, split_chunk
-from contextc.compiler.ledger.channel_loader import MAX_LEADING, load_messages_at
+from contextc.compiler.ledger.channel_snapshot import MAX_LEADING, load_messages_at
+from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import build_lines, find_included_places, offers_fetch
-from contextc.compiler.row_builder import hash_chunks
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.store import Store
-from contextc.store.addressing import FIRST_UNANSWERED, SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
+from contextc.store.message_location import FIRST_UNANSWERED, SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 from contextc.store.types import Transaction
 
 MANIFESTS_PER_BATCH = 64

@@ -1,9 +1,7 @@
-"""One compilation: from the loaded channel to a compiled request. It writes nothing.
+"""One compilation: load the channel, new messages, summaries and token counts, then build the request. Writes nothing.
 
-Everything that is read before a compilation: the channel, new messages, summaries, cached token counts.
-
-All reads use one consistent snapshot of the store and write nothing. The next step of a channel that this handle used
-last takes a fast path with one statement (`ledger.look.look_on`).
+All reads use one consistent snapshot of the store. The next step of a channel that this handle used last takes a fast
+path with one statement (`channel_snapshot.load_next`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Budget, Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCache
-from contextc.compiler.ledger.channel_loader import (
+from contextc.compiler.ledger.channel_snapshot import (
     ChannelSnapshot,
     load_messages_at,
     load_next,
@@ -23,16 +21,22 @@ from contextc.compiler.ledger.channel_loader import (
     may_have_summaries,
 )
 from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.ledger.row_encoding import (
+    AssembledRows,
+    FetchedMessages,
+    assemble_rows,
+    hash_chunks,
+    list_blob_names,
+)
 from contextc.compiler.manifest_builder import build_account
 from contextc.compiler.passes import PASSES
 from contextc.compiler.request_head import NEW_ENCODER, CompileInput, build_head, find_prefix_change
-from contextc.compiler.row_builder import AssembledRows, FetchedMessages, assemble_rows, hash_chunks, list_blob_names
 from contextc.messages import Message, hash_content, validate_message
 from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
 from contextc.providers import Provider
 from contextc.store import Reference, Store
-from contextc.store.addressing import SEQ_MASK, find_message, load_tip, make_place
 from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.message_location import SEQ_MASK, find_message, load_tip, make_place
 from contextc.store.types import Transaction
 
 FIRST_REQUEST = "first request"

@@ -1,11 +1,8 @@
-"""The arguments of a compilation, resolved against the store.
+"""The head of a request: the arguments of a compilation resolved against the store, system prompt, tools and settings.
 
 `RequestTerms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely
-change from step to step, so `prepared.py` caches the terms.
-
-The head of a request: system prompt, tools and settings.
-
-Computes its hashes, decides whether a change breaks the prefix, and caches the encoded parts.
+change from step to step, so `arguments.py` caches the terms.
+Hashes of the head decide whether a change breaks the prefix. The encoded parts are cached.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +15,9 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode_canonical
 from contextc.compiler.compiled import MESSAGES_PLACEHOLDER, SESSION_PLACEHOLDER, HeadParts
 from contextc.compiler.draft import Budget, CompilerOptions
-from contextc.compiler.ledger.channel_loader import ChannelSnapshot
+from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
 from contextc.compiler.ledger.repository import Summary
-from contextc.compiler.row_builder import FetchMessages
+from contextc.compiler.ledger.row_encoding import FetchMessages
 from contextc.errors import InvalidInput
 from contextc.formats.base import Formatter, Request
 from contextc.formats.request_settings import RequestSettings

@@ -37,9 +37,9 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint
 from contextc.store import Store, execution_records
-from contextc.store.addressing import check_name, find_tip, load_tip
 from contextc.store.execution_records import QueuedMessage, QueueKind
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_location import check_name, find_tip, load_tip
 from contextc.store.types import DEFAULT_AGENT
 from contextc.tools import ToolLike
 from contextc.tools.execution import is_async

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.compaction import SummarizerInput
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.channel_snapshot import load_messages_at
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
 from contextc.executor.limits import Limits

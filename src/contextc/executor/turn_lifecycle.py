@@ -1,10 +1,7 @@
-"""Base of a turn's store transactions: lease check, event fields, and publishing.
+"""Open, steer and close a turn in the store: lease check, event fields, publishing, and the transactions of its ends.
 
-Events are published to watchers after their transaction was committed, never before.
-
-Open, steer and close a turn in the store.
-
-A turn ends in one transaction: open calls are answered, then queued input opens the next turn or the lease is released.
+Events are published to watchers after their transaction was committed, never before. A turn ends in one transaction:
+open calls are answered, then queued input opens the next turn or the lease is released.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,9 +30,9 @@ from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall
 from contextc.messages import ToolResult as ResultPart
 from contextc.messages.pairing import find_open_calls
 from contextc.store import Lease, Store, branches, execution_records, leases, message_chain, streams
-from contextc.store.addressing import load_base_seq, load_branch_end, load_tip
 from contextc.store.branches import load_context_start
 from contextc.store.execution_records import MAX_EVENT_TEXT, QueuedMessage, StepRecord, TurnRecord
+from contextc.store.message_location import load_base_seq, load_branch_end, load_tip
 from contextc.store.types import Transaction
 
 Piece: TypeAlias = tuple[str, AnyPart]

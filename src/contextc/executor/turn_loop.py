@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import as_exception
 from contextc.compiler import Compiled
-from contextc.compiler.ledger.sessions import SessionManager
+from contextc.compiler.ledger.provider_sessions import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
 from contextc.executor.blocking import CALLBACK_SLOTS, run_blocking

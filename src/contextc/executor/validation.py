@@ -15,7 +15,7 @@ from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, user
 from contextc.prompts import PromptContext
-from contextc.store.addressing import check_name
+from contextc.store.message_location import check_name
 from contextc.tools import FunctionTool, ToolLike, tools_by_name
 from contextc.tools.spec import NativeTool, Tool
 

@@ -13,9 +13,9 @@ from msgspec import Raw, Struct
 from contextc._json import JSONObject, decode
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.row_encoding import NewRow
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_epoch_start, find_request, load_request_layout
-from contextc.compiler.row_builder import NewRow
 from contextc.formats.base import Formatter, Request
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, StoredRow

@@ -14,7 +14,7 @@ from msgspec import Struct
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.channel_snapshot import load_messages_at
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import (
     build_included_line,
@@ -30,8 +30,8 @@ from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.model_info import MILLION
 from contextc.store import Store
-from contextc.store.addressing import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
+from contextc.store.message_location import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 from contextc.store.types import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch

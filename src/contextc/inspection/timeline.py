@@ -11,9 +11,9 @@ from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model
 from contextc.models import cost
 from contextc.store import Store
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.execution_records import StepRecord
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_location import SEQ_MASK
 from contextc.store.row_decoding import DECODE_ERRORS
 from contextc.store.types import Transaction
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from msgspec import MsgspecError
 
 from contextc.interchange.imported import read_origin
-from contextc.interchange.stored_tree import StoredTree, extend_path
+from contextc.interchange.stored_tree_match import StoredTree, extend_path
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.message_chain import PendingMessage
+from contextc.store.message_location import SEQ_MASK
 from contextc.store.types import Transaction
 
 

@@ -14,7 +14,7 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.interchange.jsonl_types import Progress, blob_names
 from contextc.linting.parse import coerce_request
 from contextc.messages import Message, validate_message
-from contextc.store import Conversation, Store, addressing, message_chain
+from contextc.store import Conversation, Store, message_chain, message_location
 from contextc.store.branches import load_conversation
 from contextc.store.types import Transaction
 
@@ -42,7 +42,7 @@ def import_requests(
     def work(tx: Transaction) -> list[Conversation]:
         made: list[Conversation] = []
         for done, (name, entries, _) in enumerate(read, 1):
-            if addressing.find_tip(tx, name, lock=True) is not None:
+            if message_location.find_tip(tx, name, lock=True) is not None:
                 raise ConversationExists(name)
             message_chain.append_messages(tx, name, entries)
             made.append(load_conversation(tx, name))
@@ -81,7 +81,7 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_cha
 def export_request(store: Store, conversation: str, *, format: str) -> ExportedRequest:
     """Return the conversation as the body of a request, with its system prompt if it begins with one."""
     form = formatter(format)
-    history = store.load(conversation, after=store.conversation(conversation).edge)
+    history = store.load(conversation, after=store.conversation(conversation).context_start)
     sent = [message for message in history if message.status == "sent"]
     leads = bool(sent) and sent[0].role == "system"
     request = Request(messages=tuple(sent[1:] if leads else sent), system=sent[0] if leads else None)

@@ -15,7 +15,7 @@ from contextc._json import JSON, JSONObject, encode, find_json_problem
 from contextc.errors import InvalidMessage
 from contextc.formats.base import Formatter
 from contextc.formats.lint_engine import RuleFinding, format_path
-from contextc.formats.openai_chat.parse import CAMEL_CASE_NAMES
+from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES
 from contextc.formats.registry import formatter as named_formatter
 from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
 from contextc.messages.pairing import find_open_calls

@@ -270,7 +270,7 @@ class MessageManager:
         except UnknownConversation:
             return self._calls
         if stands.tip != self._calls_at:
-            self._calls = CallIndex(self._store.load(self._conversation, after=stands.edge))
+            self._calls = CallIndex(self._store.load(self._conversation, after=stands.context_start))
             self._calls_at = stands.tip
         return self._calls
 
@@ -310,7 +310,7 @@ class MessageManager:
         """The messages since the beginning, or since the last reset."""
         held = self._full_formatter.decode_request(self._held).messages if self._held else ()
         try:
-            edge = self._store.conversation(self._conversation).edge
+            edge = self._store.conversation(self._conversation).context_start
         except UnknownConversation:
             return [*held]
         return [*self._store.load(self._conversation, after=edge), *held]

@@ -3,8 +3,6 @@
 The `id` is a hash of the content (`role`, `parts`, `author`, `recipients`) and of the id of the previous message, so
 equal ids mean equal histories. All other fields are metadata outside the hash. A message that is not stored yet has no
 `uid`, `id` or `seq`; a store returns a copy with them.
-
-The content of a message as one string, for lists of messages and for search.
 """
 
 import os

@@ -42,7 +42,7 @@ def load_catalog() -> Catalog:
     found = Catalog({}, {}, {}, {})
     for text in data_files("contextc.models", ".toml", "vendors").values():
         content = tomllib.loads(text)
-        house = Vendor(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
+        house = Vendor(content["vendor"], tuple(content["prefixes"]), content["defaults"], content.get("new", {}))
         found.vendors[house.name] = house
         found.vendors_by_prefix.update({vendor: house for vendor in house.prefixes})
         for name in content["models"]:

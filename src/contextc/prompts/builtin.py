@@ -1,28 +1,15 @@
-"""The `identity` fragment: the agent's name and description, if it has a card or is not the default agent.
+"""The built-in prompt fragments. They contain state only: an event, such as a reminder, is a message.
 
-The `agents` fragment: the other agents, in the order given by the caller.
-
-The `behaviour` fragment: the configured system prompt, with which every request starts.
-
-It comes first, so that agents of one project share a prompt prefix, and with it the provider's cache.
-
-The `delegations` fragment: tasks of other agents whose results are pending. A result itself is a message.
-
-The `project` fragment: the caller's text about the project, and the working directory.
-
-The `response` fragment: the recipient of the answer.
-
-The `todos` fragment: the agent's current list. A finished list is rendered too, to replace an older version.
-
-The `tools` fragment: tool definitions as text, for providers without native tools. Added only by name.
-
-The tools are sorted by name, so that the order in which a program collects them does not change the prompt
-(qwen-code#6338).
-
-The built-in prompt fragments.
-
-`behaviour` is not in the table, because its text is configured. Fragments contain state only: an event, such as a
-reminder or the result of a delegation, is a message.
+- `identity`: the agent's name and description, if it has a card or is not the default agent.
+- `behaviour`: the configured system prompt. It comes first, so that agents of one project share a prompt prefix, and
+  with it the provider's cache. It is not in the table, because its text is configured.
+- `agents`: the other agents, in the order given by the caller.
+- `delegations`: tasks of other agents whose results are pending. A result itself is a message.
+- `project`: the caller's text about the project, and the working directory.
+- `response`: the recipient of the answer.
+- `todos`: the agent's current list. A finished list is rendered too, to replace an older version.
+- `tools`: tool definitions as text, for providers without native tools. Added only by name. The tools are sorted by
+  name, so that the order in which a program collects them does not change the prompt (qwen-code#6338).
 """
 
 import os

@@ -263,7 +263,7 @@ def known_models(name: str) -> tuple[str, ...]:
     facts = {**_tables().providers.get(name, {}), **_config_tables().get(name, {})}
     kin = _tables().providers.get(name.partition("-")[0], {})  # another provider of the same vendor
     own = [facts["model"]] if facts.get("model") else []
-    return tuple(dict.fromkeys([*own, *list_vendor_models(facts.get("houses") or kin.get("houses", ()))]))
+    return tuple(dict.fromkeys([*own, *list_vendor_models(facts.get("vendors") or kin.get("vendors", ()))]))
 
 
 def client_of_format(format: str) -> str:
@@ -333,7 +333,7 @@ def _tables() -> ProviderTables:
     content = tomllib.loads(data_files("contextc.providers", ".toml")["providers.toml"])
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
-    houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
+    houses = {house: name for name, facts in providers.items() for house in facts.get("vendors", ())}
     tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
     return ProviderTables(providers, names, houses, *tables)
 

@@ -1,11 +1,10 @@
-"""Parser for server-sent events with JSON data, from chunks of any size. No I/O.
+"""Parsers for streams of JSON from chunks of any size: server-sent events and newline-delimited JSON. No I/O.
 
-OpenAI, Anthropic and Google stream in this form. Only `data` is parsed, because it repeats the event name. The one
-exception is the event `error` of some servers. `[DONE]`, which ends an OpenAI stream, is not an event: it sets `done`.
+OpenAI, Anthropic and Google stream server-sent events. Only `data` is parsed, because it repeats the event name. The
+one exception is the event `error` of some servers. `[DONE]`, which ends an OpenAI stream, is not an event: it sets
+`done`.
 
-Parser for newline-delimited JSON (one event per line) from chunks of any size. No I/O.
-
-Ollama streams in this form. A line with `done: true` is the last one of its reply.
+Ollama streams newline-delimited JSON, one event per line. A line with `done: true` is the last one of its reply.
 """
 
 import json

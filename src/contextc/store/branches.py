@@ -10,7 +10,21 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, make_root_id
-from contextc.store.addressing import (
+from contextc.store.execution_records import copy_trigger_states as copy_trigger_states
+from contextc.store.execution_records import delete_records as drop_turns
+from contextc.store.history_merge import HistoryDifference, compare_histories
+from contextc.store.ledger_redaction import delete_channels
+from contextc.store.message_chain import (
+    PendingMessage,
+    VerifiedRanges,
+    find_free_uid,
+    insert_branch,
+    insert_conversation,
+    insert_messages,
+    load_between,
+    now_ms,
+)
+from contextc.store.message_location import (
     SEQ_MASK,
     BranchTip,
     MessageLocation,
@@ -25,20 +39,6 @@ from contextc.store.addressing import (
     lock_tree,
     make_place,
     update_last_active,
-)
-from contextc.store.execution_records import copy_trigger_states as copy_trigger_states
-from contextc.store.execution_records import delete_records as drop_turns
-from contextc.store.history_merge import HistoryDifference, compare_histories
-from contextc.store.ledger_redaction import delete_channels
-from contextc.store.message_chain import (
-    PendingMessage,
-    VerifiedRanges,
-    find_free_uid,
-    insert_branch,
-    insert_conversation,
-    insert_messages,
-    load_between,
-    now_ms,
 )
 from contextc.store.redaction import delete_unused_blobs
 from contextc.store.row_decoding import to_id
@@ -56,7 +56,7 @@ def load_conversation(tx: Transaction, name: str) -> Conversation:
         length=at.seq,
         branch=at.branch,
         revision=at.revision,
-        edge=load_context_start(tx, at.branch, at.seq),
+        context_start=load_context_start(tx, at.branch, at.seq),
         created=created[0] if created else 0,
     )
 
@@ -90,7 +90,7 @@ def _conversation_from_row(tx: Transaction, row: Row) -> Conversation:
         length=length & SEQ_MASK,
         branch=branch,
         revision=revision,
-        edge=0 if edge is None else edge & SEQ_MASK,
+        context_start=0 if edge is None else edge & SEQ_MASK,
         created=created,
     )
 

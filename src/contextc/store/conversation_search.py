@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
 from contextc.messages.message import to_plain_text
-from contextc.store.addressing import SEQ_MASK, make_place, split_by_branch
 from contextc.store.conversation_list import (
     ConversationPage,
     ConversationRow,
@@ -28,6 +27,7 @@ from contextc.store.conversation_list import (
     load_details,
     parse_cursor,
 )
+from contextc.store.message_location import SEQ_MASK, make_place, split_by_branch
 from contextc.store.types import Transaction
 
 MAX_MESSAGES = 40_000

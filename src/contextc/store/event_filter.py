@@ -19,8 +19,8 @@ from contextc.events import (
     TurnStart,
     decode_event,
 )
-from contextc.store.addressing import SEQ_MASK, make_place
 from contextc.store.execution_records import TurnRecord, load_turns_by_number
+from contextc.store.message_location import SEQ_MASK, make_place
 from contextc.store.row_decoding import DOCTOR_HINT, decode_row
 from contextc.store.types import Transaction
 

@@ -24,8 +24,8 @@ from contextc.events import (
     encode_event,
 )
 from contextc.messages import Message, Usage, decode_message, encode_message
-from contextc.store.addressing import SEQ_MASK, make_place
 from contextc.store.message_chain import now_ms
+from contextc.store.message_location import SEQ_MASK, make_place
 from contextc.store.row_decoding import SEQ_BITS, decode_row, decode_rows
 from contextc.store.types import Transaction
 

@@ -18,7 +18,6 @@ from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, ToolCall, tool_result, validate_message
 from contextc.messages.pairing import find_open_calls
 from contextc.store import execution_records, streams
-from contextc.store.addressing import find_tip, load_base_seq, load_tip
 from contextc.store.message_chain import (
     append_messages,
     find_free_uid,
@@ -27,6 +26,7 @@ from contextc.store.message_chain import (
     now_ms,
     prepare_entry,
 )
+from contextc.store.message_location import find_tip, load_base_seq, load_tip
 from contextc.store.process_identity import current_process, has_ended, is_running
 from contextc.store.types import Lease, Recovered, Transaction
 

@@ -1,10 +1,9 @@
-"""The items of a ledger: one per message or inserted text, with how it was rendered.
+"""Stored form of ledgers: items (one per message or inserted text), rows, channels and the state of a channel.
 
 An item has everything that is needed to render the same text again: role, prefix, how much of a long result, with or
 without media and reasoning. Later changes (a second person joins, a limit changes) affect new items only. Items are
-stored with every request, so they are small.
-
-Channels and their state: the position in the log, the rows of the epoch, the session.
+stored with every request, so they are small. The state of a channel has its position in the log, the rows of its epoch
+and its session.
 """
 
 from collections.abc import Iterable

@@ -28,7 +28,8 @@ from contextc.messages import (
     make_root_id,
     validate_message,
 )
-from contextc.store.addressing import (
+from contextc.store.history_merge import VERSION_SEPARATOR
+from contextc.store.message_location import (
     MAX_NAME,
     SEQ_BITS,
     SEQ_MASK,
@@ -50,7 +51,6 @@ from contextc.store.addressing import (
     set_last_active,
     split_by_branch,
 )
-from contextc.store.history_merge import VERSION_SEPARATOR
 from contextc.store.row_decoding import DECODE_ERRORS, decode_message_row, hash_mismatch_error, to_id
 from contextc.store.types import Reference, Transaction
 

@@ -2,7 +2,8 @@
 
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
-from contextc.store.addressing import (
+from contextc.store.message_chain import load_between
+from contextc.store.message_location import (
     SEQ_MASK,
     BranchTip,
     find_message,
@@ -11,7 +12,6 @@ from contextc.store.addressing import (
     make_place,
     split_by_branch,
 )
-from contextc.store.message_chain import load_between
 from contextc.store.types import Reference, Transaction
 
 MAX_CALL_DISTANCE = 500  # maximum distance between a call and its result, in messages

@@ -12,10 +12,18 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc.errors import UnknownMessage
 from contextc.messages import Message, canonical_content, encode_message
-from contextc.store.addressing import SEQ_BITS, BranchTip, find_by_name, find_message, load_tip, lock_tree, make_place
 from contextc.store.execution_records import redact_events
 from contextc.store.history_merge import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
+from contextc.store.message_location import (
+    SEQ_BITS,
+    BranchTip,
+    find_by_name,
+    find_message,
+    load_tip,
+    lock_tree,
+    make_place,
+)
 from contextc.store.row_decoding import decode_message_row
 from contextc.store.types import Reference, Transaction
 

@@ -29,7 +29,7 @@ from contextc.messages import (
     tool_call,
     validate_message,
 )
-from contextc.store.addressing import check_name, find_by_name, load_tip
+from contextc.store.message_location import check_name, find_by_name, load_tip
 from contextc.store.row_decoding import decode_row, decode_rows
 from contextc.store.types import Lease, Transaction
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from contextc._deprecation import warn_renamed
 from contextc.messages import Message
 
 Result = TypeVar("Result")
@@ -61,8 +62,11 @@ class Transaction(Protocol):
     def row(self, sql: str, *values: object) -> Row | None: ...
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a conversation. `revision` grows with every change other than an append."""
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, rename={"context_start": "edge"}):
+    """The state of a conversation. `revision` grows with every change other than an append.
+
+    The context starts after message `context_start`: earlier ones were cleared from it.
+    """
 
     name: str
     root: str
@@ -70,8 +74,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     branch: int
     revision: int
-    edge: int
+    context_start: int
     created: int
+
+    @property
+    def edge(self) -> int:
+        """Deprecated: `context_start`."""
+        warn_renamed("Conversation.edge", "Conversation.context_start")
+        return self.context_start
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

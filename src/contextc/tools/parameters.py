@@ -3,8 +3,6 @@
 A parameter that cannot be described in a schema (without a type, `*args`) raises when the tool is defined. Wrong
 arguments of a call are described to the model: the parameter, the value, the expected type. An omitted argument takes
 the function's default.
-
-Error texts for invalid arguments of a tool call, for the model: the field, the value, the expected type.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Convert a type hint to a JSON Schema.
+"""Convert type hints to JSON Schema, and parse descriptions of parameters from docstrings.
 
 Only keywords that every provider accepts are used: type, properties, required, additionalProperties, items, enum,
 anyOf, description, default. There are no references, because some providers reject `$ref`: classes are written inline,
@@ -7,11 +7,9 @@ checked when a call is read.
 
 `strict` writes the form that OpenAI and Anthropic enforce: every property is required, and no object is open.
 
-Parse the descriptions of a function and of its parameters from a docstring.
-
-The first paragraph describes the function. Descriptions of parameters may be an `Args:` section, `:param path:` lines,
-NumPy's underlined section, or plain `path: …` lines. Only names of parameters are matched, so a sentence with a colon
-is not taken for a description.
+The first paragraph of a docstring describes the function. Descriptions of parameters may be an `Args:` section, `:param
+path:` lines, NumPy's underlined section, or plain `path: …` lines. Only names of parameters are matched, so a sentence
+with a colon is not taken for a description.
 """
 
 import inspect

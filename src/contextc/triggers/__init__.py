@@ -1,7 +1,7 @@
 """Triggers: rules that add messages between the steps of a turn.
 
-Pure and synchronous. The executor creates the moment, calls `evaluate_triggers`, and stores the messages and the
-changed states in one transaction. One module per family: context, resources, todos, progress, limits.
+Pure and synchronous. The executor creates the context, calls `evaluate_triggers`, and stores the messages and the
+changed states in one transaction.
 """
 
 from contextc.triggers.base import (
@@ -14,7 +14,7 @@ from contextc.triggers.base import (
     TriggerScope,
     TriggerTime,
 )
-from contextc.triggers.builtin import (
+from contextc.triggers.builtin_warnings import (
     context_triggers,
     cpu_trigger,
     limit_triggers,

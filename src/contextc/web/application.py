@@ -18,25 +18,25 @@ from contextc.web.urls import is_api_request
 
 def create_application(store: Store, options: ServerOptions | None = None) -> Starlette:
     """Return the application, for any ASGI server. The caller closes the store afterwards."""
-    desk = AppState(store, options or ServerOptions())
-    api, pages = Router(desk), StaticFiles()
+    app_state = AppState(store, options or ServerOptions())
+    api, pages = Router(app_state), StaticFiles()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        recovering = asyncio.create_task(desk.recover_turns_periodically(), name="recovering turns")
+        recovering = asyncio.create_task(app_state.recover_turns_periodically(), name="recovering turns")
         try:
             yield
         finally:
             recovering.cancel()
-            desk.stop_streams()
-            await desk.turns.close()
+            app_state.stop_streams()
+            await app_state.turns.close()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""
         found = app.router.not_found if scope["type"] != "http" else api if is_api_request(scope) else pages
         await found(scope, receive, send)
 
-    app = Starlette(middleware=[Middleware(SecurityMiddleware, options=desk.options)], lifespan=lifespan)
+    app = Starlette(middleware=[Middleware(SecurityMiddleware, options=app_state.options)], lifespan=lifespan)
     app.router.default = answer
-    app.state.app_state = desk
+    app.state.app_state = app_state
     return app

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from contextc.messages import Media, Message, Text, validate_message
-from contextc.store.addressing import UID_PATTERN, check_name
 from contextc.store.history_merge import original_uid
+from contextc.store.message_location import UID_PATTERN, check_name
 
 
 class ContinuationPoint(NamedTuple):

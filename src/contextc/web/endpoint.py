@@ -1,7 +1,8 @@
 """Declaration of API endpoints. Type annotations define both validation and the OpenAPI document.
 
-An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `desk`, the names in its
-path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated type, a `RawResponse` or a
+An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `app` (the state of the
+server), the names in its path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated
+type, a `RawResponse` or a
 `EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store
 is synchronous, and always runs to its end.
 """

@@ -1,7 +1,7 @@
 """The uvicorn server: it runs on an open socket and stops without waiting for event streams.
 
-On a signal, streams end first (`desk.ending`). Requests get a few seconds to finish. Then running turns are stopped in
-order, so that their partial output is stored.
+On a signal, streams end first (`AppState.stop_streams`). Requests get a few seconds to finish. Then running turns are
+stopped in order, so that their partial output is stored.
 """
 
 import asyncio

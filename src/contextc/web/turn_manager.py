@@ -26,8 +26,8 @@ from contextc.executor.tool_runner import ApprovalAnswer, PendingApprovals
 from contextc.executor.validation import TurnInput, input_message
 from contextc.messages import ToolCall
 from contextc.store import Store
-from contextc.store.addressing import load_tip
 from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
+from contextc.store.message_location import load_tip
 from contextc.web.executor_pool import ExecutorFactory, ExecutorPool
 from contextc.web.http_errors import HTTPError
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.console import JSONOption, StoreOption, open_configured_store
-from contextc.cli.shared_options import (
+from contextc.cli.agent_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
@@ -17,6 +16,7 @@ from contextc.cli.shared_options import (
     check_positive,
     resolve_root,
 )
+from contextc.cli.console import JSONOption, StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.store.types import DEFAULT_AGENT
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from contextc.cli.chat.context_meter import format_dollars
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
-from contextc.compiler.ledger.sessions import SessionManager
+from contextc.compiler.ledger.provider_sessions import SessionManager
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
 from contextc.executor.blocking import run_blocking
 from contextc.providers.registry import provider_names
@@ -189,7 +189,8 @@ async def _clear(session: "ChatSession", given: str) -> None:
     if session.report_if_empty():
         return
     found = session.store.reset(session.conversation)
-    out.print(f"The model no longer sees the {pluralize(found.edge, 'message')} before this. They stay in the store.")
+    cleared = pluralize(found.context_start, "message")
+    out.print(f"The model no longer sees the {cleared} before this. They stay in the store.")
 
 
 async def _cost(session: "ChatSession", given: str) -> None:

@@ -18,8 +18,8 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message
 from contextc.store import Store
-from contextc.store.addressing import BranchTip
 from contextc.store.ledger_schema import Channel, ChannelState, StoredRow
+from contextc.store.message_location import BranchTip
 
 MAX_BYTES = 64_000_000
 ROW_BYTES = 400  # estimated memory of a row besides its wire form

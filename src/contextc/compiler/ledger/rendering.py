@@ -1,6 +1,6 @@
 """Render an item and its message as the message that a model gets. Deterministic: the item determines the form.
 
-Execute the tool `fetch_result`: load a tool result that was left out of a request or shortened.
+Also executes the tool `fetch_result`, which loads a tool result that was left out of a request or shortened.
 """
 
 import re
@@ -182,7 +182,7 @@ def fetch_result(
         return f"{name!r} is no id of a result. Ids look like r57, and stand in the line that says what was left out."
     start, count = _as_count(offset, 0), min(_as_count(length, MAX_LENGTH) or MAX_LENGTH, MAX_LENGTH)
     try:
-        if int(match[1]) <= store.conversation(conversation).edge:
+        if int(match[1]) <= store.conversation(conversation).context_start:
             return f"There is no result {name} in this conversation."
         (message,) = store.load(conversation, after=int(match[1]) - 1, until=int(match[1]))
     except (UnknownMessage, UnknownConversation, InvalidInput, ValueError):

@@ -1,11 +1,10 @@
-"""The ledger in the store: channels, rows, request heads, attempts and manifests.
+"""The ledger in the store: channels, rows, request heads, attempts, manifests and summaries.
 
 Functions over a transaction. The cost of a commit depends on what is new only.
 
-Summaries in the store. Each replaces everything that an agent sees up to one message, its anchor.
-
-A summary is written once, if there is none at that anchor. It applies to every branch that contains the anchor. So a
-fork has it too, and an edit before the anchor makes it inapplicable.
+A summary replaces everything that an agent sees up to one message, its anchor. It is written once, if there is none at
+that anchor. It applies to every branch that contains the anchor. So a fork has it too, and an edit before the anchor
+makes it inapplicable.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,6 @@ from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
 from contextc.store import Store
-from contextc.store.addressing import FIRST_UNANSWERED, SEQ_MASK, BranchTip, load_lineage, make_place, split_by_branch
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -27,6 +25,14 @@ from contextc.store.ledger_schema import (
     rows_from_json,
     state_from_json,
     state_to_json,
+)
+from contextc.store.message_location import (
+    FIRST_UNANSWERED,
+    SEQ_MASK,
+    BranchTip,
+    load_lineage,
+    make_place,
+    split_by_branch,
 )
 from contextc.store.row_decoding import decode_row, decode_rows
 from contextc.store.types import Transaction

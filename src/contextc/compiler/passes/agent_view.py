@@ -30,8 +30,8 @@ from contextc.compiler.ledger.rendering import (
 from contextc.formats.base import describe_media
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from contextc.models.lookup import find_entry
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.ledger_schema import Item
+from contextc.store.message_location import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
 PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result

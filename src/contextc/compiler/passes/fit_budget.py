@@ -26,8 +26,8 @@ from contextc.compiler.draft import Draft, LeftOutMessage
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
-from contextc.store.addressing import SEQ_MASK
 from contextc.store.ledger_schema import Item, find_latest_copies
+from contextc.store.message_location import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
 EXAMPLE_STUB = (

@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic.parse import find_unknown_fields, parse_request
+from contextc.formats.anthropic.lint_parser import find_unknown_fields, parse_request
 from contextc.formats.lint_engine import JSONPath, remove_fields
 from contextc.formats.signature_check import is_valid_signature
 

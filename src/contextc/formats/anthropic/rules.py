@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import fixes, parse, provider_messages
+from contextc.formats.anthropic import error_texts, fixes, lint_parser
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
@@ -28,17 +28,17 @@ ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}
 
 RULES = RuleSet(
     "ANT",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_block,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_block,
     vendor="anthropic",
-    unknown_fields=parse.find_unknown_fields,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -50,7 +50,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -61,7 +61,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
-@rule(4, provider_messages.EMPTY_CONTENT, fix=fixes.without_empty_messages)
+@rule(4, error_texts.EMPTY_CONTENT, fix=fixes.without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
@@ -74,7 +74,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(5, provider_messages.BLANK_TEXT)
+@rule(5, error_texts.BLANK_TEXT)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text block is empty or only white space.
 
@@ -89,7 +89,7 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(6, provider_messages.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -106,7 +106,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
 
-@rule(7, provider_messages.RESULTS_FIRST)
+@rule(7, error_texts.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -125,7 +125,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, provider_messages.ORPHAN_RESULT)
+@rule(8, error_texts.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -138,7 +138,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, provider_messages.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -151,7 +151,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
-@rule(10, provider_messages.DUPLICATE_CALL_ID)
+@rule(10, error_texts.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -167,7 +167,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
-@rule(11, provider_messages.WRONG_ROLE)
+@rule(11, error_texts.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
 
@@ -190,7 +190,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(12, provider_messages.ID_FORM)
+@rule(12, error_texts.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -202,7 +202,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
-@rule(13, provider_messages.SYSTEM_PLACE)
+@rule(13, error_texts.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -227,7 +227,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(14, provider_messages.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(14, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -243,7 +243,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, provider_messages.THINKING_FIRST, fix=fixes.without_thinking)
+@rule(15, error_texts.THINKING_FIRST, fix=fixes.without_thinking)
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -269,7 +269,7 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, provider_messages.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(16, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
@@ -289,7 +289,7 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, provider_messages.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
+@rule(17, error_texts.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
@@ -306,7 +306,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(18, provider_messages.TOOL_NAME)
+@rule(18, error_texts.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -324,7 +324,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(19, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(19, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -336,7 +336,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(20, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -355,7 +355,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
-@rule(21, provider_messages.TRAILING_SPACE)
+@rule(21, error_texts.TRAILING_SPACE)
 def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The text of a final assistant message does not end with white space.
 
@@ -367,7 +367,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, provider_messages.MAX_TOKENS, fix=fixes.with_max_tokens)
+@rule(22, error_texts.MAX_TOKENS, fix=fixes.with_max_tokens)
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
@@ -380,7 +380,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, provider_messages.SERVER_ORPHAN, fix=fixes.without_server_orphans)
+@rule(23, error_texts.SERVER_ORPHAN, fix=fixes.without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
@@ -405,7 +405,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(24, provider_messages.NO_PREFILL, fix=fixes.with_last_user_message)
+@rule(24, error_texts.NO_PREFILL, fix=fixes.with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
@@ -423,7 +423,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, provider_messages.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
+@rule(25, error_texts.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
@@ -438,7 +438,7 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, provider_messages.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
+@rule(26, error_texts.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 
@@ -449,4 +449,4 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the field is left out.
     """
     if fixes.is_claude(request.body):
-        yield from parse.find_unknown_fields(request)
+        yield from lint_parser.find_unknown_fields(request)

@@ -26,8 +26,8 @@ from contextc.formats.bedrock.encode import (
     encode_tool,
 )
 from contextc.formats.bedrock.fixes import is_blank, is_separator
+from contextc.formats.bedrock.lint_parser import is_client_tool
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
-from contextc.formats.bedrock.parse import is_client_tool
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.fixes import EMPTY_CONVERSATION
+from contextc.formats.bedrock.lint_parser import PART_KINDS, find_faults, parse_request
 from contextc.formats.bedrock.media import (
     DOCUMENT_NAME,
     FORMATS,
@@ -16,7 +17,6 @@ from contextc.formats.bedrock.media import (
     find_documents,
     with_unique_name,
 )
-from contextc.formats.bedrock.parse import PART_KINDS, find_faults, parse_request
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.signature_check import is_valid_signature

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from contextc.formats.bedrock import fixes, parse, provider_messages
+from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
 from contextc.formats.lint_engine import (
     ParsedRequest,
@@ -17,16 +17,16 @@ from contextc.formats.lint_engine import (
 
 RULES = RuleSet(
     "BED",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_block,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_block,
     vendor="bedrock",
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -38,7 +38,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -49,7 +49,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "messages is empty.")
 
 
-@rule(3, provider_messages.EMPTY_CONTENT)
+@rule(3, error_texts.EMPTY_CONTENT)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty.
 
@@ -62,7 +62,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, provider_messages.BLANK_TEXT, fix=fixes.without_blank_texts)
+@rule(4, error_texts.BLANK_TEXT, fix=fixes.without_blank_texts)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text is empty or only white space.
 
@@ -82,7 +82,7 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(5, provider_messages.ROLES_MUST_ALTERNATE)
+@rule(5, error_texts.ROLES_MUST_ALTERNATE)
 def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
     """User messages and assistant messages alternate.
 
@@ -94,7 +94,7 @@ def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
-@rule(6, provider_messages.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -111,7 +111,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
 
-@rule(7, provider_messages.RESULTS_FIRST)
+@rule(7, error_texts.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -129,7 +129,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results))
 
 
-@rule(8, provider_messages.ORPHAN_RESULT)
+@rule(8, error_texts.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -143,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, provider_messages.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -157,7 +157,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 
 
-@rule(10, provider_messages.DUPLICATE_CALL_ID)
+@rule(10, error_texts.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -172,7 +172,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
-@rule(11, provider_messages.WRONG_ROLE, fix=fixes.with_text_system_messages)
+@rule(11, error_texts.WRONG_ROLE, fix=fixes.with_text_system_messages)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock import fixes, parse, provider_messages
+from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import vendor_of
 from contextc.formats.bedrock.media import DOCUMENT_NAME, MAX_DOCUMENTS, MAX_IMAGES, find_documents
 from contextc.formats.bedrock.message_rules import RULES
@@ -32,7 +32,7 @@ CLAUDE_VENDOR = "anthropic"
 rule = RULES.register
 
 
-@rule(12, provider_messages.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(12, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
@@ -48,7 +48,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, provider_messages.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(13, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
@@ -86,7 +86,7 @@ def _format_member_path(path: JSONPath) -> str:
     return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
-@rule(14, provider_messages.NO_TOOLS)
+@rule(14, error_texts.NO_TOOLS)
 def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request whose messages contain calls or results has tools.
 
@@ -104,7 +104,7 @@ def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(15, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -116,7 +116,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(16, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `toolChoice` is one of the tools.
 
@@ -132,7 +132,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
 
 
-@rule(17, provider_messages.EMPTY_ERROR)
+@rule(17, error_texts.EMPTY_ERROR)
 def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A result with status `error` is not empty.
 
@@ -149,7 +149,7 @@ def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(result.path, "this result has status `error` and no content.", where=where)
 
 
-@rule(18, provider_messages.NOT_AN_OBJECT)
+@rule(18, error_texts.NOT_AN_OBJECT)
 def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `json` of a result is an object.
 
@@ -168,7 +168,7 @@ def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                     yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
 
 
-@rule(19, provider_messages.DOCUMENT_WITHOUT_TEXT)
+@rule(19, error_texts.DOCUMENT_WITHOUT_TEXT)
 def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message with a document also has a text that is not blank.
 
@@ -182,7 +182,7 @@ def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, provider_messages.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
+@rule(20, error_texts.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
 def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
@@ -198,7 +198,7 @@ def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, provider_messages.DUPLICATE_DOCUMENT)
+@rule(21, error_texts.DUPLICATE_DOCUMENT)
 def check_unique_documents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The documents of a request have different names.
 
@@ -226,7 +226,7 @@ def _valid_documents(request: ParsedRequest) -> Iterator[tuple[RequestMessage, J
                 yield turn, block
 
 
-@rule(22, provider_messages.SYSTEM_PLACE)
+@rule(22, error_texts.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -244,7 +244,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, provider_messages.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(23, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning of Claude has its original signature.
 
@@ -262,7 +262,7 @@ def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, provider_messages.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most four cache points.
 
@@ -276,7 +276,7 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, provider_messages.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
+@rule(25, error_texts.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No cache point directly follows reasoning.
 
@@ -291,7 +291,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, provider_messages.CONSTRAINT, fix=fixes.with_settings_in_range)
+@rule(26, error_texts.CONSTRAINT, fix=fixes.with_settings_in_range)
 def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
@@ -306,7 +306,7 @@ def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, provider_messages.NO_SIGNATURES, fix=fixes.without_claude_thinking)
+@rule(27, error_texts.NO_SIGNATURES, fix=fixes.without_claude_thinking)
 def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning that Claude signed is not sent to a model of another vendor.
 
@@ -328,7 +328,7 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(28, provider_messages.CONSTRAINT, fix=fixes.with_valid_values)
+@rule(28, error_texts.CONSTRAINT, fix=fixes.with_valid_values)
 def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
@@ -339,7 +339,7 @@ def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the intended value is set if it is clear. Otherwise the value is left out, and a line of text replaces
         media.
     """
-    for each in parse.find_faults(request):
+    for each in lint_parser.find_faults(request):
         if each.fault == "value":
             value = _value_at(request, each.path)
             yield make_finding(
@@ -357,7 +357,7 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     return str(found)[:100]
 
 
-@rule(29, provider_messages.UNKNOWN_NAME, fix=fixes.without_unknown_fields)
+@rule(29, error_texts.UNKNOWN_NAME, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 
@@ -367,7 +367,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
     Repair: the member is left out.
     """
-    for each in parse.find_faults(request):
+    for each in lint_parser.find_faults(request):
         if each.fault == "name":
             where = format_dotted_path(each.path[:-1]) or "input"
             yield make_finding(each.path, each.message, where=where, name=each.path[-1], known=each.what)
@@ -376,7 +376,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(30, provider_messages.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
+@rule(30, error_texts.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
 def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most five documents.
 
@@ -391,7 +391,7 @@ def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, provider_messages.TOO_MANY_IMAGES, fix=fixes.with_last_images)
+@rule(31, error_texts.TOO_MANY_IMAGES, fix=fixes.with_last_images)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.
 

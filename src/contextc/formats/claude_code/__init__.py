@@ -25,7 +25,7 @@ from contextc.formats.claude_code.message_lines import make_line
 from contextc.formats.claude_code.rules import RULES
 from contextc.formats.claude_code.settings import SETTINGS
 from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
-from contextc.formats.claude_code.transcript_writer import split_prompt, transcript_entries
+from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleFinding, RuleSet, unknown_field_findings
 from contextc.formats.reasoning_policy import ReasoningPolicy

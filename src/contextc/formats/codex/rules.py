@@ -5,23 +5,23 @@ The app-server refuses some violations with an error. It accepts others silently
 
 from collections.abc import Iterable
 
-from contextc.formats.codex import fixes, parse, provider_messages
+from contextc.formats.codex import error_texts, fixes, lint_parser
 from contextc.formats.codex.identifiers import NAMES
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 
 RULES = RuleSet(
     "COD",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_block,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_block,
     messages_key="items",
-    unknown_fields=parse.find_unknown_fields,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool has the required fields of its type.
 
@@ -35,7 +35,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_ID, fix=fixes.with_item_ids)
+@rule(2, error_texts.NO_ID, fix=fixes.with_item_ids)
 def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item has an id.
 
@@ -49,7 +49,7 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, provider_messages.INVALID_THREAD_ID, fix=fixes.without_thread_id)
+@rule(3, error_texts.INVALID_THREAD_ID, fix=fixes.without_thread_id)
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 
@@ -80,7 +80,7 @@ def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, provider_messages.TOOL_NAME, fix=fixes.with_encoded_names)
+@rule(5, error_texts.TOOL_NAME, fix=fixes.with_encoded_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
@@ -94,7 +94,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_names)
+@rule(6, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_names)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
-from contextc.formats.gemini.parse import TOOLS_NAMES, iter_list, to_camel_case, with_camel_case
+from contextc.formats.gemini.lint_parser import TOOLS_NAMES, iter_list, to_camel_case, with_camel_case
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64

@@ -20,7 +20,7 @@ from contextc.formats.mistral.encode import (
     as_chunks,
     thinking_text,
 )
-from contextc.formats.mistral.parse import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id, merge_call_fragment
 from contextc.messages import (
     AnyPart,

@@ -26,7 +26,7 @@ from contextc.formats.base import (
     own_extra,
 )
 from contextc.formats.media_encoding import to_data_url
-from contextc.formats.mistral.parse import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 

@@ -3,7 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.mistral.parse import CHUNKS, unknown_field_names
+from contextc.formats.mistral.lint_parser import CHUNKS, unknown_field_names
 from contextc.formats.request_settings import object_or_empty
 
 RENAMED_SETTINGS = {"max_completion_tokens": "max_tokens", "seed": "random_seed"}

@@ -15,23 +15,23 @@ from contextc.formats.lint_engine import (
     make_finding,
     match_results,
 )
-from contextc.formats.ollama import fixes, parse, provider_messages
-from contextc.formats.ollama.parse import before_next_reply
+from contextc.formats.ollama import error_texts, fixes, lint_parser
+from contextc.formats.ollama.lint_parser import before_next_reply
 from contextc.formats.ollama.tool_schemas import find_type_mismatches
 from contextc.formats.request_settings import object_or_empty
 
 RULES = RuleSet(
     "OLL",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_message,
-    unknown_fields=parse.find_unknown_fields,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_message,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, call and tool must have the fields its type requires, with the correct types.
 
@@ -75,7 +75,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(4, provider_messages.ORPHAN)
+@rule(4, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
 
@@ -131,7 +131,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
-@rule(8, provider_messages.NOT_BASE64, fix=fixes.with_plain_images)
+@rule(8, error_texts.NOT_BASE64, fix=fixes.with_plain_images)
 def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
@@ -144,7 +144,7 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, provider_messages.THINK, fix=fixes.without_think)
+@rule(9, error_texts.THINK, fix=fixes.without_think)
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -156,7 +156,7 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, provider_messages.FORMAT, fix=fixes.without_format)
+@rule(10, error_texts.FORMAT, fix=fixes.without_format)
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 
@@ -168,7 +168,7 @@ def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, provider_messages.OPTION, fix=fixes.with_valid_options)
+@rule(11, error_texts.OPTION, fix=fixes.with_valid_options)
 def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
@@ -182,7 +182,7 @@ def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, provider_messages.TOP_LOGPROBS, fix=fixes.with_allowed_logprobs)
+@rule(12, error_texts.TOP_LOGPROBS, fix=fixes.with_allowed_logprobs)
 def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`top_logprobs` must be between 0 and 20.
 
@@ -194,7 +194,7 @@ def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, provider_messages.MALFORMED, fix=fixes.with_valid_schemas)
+@rule(13, error_texts.MALFORMED, fix=fixes.with_valid_schemas)
 def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
     """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 

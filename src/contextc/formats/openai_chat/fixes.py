@@ -9,7 +9,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.openai_chat.parse import FIELDS, KINDS, find_function, text_block
+from contextc.formats.openai_chat.lint_parser import FIELDS, KINDS, find_function, text_block
 from contextc.formats.signature_check import is_valid_signature
 
 EMPTY_CONVERSATION = "(Nothing has been said yet.)"

@@ -22,8 +22,8 @@ from contextc.formats.lint_engine import (
     results_in_role,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import fixes, parse, provider_messages
-from contextc.formats.openai_chat.parse import vendor_group, vendor_path
+from contextc.formats.openai_chat import error_texts, fixes, lint_parser
+from contextc.formats.openai_chat.lint_parser import vendor_group, vendor_path
 
 MAX_ID_LENGTH = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -31,17 +31,17 @@ results_directly_after = results_in_role("tool")
 
 RULES = RuleSet(
     "OAC",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_block,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_block,
     vendor="openai",
-    unknown_fields=parse.find_unknown_fields,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part, call and tool must have the fields its type requires.
 
@@ -55,7 +55,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -66,7 +66,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, provider_messages.EMPTY_REPLY, fix=fixes.without_empty_replies)
+@rule(3, error_texts.EMPTY_REPLY, fix=fixes.without_empty_replies)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -80,7 +80,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, provider_messages.EMPTY_LIST, fix=fixes.without_empty_content)
+@rule(4, error_texts.EMPTY_LIST, fix=fixes.without_empty_content)
 def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `content` that is a list must not be empty.
 
@@ -92,7 +92,7 @@ def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "`content` is an empty list.", where=f"{vendor_path(turn.path)}.content")
 
 
-@rule(5, provider_messages.EMPTY_LIST, fix=fixes.without_empty_lists)
+@rule(5, error_texts.EMPTY_LIST, fix=fixes.without_empty_lists)
 def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tools` and `tool_calls` must be left out if they are empty.
 
@@ -115,7 +115,7 @@ def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(6, provider_messages.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
@@ -130,7 +130,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
-@rule(7, provider_messages.ORPHAN)
+@rule(7, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
@@ -143,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(8, provider_messages.DUPLICATE_RESULT)
+@rule(8, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -165,7 +165,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(9, provider_messages.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
+@rule(9, error_texts.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -182,7 +182,7 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
-@rule(10, provider_messages.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
+@rule(10, error_texts.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -196,7 +196,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
 
 
-@rule(11, provider_messages.ID_LENGTH)
+@rule(11, error_texts.ID_LENGTH)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -212,16 +212,12 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     for call in _calls(request):
         length = len(call.id)
         if not 1 <= length <= MAX_ID_LENGTH:
-            what = (
-                provider_messages.TOO_LONG.format(most=MAX_ID_LENGTH, length=length)
-                if length
-                else provider_messages.TOO_SHORT
-            )
+            what = error_texts.TOO_LONG.format(most=MAX_ID_LENGTH, length=length) if length else error_texts.TOO_SHORT
             message = f"the id {call.id!r} must have 1 to {MAX_ID_LENGTH} characters, got {length}."
             yield make_finding(call.path, message, where=f"{vendor_path(call.path)}.id", what=what)
 
 
-@rule(12, provider_messages.PATTERN, fix=fixes.with_valid_tool_names)
+@rule(12, error_texts.PATTERN, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`.
 
@@ -239,7 +235,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
 
 
-@rule(13, provider_messages.PATTERN, fix=fixes.with_valid_message_names)
+@rule(13, error_texts.PATTERN, fix=fixes.with_valid_message_names)
 def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `name` of a message must not contain white space, slashes, bars or angle brackets.
 
@@ -255,7 +251,7 @@ def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, where=f"{vendor_path(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
 
 
-@rule(14, provider_messages.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(14, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool names must be unique.
 
@@ -267,7 +263,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, provider_messages.TOO_MANY, fix=fixes.with_allowed_tools)
+@rule(15, error_texts.TOO_MANY, fix=fixes.with_allowed_tools)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
@@ -299,7 +295,7 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -314,7 +310,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
 
 
-@rule(17, provider_messages.NO_TOOLS, fix=fixes.without_unusable_settings)
+@rule(17, error_texts.NO_TOOLS, fix=fixes.without_unusable_settings)
 def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` and `parallel_tool_calls` must be set only if there are tools.
 
@@ -330,7 +326,7 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, provider_messages.TOO_MANY, fix=fixes.with_allowed_stops)
+@rule(18, error_texts.TOO_MANY, fix=fixes.with_allowed_stops)
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -342,7 +338,7 @@ def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
 
 
-@rule(19, provider_messages.MISPLACED_MEDIA, fix=fixes.with_user_media)
+@rule(19, error_texts.MISPLACED_MEDIA, fix=fixes.with_user_media)
 def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Images, audio and files must be in user messages.
 
@@ -361,7 +357,7 @@ def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=vendor_path(turn.path), role=turn.role)
 
 
-@rule(20, provider_messages.DAMAGED_REASONING, fix=fixes.without_damaged_reasoning)
+@rule(20, error_texts.DAMAGED_REASONING, fix=fixes.without_damaged_reasoning)
 def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`reasoning_details` from OpenRouter must be sent back unchanged.
 
@@ -379,7 +375,7 @@ def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(path, "this reasoning was altered after its provider wrote it.", where=vendor_path(path))
 
 
-@rule(21, provider_messages.NO_MAX_TOKENS, fix=fixes.with_completion_limit)
+@rule(21, error_texts.NO_MAX_TOKENS, fix=fixes.with_completion_limit)
 def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models require `max_completion_tokens` in place of `max_tokens`.
 
@@ -392,7 +388,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, provider_messages.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(22, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -407,7 +403,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, provider_messages.TOOLS_AND_EFFORT, fix=fixes.with_no_effort)
+@rule(23, error_texts.TOOLS_AND_EFFORT, fix=fixes.with_no_effort)
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
@@ -424,7 +420,7 @@ def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("reasoning_effort",), message, model=request.body["model"])
 
 
-@rule(24, provider_messages.TEXT_ONLY, fix=fixes.with_images_described)
+@rule(24, error_texts.TEXT_ONLY, fix=fixes.with_images_described)
 def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models accept no images: GPT-3.5, GPT-4, o1-mini, o3-mini.
 
@@ -442,7 +438,7 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "this model accepts only text.")
 
 
-@rule(25, provider_messages.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
+@rule(25, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 
@@ -453,7 +449,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if vendor_group(request.body) != "other":
         for turn in request.messages:
-            for finding in unknown_field_findings(turn.wire, parse.FIELDS, turn.path):
+            for finding in unknown_field_findings(turn.wire, lint_parser.FIELDS, turn.path):
                 yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 
@@ -477,5 +473,5 @@ def _chosen_tool_names(choice: JSON) -> Iterator[str]:
     allowed: JSON = wire.get("allowed_tools")
     tools: JSON = cast(JSONObject, allowed).get("tools") if isinstance(allowed, dict) else None
     for each in cast(list[JSON], tools) if isinstance(tools, list) else [wire]:
-        if (named := parse.find_function(each)) is not None:
+        if (named := lint_parser.find_function(each)) is not None:
             yield named["name"]

@@ -19,7 +19,7 @@ from contextc.formats.openai_responses.encode import (
     was_string_input,
 )
 from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
-from contextc.formats.openai_responses.parse import is_openai_model, is_other_vendor_model
+from contextc.formats.openai_responses.lint_parser import is_openai_model, is_other_vendor_model
 from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.openai_responses.stream import ResponsesStreamReader

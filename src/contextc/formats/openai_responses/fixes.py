@@ -8,7 +8,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import ParsedRequest, RequestMessage, RequestPart, remove_fields
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.openai_responses import parse
+from contextc.formats.openai_responses import lint_parser
 from contextc.formats.openai_responses.encode import FERNET_PREFIX, requires_following_item
 from contextc.formats.signature_check import MIN_LENGTH
 from contextc.messages.pairing import SYNTHETIC_RESULTS
@@ -38,9 +38,9 @@ def find_unpaired(request: ParsedRequest) -> UnpairedItems:
     held = refers_to_stored_items(request)
     for piece in [piece for turn in request.messages for piece in turn.parts]:
         kind = cast(str, piece.wire.get("type") or "")
-        key = parse.RESULTS.get(kind, kind), piece.id
+        key = lint_parser.RESULTS.get(kind, kind), piece.id
         if piece.kind == "result" and key not in waiting:
-            others = [(other, piece.id) for other in parse.ALSO_ANSWERS.get(kind, ())]
+            others = [(other, piece.id) for other in lint_parser.ALSO_ANSWERS.get(kind, ())]
             key = next((other for other in others if other in waiting), key)
         if piece.kind == "call":
             waiting.setdefault(key, piece)
@@ -73,7 +73,7 @@ def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMess
     after: RequestMessage | None = None
     for turn in reversed(list(turns)):
         if not turn.parts_of("reasoning"):
-            after = turn if turn.wire.get("type") not in parse.CONTROL_ITEMS else after
+            after = turn if turn.wire.get("type") not in lint_parser.CONTROL_ITEMS else after
         elif requires_following_item(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
             yield turn
 
@@ -118,7 +118,7 @@ def find_repeated_items(turns: Iterable[RequestMessage]) -> Iterator[RequestMess
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "input": [parse.text_message(EMPTY_CONVERSATION)]}
+    return {**body, "input": [lint_parser.text_message(EMPTY_CONVERSATION)]}
 
 
 def with_correct_block_types(body: JSONObject) -> JSONObject:
@@ -127,18 +127,18 @@ def with_correct_block_types(body: JSONObject) -> JSONObject:
 
 def with_paired_items(body: JSONObject) -> JSONObject:
     """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
-    found = find_unpaired(parse.parse_request(body))
+    found = find_unpaired(lint_parser.parse_request(body))
     calls = {id(piece.wire) for piece in found.unanswered}
     strays = {id(piece.wire) for piece in (*found.orphans, *found.duplicates)}
 
     def paired(item: JSONObject) -> list[JSONObject]:
         if id(item) in strays:
             words = item["output"] if isinstance(item.get("output"), str) else encode(item).decode()
-            return [parse.text_message(f"[{item['type']}, whose call is not here:]\n{words}")]
+            return [lint_parser.text_message(f"[{item['type']}, whose call is not here:]\n{words}")]
         if id(item) not in calls:
             return [item]
         if item["type"] in ("function_call", "custom_tool_call"):
-            kind = parse.PAIRS[item["type"]]
+            kind = lint_parser.PAIRS[item["type"]]
             return [item, {"type": kind, "call_id": item["call_id"], "output": SYNTHETIC_RESULTS["interrupted"]}]
         words = f"[{item['type']}, whose result is not here:] {encode(item).decode()}"
         return [{"role": "assistant", "content": words}]
@@ -159,7 +159,7 @@ def with_short_ids(body: JSONObject) -> JSONObject:
 
 
 def without_lone_reasoning(body: JSONObject) -> JSONObject:
-    gone = {id(turn.wire) for turn in find_lone_reasoning(parse.parse_request(body).messages)}
+    gone = {id(turn.wire) for turn in find_lone_reasoning(lint_parser.parse_request(body).messages)}
     return _without(body, lambda item: id(item) in gone)
 
 
@@ -172,7 +172,7 @@ def without_damaged_items(body: JSONObject) -> JSONObject:
 
 
 def without_repeated_ids(body: JSONObject) -> JSONObject:
-    again = {id(turn.wire) for turn in find_repeated_items(parse.parse_request(body).messages)}
+    again = {id(turn.wire) for turn in find_repeated_items(lint_parser.parse_request(body).messages)}
 
     def once(item: JSONObject) -> list[JSONObject]:
         if id(item) not in again:
@@ -192,7 +192,7 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
 
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
-    return remove_fields(body, parse.find_unknown_fields(parse.parse_request(body)))
+    return remove_fields(body, lint_parser.find_unknown_fields(lint_parser.parse_request(body)))
 
 
 def expected_prefix(item: JSONObject) -> str | None:
@@ -219,7 +219,7 @@ def with_valid_tool_names(body: JSONObject) -> JSONObject:
 def with_known_choice(body: JSONObject) -> JSONObject:
     choice = cast(JSONObject, body["tool_choice"])
     name = TOOL_NAME_CODEC.encode(choice["name"])
-    if name in tool_names(parse.parse_request(body)):
+    if name in tool_names(lint_parser.parse_request(body)):
         return {**body, "tool_choice": {**choice, "name": name}}
     return _without_field(body, "tool_choice")
 
@@ -258,18 +258,20 @@ def with_trigger_last(body: JSONObject) -> JSONObject:
 
 
 def _is_shown(block: JSONObject) -> bool:
-    return block["type"] in parse.INPUT_BLOCKS and "text" not in block
+    return block["type"] in lint_parser.INPUT_BLOCKS and "text" not in block
 
 
 def _with_correct_blocks(item: JSONObject) -> list[JSONObject]:
     content: JSON = item.get("content")
-    if item.get("role") not in parse.ROLES or not isinstance(content, list):
+    if item.get("role") not in lint_parser.ROLES or not isinstance(content, list):
         return [item]
     blocks = cast(list[JSONObject], content)
     if item["role"] != "assistant":
-        return [{**item, "content": [_convert_block(block, "input_text", parse.OUTPUT_BLOCKS) for block in blocks]}]
+        return [
+            {**item, "content": [_convert_block(block, "input_text", lint_parser.OUTPUT_BLOCKS) for block in blocks]}
+        ]
     shown = [block for block in blocks if _is_shown(block)]
-    said = [_convert_block(block, "output_text", parse.INPUT_BLOCKS) for block in blocks if not _is_shown(block)]
+    said = [_convert_block(block, "output_text", lint_parser.INPUT_BLOCKS) for block in blocks if not _is_shown(block)]
     own = [{**item, "content": said}] if said or not shown else []
     return [*own, *([{"role": "user", "content": shown}] if shown else [])]
 
@@ -298,7 +300,7 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
         if gone(item):
             loose = item.get("type") == "reasoning"
             return []
-        loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in parse.RESULTS
+        loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in lint_parser.RESULTS
         return [_without_id(item) if loose and _is_valid_without_id(item) else item]
 
     return _changed(body, left)
@@ -306,7 +308,11 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
 
 def _is_valid_without_id(item: JSONObject) -> bool:
     """Return True if an item has the same meaning without its id."""
-    return item.get("role") in parse.ROLES or item.get("type") in parse.PAIRS or item.get("type") in parse.RESULTS
+    return (
+        item.get("role") in lint_parser.ROLES
+        or item.get("type") in lint_parser.PAIRS
+        or item.get("type") in lint_parser.RESULTS
+    )
 
 
 def _is_new(item: JSONObject) -> bool:

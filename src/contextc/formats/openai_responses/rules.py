@@ -17,8 +17,8 @@ from contextc.formats.lint_engine import (
     is_reasoning,
     make_finding,
 )
-from contextc.formats.openai_responses import fixes, parse, provider_messages
-from contextc.formats.openai_responses.parse import vendor_path
+from contextc.formats.openai_responses import error_texts, fixes, lint_parser
+from contextc.formats.openai_responses.lint_parser import vendor_path
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_ID_LENGTH = 64
@@ -27,18 +27,18 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 RULES = RuleSet(
     "OAR",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_block,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_block,
     messages_key="input",
     vendor="openai",
-    unknown_fields=parse.find_unknown_fields,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool must have the fields its type requires.
 
@@ -53,7 +53,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_INPUT, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_INPUT, fix=fixes.with_a_message)
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
@@ -64,7 +64,7 @@ def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("input",) if request.body else (), "the request has no input.")
 
 
-@rule(3, provider_messages.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
+@rule(3, error_texts.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
@@ -72,11 +72,11 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hi"}]
     Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
-    for turn in request.messages if not parse.is_other_vendor_model(request.body) else ():
+    for turn in request.messages if not lint_parser.is_other_vendor_model(request.body) else ():
         own, others = (
-            (parse.OUTPUT_BLOCKS, parse.INPUT_BLOCKS)
+            (lint_parser.OUTPUT_BLOCKS, lint_parser.INPUT_BLOCKS)
             if turn.role == "assistant"
-            else (parse.INPUT_BLOCKS[:3], parse.OUTPUT_BLOCKS)
+            else (lint_parser.INPUT_BLOCKS[:3], lint_parser.OUTPUT_BLOCKS)
         )
         for piece in turn.parts:
             kind = piece.wire.get("type")
@@ -90,7 +90,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(4, provider_messages.UNANSWERED, fix=fixes.with_paired_items)
+@rule(4, error_texts.UNANSWERED, fix=fixes.with_paired_items)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
@@ -107,7 +107,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(5, provider_messages.ORPHAN, fix=fixes.with_paired_items)
+@rule(5, error_texts.ORPHAN, fix=fixes.with_paired_items)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
@@ -123,7 +123,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(6, provider_messages.DUPLICATE_RESULT, fix=fixes.with_paired_items)
+@rule(6, error_texts.DUPLICATE_RESULT, fix=fixes.with_paired_items)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -138,7 +138,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(7, provider_messages.CALL_ID, fix=fixes.with_short_ids)
+@rule(7, error_texts.CALL_ID, fix=fixes.with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -147,7 +147,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the id is replaced by a valid one, on the call and on its result.
     """
     for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
-        if not call.id or (len(call.id) > MAX_ID_LENGTH and not parse.is_other_vendor_model(request.body)):
+        if not call.id or (len(call.id) > MAX_ID_LENGTH and not lint_parser.is_other_vendor_model(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
             yield make_finding(
@@ -160,7 +160,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, provider_messages.LONE_REASONING, fix=fixes.without_lone_reasoning)
+@rule(8, error_texts.LONE_REASONING, fix=fixes.without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
@@ -171,13 +171,15 @@ def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the reasoning is removed.
     """
-    for turn in fixes.find_lone_reasoning(request.messages) if not parse.is_other_vendor_model(request.body) else ():
+    for turn in (
+        fixes.find_lone_reasoning(request.messages) if not lint_parser.is_other_vendor_model(request.body) else ()
+    ):
         yield make_finding(
             turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
         )
 
 
-@rule(9, provider_messages.NOT_STORED, fix=fixes.without_unstored_items)
+@rule(9, error_texts.NOT_STORED, fix=fixes.without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
@@ -186,14 +188,14 @@ def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
     Repair: the item is removed.
     """
-    if request.body.get("store") is False and not parse.is_other_vendor_model(request.body):
+    if request.body.get("store") is False and not lint_parser.is_other_vendor_model(request.body):
         for turn in request.messages:
             if fixes.is_unstored(turn.wire):
                 name = turn.wire["id"]
                 yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, provider_messages.ENCRYPTED, fix=fixes.without_damaged_items)
+@rule(10, error_texts.ENCRYPTED, fix=fixes.without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
@@ -211,7 +213,7 @@ def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, provider_messages.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
+@rule(11, error_texts.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
@@ -221,11 +223,13 @@ def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; any other duplicate is removed.
     """
-    for turn in fixes.find_repeated_items(request.messages) if not parse.is_other_vendor_model(request.body) else ():
+    for turn in (
+        fixes.find_repeated_items(request.messages) if not lint_parser.is_other_vendor_model(request.body) else ()
+    ):
         yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
-@rule(12, provider_messages.ID_FORM, fix=fixes.without_foreign_ids)
+@rule(12, error_texts.ID_FORM, fix=fixes.without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
@@ -236,21 +240,21 @@ def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
         "output": "1"}]}
     Repair: the id is removed.
     """
-    for turn in request.messages if parse.is_openai_model(request.body) else ():
+    for turn in request.messages if lint_parser.is_openai_model(request.body) else ():
         if prefix := fixes.expected_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
             yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, provider_messages.TOOL_NAME, fix=fixes.with_valid_tool_names)
+@rule(13, error_texts.TOOL_NAME, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    if parse.is_other_vendor_model(request.body):
+    if lint_parser.is_other_vendor_model(request.body):
         return
     message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
@@ -260,7 +264,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
-@rule(14, provider_messages.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
+@rule(14, error_texts.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
@@ -277,7 +281,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, provider_messages.TWO_HISTORIES, fix=fixes.with_single_history)
+@rule(15, error_texts.TWO_HISTORIES, fix=fixes.with_single_history)
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
@@ -288,7 +292,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, provider_messages.TOO_SHORT, fix=fixes.with_min_output_tokens)
+@rule(16, error_texts.TOO_SHORT, fix=fixes.with_min_output_tokens)
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -296,13 +300,13 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < fixes.MIN_OUTPUT_TOKENS and parse.is_openai_model(request.body):
+    if isinstance(limit, int) and limit < fixes.MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
         yield make_finding(
             ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
         )
 
 
-@rule(17, provider_messages.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
+@rule(17, error_texts.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
@@ -316,7 +320,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, provider_messages.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(18, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -332,7 +336,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, provider_messages.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
+@rule(19, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 
@@ -341,8 +345,8 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi", "name": "ada"}]
     Repair: the field is removed.
     """
-    if "model" not in request.body or parse.is_openai_model(request.body):
-        for finding in parse.find_unknown_fields(request):
+    if "model" not in request.body or lint_parser.is_openai_model(request.body):
+        for finding in lint_parser.find_unknown_fields(request):
             yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 

@@ -8,7 +8,7 @@ from contextc.formats.lint_engine import JSONPath, RequestMessage, RequestPart
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.signature_check import MIN_LENGTH, is_protobuf_message
-from contextc.formats.vercel import parse
+from contextc.formats.vercel import lint_parser
 from contextc.formats.vercel.coerce import list_objects, text_block, text_message, text_of_value
 from contextc.formats.vercel.schema import PART_ROLES
 
@@ -53,19 +53,21 @@ def with_prompt_among_messages(body: JSONObject) -> JSONObject:
 
 def with_orphans_as_text(body: JSONObject) -> JSONObject:
     return _with_text(
-        body, [piece for _, piece in parse.match_pairs(parse.parse_request(body).messages).orphan_results]
+        body, [piece for _, piece in lint_parser.match_pairs(lint_parser.parse_request(body).messages).orphan_results]
     )
 
 
 def with_misplaced_as_text(body: JSONObject) -> JSONObject:
-    turns = parse.parse_request(body).messages
-    ran = parse.provider_executed_calls(turns)
+    turns = lint_parser.parse_request(body).messages
+    ran = lint_parser.provider_executed_calls(turns)
     return _with_text(body, [piece for turn in turns for piece in misplaced_parts(turn, ran)])
 
 
 def without_unknown_approvals(body: JSONObject) -> JSONObject:
     unasked = [
-        piece for piece, call_id in parse.find_approval_responses(parse.parse_request(body).messages) if call_id is None
+        piece
+        for piece, call_id in lint_parser.find_approval_responses(lint_parser.parse_request(body).messages)
+        if call_id is None
     ]
     return _with_text(body, unasked)
 

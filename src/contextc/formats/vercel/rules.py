@@ -10,15 +10,15 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
-from contextc.formats.vercel import coerce, fixes, parse, provider_messages
+from contextc.formats.vercel import coerce, error_texts, fixes, lint_parser
 
 RULES = RuleSet(
     "VER",
-    parse.parse_request,
+    lint_parser.parse_request,
     coerce=coerce.coerce_value,
     message=coerce.text_message,
     block=coerce.text_block,
-    unknown_fields=parse.find_unknown_fields,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
@@ -27,7 +27,7 @@ def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if finding.facts["rule"] == rule]
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part and tool must have the fields its type requires.
 
@@ -40,7 +40,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "")
 
 
-@rule(2, provider_messages.BAD_ROLE)
+@rule(2, error_texts.BAD_ROLE)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a message must be `system`, `user`, `assistant` or `tool`.
 
@@ -66,7 +66,7 @@ def check_calls_in_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "stripped")
 
 
-@rule(4, provider_messages.NO_INPUT)
+@rule(4, error_texts.NO_INPUT)
 def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have its arguments in `input`, even if it has none.
 
@@ -79,7 +79,7 @@ def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "input")
 
 
-@rule(5, provider_messages.BAD_DATA)
+@rule(5, error_texts.BAD_DATA)
 def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A file must be base64, a complete data URL, or a URL.
 
@@ -90,7 +90,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(6, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -102,7 +102,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(7, provider_messages.EMPTY, fix=fixes.without_empty)
+@rule(7, error_texts.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No user or assistant message may be empty.
 
@@ -116,7 +116,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, provider_messages.SYSTEM_AMONG_MESSAGES, fix=fixes.with_system_allowed)
+@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=fixes.with_system_allowed)
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -149,7 +149,7 @@ def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
-@rule(10, provider_messages.TWO_PROMPTS, fix=fixes.with_prompt_among_messages)
+@rule(10, error_texts.TWO_PROMPTS, fix=fixes.with_prompt_among_messages)
 def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have `messages` or a `prompt`, not both.
 
@@ -162,7 +162,7 @@ def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("prompt",), "`messages` is set too, and would not be sent.")
 
 
-@rule(11, provider_messages.UNANSWERED)
+@rule(11, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered in the tool messages after it, before the next user or system message.
 
@@ -174,13 +174,13 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in parse.match_pairs(request.messages).unanswered_calls:
+    for _, call in lint_parser.match_pairs(request.messages).unanswered_calls:
         yield make_finding(
             call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id
         )
 
 
-@rule(12, provider_messages.ORPHAN, fix=fixes.with_orphans_as_text)
+@rule(12, error_texts.ORPHAN, fix=fixes.with_orphans_as_text)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result must answer a call before it.
 
@@ -190,11 +190,11 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in parse.match_pairs(request.messages).orphan_results:
+    for _, result in lint_parser.match_pairs(request.messages).orphan_results:
         yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
 
 
-@rule(13, provider_messages.DUPLICATE_RESULT)
+@rule(13, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -206,11 +206,11 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in parse.match_pairs(request.messages).duplicate_results:
+    for _, result in lint_parser.match_pairs(request.messages).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(14, provider_messages.WRONG_ROLE, fix=fixes.with_misplaced_as_text)
+@rule(14, error_texts.WRONG_ROLE, fix=fixes.with_misplaced_as_text)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
 
@@ -222,8 +222,8 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: calls and reasoning move to the assistant, results to a tool message; a part without a valid place becomes
         text.
     """
-    orphans = {piece.path for _, piece in parse.match_pairs(request.messages).orphan_results}
-    ran = parse.provider_executed_calls(request.messages)
+    orphans = {piece.path for _, piece in lint_parser.match_pairs(request.messages).orphan_results}
+    ran = lint_parser.provider_executed_calls(request.messages)
     for turn in request.messages:
         for piece in fixes.misplaced_parts(turn, ran):
             if piece.path not in orphans:
@@ -232,7 +232,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(15, provider_messages.UNKNOWN_APPROVAL, fix=fixes.without_unknown_approvals)
+@rule(15, error_texts.UNKNOWN_APPROVAL, fix=fixes.without_unknown_approvals)
 def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An approval response in the last message must name a request that was made for a call.
 
@@ -240,7 +240,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
         "approvalId": "ok1", "approved": true}]}]
     Repair: the response is removed; its reason becomes text.
     """
-    for piece, call_id in parse.find_approval_responses(request.messages):
+    for piece, call_id in lint_parser.find_approval_responses(request.messages):
         if call_id is None:
             asked = piece.wire["approvalId"]
             yield make_finding(
@@ -248,7 +248,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(16, provider_messages.SIGNATURE, fix=fixes.without_invalid_signatures)
+@rule(16, error_texts.SIGNATURE, fix=fixes.without_invalid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning signed by Anthropic must have its original signature.
 
@@ -266,7 +266,7 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(17, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 

@@ -3,7 +3,7 @@
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.vercel_legacy.parse import CONTENT_SUBSTITUTES, text_message
+from contextc.formats.vercel_legacy.lint_parser import CONTENT_SUBSTITUTES, text_message
 
 EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 

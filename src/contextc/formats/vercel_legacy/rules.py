@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from contextc._json import JSON, encode
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
-from contextc.formats.vercel_legacy import fixes, parse, provider_messages
+from contextc.formats.vercel_legacy import error_texts, fixes, lint_parser
 
 RULES = RuleSet(
     "VEL",
-    parse.parse_request,
-    coerce=parse.coerce_value,
-    message=parse.text_message,
-    block=parse.text_message,
-    unknown_fields=parse.find_unknown_fields,
+    lint_parser.parse_request,
+    coerce=lint_parser.coerce_value,
+    message=lint_parser.text_message,
+    block=lint_parser.text_message,
+    unknown_fields=lint_parser.find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, provider_messages.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message and function must have the fields its type requires.
 
@@ -34,7 +34,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, provider_messages.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -45,7 +45,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("messages",) if request.body else (), "the request has no messages.")
 
 
-@rule(3, provider_messages.EMPTY, fix=fixes.without_empty)
+@rule(3, error_texts.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message except a result may be empty.
 
@@ -57,7 +57,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, provider_messages.ARGUMENTS)
+@rule(4, error_texts.ARGUMENTS)
 def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The arguments of a call must be a string: the JSON that the model wrote.
 
@@ -73,7 +73,7 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, provider_messages.WRONG_ROLE, fix=fixes.with_assistant_calls)
+@rule(5, error_texts.WRONG_ROLE, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may make calls.
 
@@ -83,12 +83,12 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.messages:
         if turn.role != "assistant" and (
-            turn.parts_of("call") or (turn.role != "data" and parse.tool_invocations(turn.wire))
+            turn.parts_of("call") or (turn.role != "data" and lint_parser.tool_invocations(turn.wire))
         ):
             yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
 
 
-@rule(6, provider_messages.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call must be answered by a message of role `function` before any other message.
 
@@ -97,12 +97,12 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in parse.match_pairs(request.messages).unanswered_calls:
+    for _, call in lint_parser.match_pairs(request.messages).unanswered_calls:
         name = call.name or call.id
         yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
 
 
-@rule(7, provider_messages.INVOCATION)
+@rule(7, error_texts.INVOCATION)
 def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call in `toolInvocations` must include its result.
 
@@ -113,25 +113,25 @@ def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: it becomes a `function_call`, followed by a result stating that it is missing.
     """
     for turn in request.messages:
-        for each in parse.tool_invocations(turn.wire) if turn.role != "data" else ():
+        for each in lint_parser.tool_invocations(turn.wire) if turn.role != "data" else ():
             if each["state"] != "result":
                 text = encode(each).decode()
                 yield make_finding(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
 
 
-@rule(8, provider_messages.ORPHAN)
+@rule(8, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer an open call: by `tool_call_id` if both have one, else by name.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "function", "name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in parse.match_pairs(request.messages).orphan_results:
+    for _, result in lint_parser.match_pairs(request.messages).orphan_results:
         name = result.name or result.id
         yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
 
 
-@rule(9, provider_messages.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call must have exactly one result.
 
@@ -140,12 +140,12 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "content": "1"}]
     Repair: the first result is kept; any other becomes text.
     """
-    for _, result in parse.match_pairs(request.messages).duplicate_results:
+    for _, result in lint_parser.match_pairs(request.messages).duplicate_results:
         name = result.name or result.id
         yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
 
 
-@rule(10, provider_messages.NO_NAME)
+@rule(10, error_texts.NO_NAME)
 def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message of role `function` must have the name of the function.
 
@@ -158,7 +158,7 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, provider_messages.UNKNOWN_CHOICE, fix=fixes.without_function_choice)
+@rule(11, error_texts.UNKNOWN_CHOICE, fix=fixes.without_function_choice)
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 

@@ -3,19 +3,19 @@
 A source is a module that is found by its name; a new source needs only a new file. It has
 
     ABOUT                             the description in the list of sources
-    recognises(sample)                return True if a file is of this kind, by its start
-    conversations(given)              return the conversations in the given files
+    matches(sample)                   return True if a file is of this kind, by its start
+    read_conversations(given)         return the conversations in the given files
 
 and, if the program stores each session in a file at a known place,
 
-    found(directory)                  return the sessions on this machine, of one directory or (None) of all
+    find_transcripts(directory)       return the sessions on this machine, of one directory or (None) of all
 
 and, if it records provider requests in an envelope of its own,
 
-    exchanges(value)                  return the requests in a value of a file, each with its reply
+    read_exchanges(value)             return the requests in a value of a file, each with its reply
 
 A source writes nothing, and runs or opens nothing that a file names. If one of several conversations is invalid,
-`attempt` records the error for that conversation, and the others are returned.
+`read_or_error` records the error for that conversation, and the others are returned.
 """
 
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from contextc._json import JSON, JSONObject, find_json_problem
-from contextc.interchange import langchain_messages
+from contextc.interchange import read_langchain
 from contextc.interchange.imported import FoundConversation, as_object, as_objects, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput, decode_json
 from contextc.messages import Message
@@ -81,7 +81,7 @@ class _ThreadReader:
         found: list[Message] = []
         for each in left.messages:
             path = blake2b(path + encode(each), digest_size=16).digest()
-            made = langchain_messages.to_message(each, names, time=left.time)
+            made = read_langchain.to_message(each, names, time=left.time)
             found.append(self.made.setdefault(path, made))
         return found
 
@@ -104,8 +104,8 @@ def _read_leaf(id: str, kind: str, data: object) -> _LeafCheckpoint:
 
 def _messages(channels: JSONObject) -> list[JSONObject]:
     """Return the messages of the channel `messages`, or else of the channel with the most messages."""
-    lists = [[each for each in as_objects(value) if langchain_messages.is_message(each)] for value in channels.values()]
-    named = [each for each in as_objects(channels.get(MESSAGES)) if langchain_messages.is_message(each)]
+    lists = [[each for each in as_objects(value) if read_langchain.is_message(each)] for value in channels.values()]
+    named = [each for each in as_objects(channels.get(MESSAGES)) if read_langchain.is_message(each)]
     return named or max([[], *lists], key=len)
 
 

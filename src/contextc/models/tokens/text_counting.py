@@ -1,12 +1,11 @@
-"""Token estimates for texts without a vocabulary, from byte counts in a few passes that run in C.
+"""Token counts of texts: exact ones with the vocabularies of splintr, else an estimate.
 
-Modern vocabularies agree on what costs a token: a run of letters (more for a long one), a change from lower to upper
-case inside a word (as in base64 and identifiers), digits, punctuation, line ends, and a fixed share of each character
-of another script. The weights were fitted against o200k_base on prose in eleven languages, code, Markdown, JSON,
-tables, logs, hexadecimal and base64. The median error is below 5 %, and no kind of text as a whole is off by more than
-17 %. Vocabularies of other vendors are a multiple of it (`profiles.py`).
-
-Exact token counts with the vocabularies of splintr.
+The estimate takes byte counts in a few passes that run in C. Modern vocabularies agree on what costs a token: a run of
+letters (more for a long one), a change from lower to upper case inside a word (as in base64 and identifiers), digits,
+punctuation, line ends, and a fixed share of each character of another script. The weights were fitted against
+o200k_base on prose in eleven languages, code, Markdown, JSON, tables, logs, hexadecimal and base64. The median error is
+below 5 %, and no kind of text as a whole is off by more than 17 %. Vocabularies of other vendors are a multiple of it
+(`overhead_profiles.py`).
 
 A vocabulary is loaded once, on first use, which takes a tenth of a second. Without splintr, or for an unknown name, the
 estimate is used. Special tokens in a text count as plain text and cannot be forged.

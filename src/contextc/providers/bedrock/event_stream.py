@@ -2,8 +2,7 @@
 
 botocore parses the frames. An event has the form that boto3 returns, under its own name (`{"messageStop": {…}}`). An
 exception becomes an error. `p` is padding that hides the length of an event, and is dropped.
-
-Lazy import of botocore modules, which have no types.
+botocore, which has no types, is imported on first use.
 """
 
 from importlib import import_module

@@ -13,7 +13,7 @@ from uuid import uuid4
 from contextc._json import JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.claude_code.transcript_writer import UNKNOWN_MODEL_NAME, transcript_entries
+from contextc.formats.claude_code.transcript_entries import UNKNOWN_MODEL_NAME, transcript_entries
 from contextc.providers.claude_code.call_options import ClaudeCallOptions
 from contextc.providers.claude_code.transcript import (
     SplitTranscript,

@@ -4,11 +4,10 @@ Entries are the CLI's own lines, in the order of writing, and each names its par
 session too. After the cursor's entry, entries of the same turn are kept: the snapshot of a prompt, or the result of a
 tool that ended the turn. The next prompt, a queued prompt or the next output of the model is after the cursor.
 
-The CLI's own transcript file of a session, which is used to resume if it equals our stored transcript.
-
-A session that is resumed from our transcript runs in a temporary configuration folder. There the user's memory, skills
-and plugins are missing, and the login cannot be renewed. So the CLI's file is preferred if it has the same entries. It
-is only read here. If it is missing, unreadable or different, our transcript is used.
+The CLI's own transcript file is used to resume if it equals our stored transcript. A session that is resumed from our
+transcript runs in a temporary configuration folder. There the user's memory, skills and plugins are missing, and the
+login cannot be renewed. So the CLI's file is preferred if it has the same entries. It is only read here. If it is
+missing, unreadable or different, our transcript is used.
 """
 
 import os

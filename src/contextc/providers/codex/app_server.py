@@ -1,9 +1,7 @@
-"""JSON-RPC connection to the Codex app-server, in lines over its standard input and output.
+"""The Codex app-server: its command line and environment, and the JSON-RPC connection over its standard streams.
 
 Messages about a thread go to the listener of that thread. All others are dropped. When the program ends, all pending
 requests and listeners are notified. It never outlives this process: it exits when its input is closed.
-
-Command line, configuration and environment of the Codex program.
 
 The user's configuration is not modified: overrides are passed on the command line. A thread without a listener is
 always unloaded at once, so that another process can resume it. A missing network is always an error, not a reason to

@@ -1,11 +1,10 @@
-"""Tool calls that Codex does not report as items: calls that the sandbox denied, unknown tools, plan updates.
+"""The rollout file of a Codex thread: calls that Codex does not report, and the tools of the thread.
 
-The thread's rollout file contains all calls with their results. It is read whenever a new item starts. A call without
-an item gets a synthetic one.
+The file contains all calls with their results. Calls that the sandbox denied, unknown tools and plan updates are not
+reported as items. The file is read whenever a new item starts, and a call without an item gets a synthetic one.
 
-Tools of a Codex thread, which cannot change after its start.
-
-They are in the first line of the thread's rollout file, so that any process can compare them with those of a request.
+The tools of a thread cannot change after its start. They are in the first line of the file, so that any process can
+compare them with those of a request.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,12 +1,9 @@
-"""All file tools for one folder.
+"""The file tools for one folder.
 
-The read_file tool: the numbered lines of a text file, and the offset at which to continue.
-
-The write_file tool: create a file, or replace the whole text of one.
-
-The edit_file tool: replace a text in a file.
-
-The list_files tool: the contents of a folder as a tree, or the files whose names match a pattern.
+- read_file: the numbered lines of a text file, and the offset at which to continue.
+- write_file: create a file, or replace the whole text of one.
+- edit_file: replace a text in a file.
+- list_files: the contents of a folder as a tree, or the files whose names match a pattern.
 """
 
 import os

@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
-from contextc.store.addressing import load_tip
 from contextc.store.event_filter import load_events_of_types
+from contextc.store.message_location import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 

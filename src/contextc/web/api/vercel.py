@@ -16,7 +16,7 @@ from contextc.executor.blocking import run_blocking
 from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
 from contextc.store import Store, message_chain
-from contextc.store.addressing import load_tip
+from contextc.store.message_location import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
 from contextc.web.endpoint import EventStream, RawResponse, endpoint

@@ -3,7 +3,7 @@
 Events that are ready at the same time are sent in one chunk. A slow client delays only its own stream: events that it
 has not received are read from the store later.
 
-Native event stream: `event:` is the type, `id:` the number, `data:` the event as JSON.
+In the native stream, `event:` is the type, `id:` the number, `data:` the event as JSON.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,7 +17,7 @@ from contextc.events import AnyEvent, encode_event
 from contextc.executor.blocking import run_blocking
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.store import Store
-from contextc.store.addressing import load_tip
+from contextc.store.message_location import load_tip
 from contextc.store.row_decoding import SEQ_MASK
 from contextc.web.app_state import AppState
 from contextc.web.turn_manager import RunningTurn

@@ -20,9 +20,9 @@ from contextc.formats.lint_engine import (
     make_finding,
     schema_error,
 )
-from contextc.formats.mistral import provider_messages
-from contextc.formats.openai_chat import parse as chat
-from contextc.formats.openai_chat.parse import find_function, text_block, text_message
+from contextc.formats.mistral import error_texts
+from contextc.formats.openai_chat import lint_parser as chat
+from contextc.formats.openai_chat.lint_parser import find_function, text_block, text_message
 
 __all__ = [
     "ALLOWED_CHUNKS",
@@ -94,9 +94,9 @@ def parse_request(body: JSON) -> ParsedRequest:
         for index, wire in enumerate(cast(list[JSON], messages)):
             turns += reader.turn(wire, (*base, index))
     elif isinstance(body, dict) and "messages" not in body:
-        reader.refuse((), "messages", "`messages` is missing.", provider_messages.MISSING)
+        reader.refuse((), "messages", "`messages` is missing.", error_texts.MISSING)
     else:
-        reader.refuse(base, "", "the messages must be a list.", provider_messages.WRONG_TYPE, kind="list")
+        reader.refuse(base, "", "the messages must be a list.", error_texts.WRONG_TYPE, kind="list")
     tools = tuple(reader.tools(whole.get("tools")))
     return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
 
@@ -129,13 +129,11 @@ class _Reader:
                 _wrong_tag_message("role", role, ROLES),
             )
         elif role != "tool" and given.get("tool_call_id") is not None:
-            self.refuse(path, "tool_call_id", "only a tool message may have a `tool_call_id`.", provider_messages.EXTRA)
+            self.refuse(path, "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.EXTRA)
         elif role == "tool" and given.get("tool_calls"):
-            self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", provider_messages.EXTRA)
+            self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", error_texts.EXTRA)
         elif camel := next((name for name in chat.CAMEL_CASE_NAMES if given.get(name)), None):
-            self.refuse(
-                path, camel, f"`{camel}` must be written `{chat.CAMEL_CASE_NAMES[camel]}`.", provider_messages.EXTRA
-            )
+            self.refuse(path, camel, f"`{camel}` must be written `{chat.CAMEL_CASE_NAMES[camel]}`.", error_texts.EXTRA)
         elif not self.is_wrong(path, given, ROLES[role]) and not self.is_unnamed(given, path):
             pieces = (
                 [RequestPart(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
@@ -149,9 +147,7 @@ class _Reader:
         for index, call in enumerate(cast(list[JSON], given.get("tool_calls") or [])):
             if find_function(call) is None:
                 place = f"tool_calls.{index}.function.name"
-                self.refuse(
-                    path, place, f"`tool_calls[{index}]` does not name the tool to call.", provider_messages.MISSING
-                )
+                self.refuse(path, place, f"`tool_calls[{index}]` does not name the tool to call.", error_texts.MISSING)
                 return True
         return False
 
@@ -188,7 +184,7 @@ class _Reader:
 
     def tools(self, tools: JSON) -> Iterator[RequestPart]:
         if tools is not None and not isinstance(tools, list):
-            self.refuse(("tools",), "", "the tools must be a list.", provider_messages.WRONG_TYPE, kind="list")
+            self.refuse(("tools",), "", "the tools must be a list.", error_texts.WRONG_TYPE, kind="list")
         for index, tool in enumerate(cast(list[JSON], tools if isinstance(tools, list) else [])):
             path: JSONPath = ("tools", index)
             wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
@@ -219,7 +215,7 @@ class _Reader:
             path,
             before + name,
             said,
-            provider_messages.MISSING if "missing" in said else provider_messages.WRONG_TYPE,
+            error_texts.MISSING if "missing" in said else error_texts.WRONG_TYPE,
             kind=kind,
         )
         return True
@@ -232,7 +228,7 @@ class _Reader:
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in known)
     shown = value.replace("{", "{{").replace("}", "}}")
-    return provider_messages.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+    return error_texts.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

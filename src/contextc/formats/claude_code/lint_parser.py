@@ -6,7 +6,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import parse as anthropic
+from contextc.formats.anthropic import lint_parser as anthropic
 from contextc.formats.claude_code.message_lines import (
     MESSAGE_TYPES,
     is_conversation_message,

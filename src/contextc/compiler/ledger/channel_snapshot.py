@@ -17,9 +17,17 @@ from contextc.compiler.ledger.cache import ChannelCache, ChannelCacheEntry
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.addressing import SEQ_BITS, SEQ_MASK, BranchTip, load_lineage, load_tip, make_place, split_by_branch
 from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, find_latest_copies
+from contextc.store.message_location import (
+    SEQ_BITS,
+    SEQ_MASK,
+    BranchTip,
+    load_lineage,
+    load_tip,
+    make_place,
+    split_by_branch,
+)
 from contextc.store.pins import load_pinned_places
 from contextc.store.row_decoding import DECODE_ERRORS, decode_message_rows, to_id
 from contextc.store.types import Transaction

@@ -14,7 +14,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.gemini import provider_messages
+from contextc.formats.gemini import error_texts
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -132,7 +132,7 @@ class _Reader:
         role = cast(str, given.get("role") or "user")
         if role not in ROLES:
             message = f'invalid role {role!r}: expected "user" or "model".'
-            self.misshapen.append(make_finding(path, message, what=provider_messages.INVALID_ROLE, role=role))
+            self.misshapen.append(make_finding(path, message, what=error_texts.INVALID_ROLE, role=role))
             role = ROLE_ALIASES.get(role.lower(), "user")
         yield RequestMessage(role=role, path=path, wire=given, parts=tuple(self.parts(given, path, DATA_TYPES)))
 
@@ -153,7 +153,7 @@ class _Reader:
         given: JSONObject = {to_camel_case(name): value for name, value in wire.items() if value is not None}
         fields = [name for name in given if name in among]
         if len(data := [name for name in wire if to_camel_case(name) in among and wire[name] is not None]) > 1:
-            what = provider_messages.SECOND_FIELD.format(where=format_google_path(path), second=data[1])
+            what = error_texts.SECOND_FIELD.format(where=format_google_path(path), second=data[1])
             message = f"expected one data field in {format_path(path)}, got {len(data)}: {', '.join(data)}."
             self.misshapen.append(make_finding(content, message, what=what, second=data[1]))
         if strangers := [name for name in given if name not in among and name not in COMMON_PART_NAMES]:
@@ -164,7 +164,7 @@ class _Reader:
                 make_finding(
                     path,
                     "this part has no data field.",
-                    what=provider_messages.NO_DATA.format(where=format_google_path(path)),
+                    what=error_texts.NO_DATA.format(where=format_google_path(path)),
                 )
             )
             return
@@ -203,11 +203,11 @@ class _Reader:
 
     def wrong(self, path: JSONPath, field: str, message: str) -> None:
         where = format_google_path((*path, field) if field else path)
-        template = provider_messages.MISSING if message.endswith("missing.") else provider_messages.WRONG_TYPE
+        template = error_texts.MISSING if message.endswith("missing.") else error_texts.WRONG_TYPE
         self.misshapen.append(make_finding(path, message, what=template.format(where=where, what=message)))
 
     def unknown(self, path: JSONPath, name: str) -> None:
-        what = provider_messages.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
+        what = error_texts.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
         self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", what=what))
 
 

@@ -1,23 +1,21 @@
-"""Triggers for context usage: warnings at 80 % and 90 % of the available tokens, and a message on recovery.
+"""Built-in triggers: context usage, limits of the turn, open todos, memory and CPU.
 
-The levels are one group, so a rise above both gives one message. Each level warns once, until the share has fallen by a
-margin below its threshold. A compaction resets all levels, so that a later rise is reported again. The share is that of
-the request that contains the message, after trimming.
+Context usage: warnings at 80 % and 90 % of the available tokens, and a message on recovery. The levels are one group,
+so a rise above both gives one message. Each level warns once, until the share has fallen by a margin below its
+threshold. A compaction resets all levels, so that a later rise is reported again. The share is that of the request that
+contains the message, after trimming.
 
-Triggers for limits of the turn and truncated replies, and a user notice with the number of tool calls.
+Limits of the turn and truncated replies, and a user notice with the number of tool calls. The executor enforces the
+limits. These triggers warn the model at 80 % of a limit, and at the latest before the last step or call. Limits count
+within a turn, so each turn has its own warnings.
 
-The executor enforces the limits. These triggers warn the model at 80 % of a limit, and at the latest before the last
-step or call. Limits count within a turn, so each turn has its own warnings.
+Open todos, at the start of a session and after a compaction. The list itself is state, and a prompt fragment contains
+it (Guarantee 8.4). The trigger reports the event: at the start of a session or after a compaction there is work to
+continue. The message stays in the log, so it contains the numbers of the todos, which do not change, and not their
+texts, which may.
 
-Triggers for open todos, at the start of a session and after a compaction.
-
-The list itself is state, and a prompt fragment contains it (Guarantee 8.4). The trigger reports the event: at the start
-of a session or after a compaction there is work to continue. The message stays in the log, so it contains the numbers
-of the todos, which do not change, and not their texts, which may.
-
-Triggers for high memory and CPU usage, and for the recovery. Off by default.
-
-The model's own work can be the cause (a build, a large file), and it can reduce it. The moment contains the shares;
+High memory and CPU usage, and the recovery. Off by default. The model's own work can be the cause (a build, a large
+file), and it can reduce it. The trigger context contains the shares;
 `read_resources` reads them on first use with psutil (extra `resources`). In a container with a memory limit the share
 of that limit is used if it is higher. CPU is the share of all processors since the last reading.
 """

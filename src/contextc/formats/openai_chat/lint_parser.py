@@ -24,7 +24,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import provider_messages
+from contextc.formats.openai_chat import error_texts
 
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o[1-9](-|$))")
 CONTENT_FIELDS: FieldTypes = {"content": (str, list), "name?": str}
@@ -152,7 +152,7 @@ class _Reader:
         given = cast(JSONObject, wire)
         role = given["role"]
         if role not in ROLES:
-            what = provider_messages.WRONG_VALUE.format(value=role, known=_join_names(ROLES))
+            what = error_texts.WRONG_VALUE.format(value=role, known=_join_names(ROLES))
             return self.refuse(path, "role", f"invalid role {role!r}: expected one of {', '.join(ROLES)}.", what)
         if (
             wrong := schema_error(given, {**ROLES[role], **CALLS})
@@ -184,7 +184,7 @@ class _Reader:
         if fields is None and self.house == "other":
             return None
         if fields is None:
-            what = provider_messages.WRONG_VALUE.format(value=kind, known=_join_names(PARTS))
+            what = error_texts.WRONG_VALUE.format(value=kind, known=_join_names(PARTS))
             return "type", f"unknown part type {kind!r}.", what
         if self.house != "other" and kind in NESTED_FIELDS:
             fields = {kind: dict}
@@ -199,7 +199,7 @@ class _Reader:
             if wrong := schema_error(call, {"id": str, ("type" if self.house == "openai" else "type?"): str}):
                 self.refuse(here, *wrong)
             elif call.get("type") not in ("function", "custom", None):
-                what = provider_messages.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
+                what = error_texts.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
                 self.refuse(here, "type", f"unknown tool call type {call['type']!r}.", what)
             elif wrong := schema_error(call, {kind: dict}) or self.inside(call, kind):
                 self.refuse(here, *wrong)
@@ -229,16 +229,16 @@ class _Reader:
                 else:
                     yield RequestPart(kind="other", path=path, wire=wire, id=wire[kind]["name"])
             elif self.house == "openai":
-                what = provider_messages.WRONG_VALUE.format(value=kind, known="'function' and 'custom'")
+                what = error_texts.WRONG_VALUE.format(value=kind, known="'function' and 'custom'")
                 self.refuse(path, "type", f"unknown tool type {kind!r}.", what)
 
     def refuse(self, path: JSONPath, field: str, message: str, what: str = "") -> None:
         where = vendor_path((*path, *field.split(".")) if field else path) or "messages"
         if not what and message.endswith("missing."):
-            what = provider_messages.MISSING
+            what = error_texts.MISSING
         elif not what:
             expected, _, given = message.removesuffix(".").partition(" must be ")[2].partition(", not ")
-            what = provider_messages.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
+            what = error_texts.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
             what = what.replace("a list", "an array")
         self.misshapen.append(make_finding(path, message, what=what.replace("{where}", where)))
 
@@ -246,14 +246,14 @@ class _Reader:
 def _misplaced_field_error(message: JSONObject) -> tuple[str, ...] | None:
     """Return the error for a field of another role or library, such as a camel-case name; None if there is none."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
-        return "tool_call_id", "only a tool message may have a `tool_call_id`.", provider_messages.UNKNOWN_PARAMETER
+        return "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.UNKNOWN_PARAMETER
     if camel := next((name for name in CAMEL_CASE_NAMES if message.get(name)), None):
-        return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", provider_messages.UNKNOWN_PARAMETER
+        return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", error_texts.UNKNOWN_PARAMETER
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
         return (
             "tool_calls",
             "a tool message cannot contain tool calls.",
-            provider_messages.ASSISTANT_ONLY.format(what="tool calls"),
+            error_texts.ASSISTANT_ONLY.format(what="tool calls"),
         )
     return None
 
@@ -263,7 +263,7 @@ def _unnamed_call_error(message: JSONObject) -> tuple[str, ...] | None:
     for index, call in enumerate(cast(list[JSON], message.get("tool_calls") or [])):
         if find_function(call) is None:
             name = f"tool_calls[{index}]"
-            return f"{name}.function.name", f"`{name}` does not name the tool to call.", provider_messages.MISSING
+            return f"{name}.function.name", f"`{name}` does not name the tool to call.", error_texts.MISSING
     if message.get("function_call") and (wrong := schema_error(message["function_call"], NESTED_FIELDS["function"])):
         return f"function_call.{wrong[0]}", wrong[1]
     return None
