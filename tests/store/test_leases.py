@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.store import leases
+from contextc.store.background_thread import Scheduler
 from contextc.store.process_identity import current_process, has_ended, is_running
-from contextc.store.scheduler import Scheduler
 from contextc.store.types import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")

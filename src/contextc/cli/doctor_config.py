@@ -9,7 +9,7 @@ from rich.table import Table
 from contextc.cli.console import escape_markup, out
 from contextc.config import Settings, mask_secrets, read_providers
 from contextc.providers.availability import key_variables
-from contextc.providers.cli_agents import known_cli_agents
+from contextc.providers.cli_agent_discovery import known_cli_agents
 from contextc.providers.registry import provider, provider_names
 
 MAX_VALUE_WIDTH = 50

@@ -31,7 +31,7 @@ from contextc.interchange import (
     list_sessions,
 )
 from contextc.interchange.file_import import detect_source, is_own_format, is_plain_requests
-from contextc.interchange.imported import short_id
+from contextc.interchange.found_conversation import short_id
 from contextc.interchange.input_files import InputFile
 from contextc.interchange.jsonl_types import Progress
 from contextc.interchange.session_import import DEFAULT_LIMIT, find_session_file

@@ -23,7 +23,6 @@ from contextc.errors import ContextcError, InvalidInput, InvalidSetting, Unknown
 from contextc.events import AnyEvent
 from contextc.events import CompactionFinished as Compacted
 from contextc.executor import validation
-from contextc.executor.blocking import run_blocking
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.limits import Limits
 from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
@@ -32,6 +31,7 @@ from contextc.executor.tool_runner import Approve
 from contextc.executor.turn_handle import Turn
 from contextc.executor.turn_lifecycle import now_ms
 from contextc.executor.validation import TurnInput
+from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.store import Store
 from contextc.store.execution_records import load_last_event_numbers
 

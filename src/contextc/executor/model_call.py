@@ -18,9 +18,9 @@ from msgspec.structs import asdict, replace
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.errors import ProviderFailed
-from contextc.executor.blocking import run_blocking, wait_until_done
 from contextc.executor.turn_lifecycle import Piece
 from contextc.executor.turn_store import TurnStore
+from contextc.executor.worker_threads import run_blocking, wait_until_done
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import Endpoint, Host, ProviderCall

@@ -16,8 +16,8 @@ from contextc.compiler.ledger.channel_snapshot import load_messages_at
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
 from contextc.executor.limits import Limits
-from contextc.executor.turn_state import TurnState
 from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_totals import TurnState
 from contextc.messages import Message
 from contextc.store.execution_records import TurnRecord
 from contextc.tools.todos import Todo

@@ -15,8 +15,8 @@ from contextc._json import encode, fix_surrogates
 from contextc._worker_threads import as_exception
 from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
-from contextc.executor.blocking import CALLBACK_SLOTS, ends_task, run_blocking
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, valid_usage
+from contextc.executor.worker_threads import CALLBACK_SLOTS, ends_task, run_blocking
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
 from contextc.messages import Message, Usage, system, user

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
-from contextc.executor.blocking import run_blocking
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
 from contextc.executor.turn_store import TurnStore
+from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store.types import Lease
 

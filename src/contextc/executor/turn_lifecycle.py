@@ -24,8 +24,8 @@ from contextc.events import (
     TurnFinish,
     TurnStart,
 )
-from contextc.executor.blocking import defer
 from contextc.executor.event_hub import event_hub
+from contextc.executor.worker_threads import defer
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall, tool_result, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.messages.pairing import find_open_calls

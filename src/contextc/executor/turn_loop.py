@@ -17,18 +17,18 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import as_exception
 from contextc.compiler import Compiled
-from contextc.compiler.ledger.provider_sessions import SessionManager
+from contextc.compiler.ledger.session_manager import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
-from contextc.executor.blocking import CALLBACK_SLOTS, run_blocking
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, ReplyStream, retry_delay
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.tool_runner import ToolHost, ToolRunner
 from contextc.executor.turn_lifecycle import CANCELLED_REASON, FAILED_REASON
-from contextc.executor.turn_state import TurnState
 from contextc.executor.turn_store import TurnStore, total_usage
+from contextc.executor.turn_totals import TurnState
+from contextc.executor.worker_threads import CALLBACK_SLOTS, run_blocking
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

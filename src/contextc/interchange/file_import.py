@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.interchange.imported import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
+from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.jsonl_types import Progress
 from contextc.interchange.log_entries import parse_exchange
 from contextc.interchange.prefix_match import PrefixIndex
-from contextc.interchange.provider_requests import has_content
+from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import load_source, source_names
 from contextc.interchange.write_imported import NameChoice, WriteResult, write_conversation
 from contextc.messages import Message, Usage, decode_message

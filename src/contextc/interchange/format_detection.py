@@ -10,8 +10,8 @@ from contextc.errors import ContextcError
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.interchange.log_entries import Exchange
-from contextc.interchange.logged_replies import DECODE_ERRORS, decode_or_none, parse_events, request_formats
-from contextc.linting.parse import coerce_request
+from contextc.interchange.reply_decoding import DECODE_ERRORS, decode_or_none, parse_events, request_formats
+from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message, ProviderBlock
 from contextc.providers.registry import DEFAULT_FORMAT, format_of_model, formats_of_url
 

@@ -15,11 +15,11 @@ from contextc.errors import ContextcError, InvalidInput
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
 from contextc.interchange.format_detection import FormatDetector
-from contextc.interchange.imported import FoundConversation, as_object, as_objects
+from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects
 from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange
-from contextc.interchange.logged_replies import DECODE_ERRORS, decode_logged_reply
 from contextc.interchange.merge_requests import MergeNode, RequestEnd, RequestTree
-from contextc.linting.parse import coerce_request
+from contextc.interchange.reply_decoding import DECODE_ERRORS, decode_logged_reply
+from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]

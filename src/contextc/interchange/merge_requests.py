@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import encode_canonical
-from contextc.interchange.imported import FoundConversation
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.truncated_results import longer_results
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, ToolCall, ToolResult
 

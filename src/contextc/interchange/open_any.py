@@ -19,14 +19,14 @@ from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.interchange.file_import import detect_source, is_own_format
 from contextc.interchange.format_detection import FormatDetector, detect_message_format
-from contextc.interchange.imported import DATA_ERRORS, as_object, as_objects
+from contextc.interchange.found_conversation import DATA_ERRORS, as_object, as_objects
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.jsonl_import import import_lines
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
 from contextc.interchange.python_repr import repr_to_json
 from contextc.interchange.sources import ExchangeSource, load_source
-from contextc.interchange.transcripts import parse_lines
-from contextc.linting.parse import coerce_request
+from contextc.interchange.transcript_reader import parse_lines
+from contextc.linting.request_coercion import coerce_request
 from contextc.linting.request_files import detect_session_format
 from contextc.messages import Message, decode_message, encode_message
 from contextc.store import open_store

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import MsgspecError
 
-from contextc.interchange.imported import read_origin
+from contextc.interchange.found_conversation import read_origin
 from contextc.interchange.stored_tree_match import StoredTree, extend_path
 from contextc.messages import Message, decode_message
 from contextc.store import Store

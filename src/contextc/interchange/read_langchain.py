@@ -9,7 +9,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
-from contextc.interchange.imported import as_object, as_objects
+from contextc.interchange.found_conversation import as_object, as_objects
 from contextc.messages import (
     AnyPart,
     Media,

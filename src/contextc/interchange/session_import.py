@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from contextc.errors import ContextcError, InvalidInput
 from contextc.interchange.file_import import TITLE_LENGTH, detect_source, import_files
-from contextc.interchange.imported import FoundConversation
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.provider_requests import has_content
+from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import TranscriptFile, load_session_source, load_source, session_source_names
 from contextc.store import Conversation, Store
 

@@ -4,7 +4,7 @@ from contextc._json import JSON
 from contextc.formats.lint_engine import Violation
 from contextc.formats.registry import formatter
 from contextc.linting.model_facts import find_model_facts
-from contextc.linting.parse import validate_json
+from contextc.linting.request_coercion import validate_json
 
 
 def lint(body: JSON, *, format: str) -> list[Violation]:

@@ -12,7 +12,12 @@ from typing import Self, cast
 from contextc._deprecation import renamed_parameters
 from contextc._json import fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
-from contextc.prompts.builtin import ADDED_BY_NAME, BUILTIN_FRAGMENTS, behaviour_fragment, default_system_prompt
+from contextc.prompts.builtin_fragments import (
+    ADDED_BY_NAME,
+    BUILTIN_FRAGMENTS,
+    behaviour_fragment,
+    default_system_prompt,
+)
 from contextc.prompts.fragment import PromptContext, PromptFragment
 from contextc.prompts.rendered_prompt import Prompt, PromptWarning, RenderedFragment, hash_text
 from contextc.prompts.timestamp_check import find_timestamp

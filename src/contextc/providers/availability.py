@@ -7,7 +7,7 @@ import os
 
 from msgspec import Struct
 
-from contextc.providers.cli_agents import known_cli_agents
+from contextc.providers.cli_agent_discovery import known_cli_agents
 from contextc.providers.registry import UNLIMITED_WINDOW, Provider, aliases_of, known_models, provider, provider_names
 
 SDK_KEYS = {

@@ -12,7 +12,7 @@ from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, Unkn
 from contextc.messages import Message, make_root_id
 from contextc.store.execution_records import copy_trigger_states as copy_trigger_states
 from contextc.store.execution_records import delete_records as drop_turns
-from contextc.store.history_merge import HistoryDifference, compare_histories
+from contextc.store.history_comparison import HistoryDifference, compare_histories
 from contextc.store.ledger_redaction import delete_channels
 from contextc.store.message_chain import (
     PendingMessage,

@@ -26,9 +26,9 @@ from contextc.errors import (
 )
 from contextc.messages import AnyPart, Message
 from contextc.store import leases, message_chain, streams
+from contextc.store.background_thread import log_warning
 from contextc.store.lease_queue import LeaseQueue
 from contextc.store.message_location import check_name
-from contextc.store.scheduler import log_warning
 from contextc.store.transactions import Connection, TransactionEngine
 from contextc.store.types import DEFAULT_AGENT, Lease, Recovered, Transaction
 

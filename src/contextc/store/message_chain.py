@@ -28,7 +28,7 @@ from contextc.messages import (
     make_root_id,
     validate_message,
 )
-from contextc.store.history_merge import VERSION_SEPARATOR
+from contextc.store.history_comparison import VERSION_SEPARATOR
 from contextc.store.message_location import (
     MAX_NAME,
     SEQ_BITS,

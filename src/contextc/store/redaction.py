@@ -13,7 +13,7 @@ from contextc._json import JSONObject
 from contextc.errors import UnknownMessage
 from contextc.messages import Message, canonical_content, encode_message
 from contextc.store.execution_records import redact_events
-from contextc.store.history_merge import VERSION_SEPARATOR, original_uid
+from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
 from contextc.store.message_location import (
     SEQ_BITS,

@@ -22,11 +22,11 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from contextc.store.background_thread import log_warning
 from contextc.store.backup import PRIVATE_MODE, write_copy
 from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
-from contextc.store.scheduler import log_warning
 from contextc.store.store import Store
 from contextc.store.transactions import jitter
 from contextc.store.types import Dialect, Result, Row, Transaction

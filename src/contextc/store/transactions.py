@@ -16,8 +16,8 @@ from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
+from contextc.store.background_thread import Scheduler
 from contextc.store.migrations import Migration, migrations
-from contextc.store.scheduler import Scheduler
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 MAX_CONFLICTS = 8

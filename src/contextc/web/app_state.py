@@ -11,8 +11,8 @@ from contextc.app.agent_factory import ToolSelection, build_agent
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits
-from contextc.executor.blocking import run_blocking
 from contextc.executor.event_hub import event_hub
+from contextc.executor.worker_threads import run_blocking
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.execution_records import TurnRecord

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.executor import AgentExecutor
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.providers import Endpoint
 
 MAX_EXECUTORS = 16

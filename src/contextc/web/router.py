@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from contextc.errors import InvalidRequest
-from contextc.executor.blocking import REQUEST_SLOTS, run_blocking
+from contextc.executor.worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.web import api
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import ENDPOINTS, Endpoint, EventStream, RawResponse

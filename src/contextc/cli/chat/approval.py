@@ -14,7 +14,7 @@ from contextc.app.approval_preview import preview_call
 from contextc.cli.chat.renderer import TerminalRenderer
 from contextc.cli.chat.terminal_input import TerminalInput
 from contextc.cli.chat.wrapping import wrap_lines
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
 

@@ -18,7 +18,7 @@ from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.app.sanitize import sanitize
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import TerminalApproval
-from contextc.cli.chat.conversation_picker import pick_conversation
+from contextc.cli.chat.initial_conversation import pick_conversation
 from contextc.cli.chat.options import ChatOptions, read_system_prompt
 from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
 from contextc.cli.chat.terminal_input import TerminalInput, on_interrupt, read_line

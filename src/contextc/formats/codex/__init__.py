@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request, text_of
-from contextc.formats.codex import decode, turns
+from contextc.formats.codex import decode, turn_decoding
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.event_collector import is_event
-from contextc.formats.codex.identifiers import NAME_CODEC
+from contextc.formats.codex.names_and_ids import NAME_CODEC
 from contextc.formats.codex.rollout import is_rollout_line
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.settings import SETTINGS
@@ -75,7 +75,7 @@ class CodexFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         """Return the final answer of a turn. `create_reader` returns all messages of it."""
-        return turns.last_reply(turns.decode_turn(reply, self.provider))
+        return turn_decoding.last_reply(turn_decoding.decode_turn(reply, self.provider))
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
@@ -84,7 +84,7 @@ class CodexFormatter(Formatter):
         return CodexStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return turns.collect_turn(events)
+        return turn_decoding.collect_turn(events)
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:

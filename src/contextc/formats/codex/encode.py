@@ -25,7 +25,6 @@ from contextc.formats.base import (
     own_extra,
     text_of,
 )
-from contextc.formats.codex.identifiers import NAMES
 from contextc.formats.codex.items import (
     CALL_TYPES,
     COMPLETED,
@@ -37,6 +36,7 @@ from contextc.formats.codex.items import (
     result_block,
     with_result,
 )
+from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice

@@ -6,8 +6,8 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.codex.encode import item_id
-from contextc.formats.codex.identifiers import NAMES
 from contextc.formats.codex.items import CALL_TYPES, is_running
+from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.lint_engine import RequestMessage
 
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")

@@ -6,7 +6,7 @@ The app-server refuses some violations with an error. It accepts others silently
 from collections.abc import Iterable
 
 from contextc.formats.codex import error_texts, fixes, lint_parser
-from contextc.formats.codex.identifiers import NAMES
+from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 
 RULES = RuleSet(

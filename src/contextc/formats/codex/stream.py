@@ -9,7 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.codex.decode import Decoder
 from contextc.formats.codex.event_collector import EventCollector, ItemDelta
 from contextc.formats.codex.items import CALL_TYPES
-from contextc.formats.codex.turns import as_turn, decode_turn, last_reply
+from contextc.formats.codex.turn_decoding import as_turn, decode_turn, last_reply
 from contextc.formats.stream import Delta, StreamDecoder, StreamReader
 from contextc.messages import Message, Reasoning, Text
 

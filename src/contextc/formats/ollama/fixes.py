@@ -8,7 +8,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.ollama.lint_parser import text_message
 from contextc.formats.ollama.settings import THINK_LEVELS
-from contextc.formats.ollama.tool_schemas import remove_type_mismatches
+from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.formats.request_settings import object_or_empty
 
 EMPTY_CONVERSATION = "(Nothing has been said yet.)"

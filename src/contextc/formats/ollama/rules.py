@@ -17,7 +17,7 @@ from contextc.formats.lint_engine import (
 )
 from contextc.formats.ollama import error_texts, fixes, lint_parser
 from contextc.formats.ollama.lint_parser import before_next_reply
-from contextc.formats.ollama.tool_schemas import find_type_mismatches
+from contextc.formats.ollama.tool_schema_check import find_type_mismatches
 from contextc.formats.request_settings import object_or_empty
 
 RULES = RuleSet(

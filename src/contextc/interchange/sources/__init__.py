@@ -29,7 +29,7 @@ from msgspec import Struct
 from contextc._json import JSON
 from contextc._plugins import SOURCES, load_plugin, plugins, submodules
 from contextc.errors import InvalidSetting
-from contextc.interchange.imported import FoundConversation
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_entries import Exchange
 

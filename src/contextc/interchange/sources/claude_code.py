@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contextc._json import JSONObject
-from contextc.interchange.imported import UUID, FoundConversation
+from contextc.interchange.found_conversation import UUID, FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcripts import TranscriptReader, modified_time, read_first_lines, read_transcripts
+from contextc.interchange.transcript_reader import TranscriptReader, modified_time, read_first_lines, read_transcripts
 
 ABOUT = "transcripts of Claude Code, one file per session"
 MAX_FOLDER_NAME = 200  # characters of a folder name; a longer one is cut and gets a hash

@@ -12,10 +12,10 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
-from contextc.interchange.imported import UUID, FoundConversation
+from contextc.interchange.found_conversation import UUID, FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcripts import (
+from contextc.interchange.transcript_reader import (
     TranscriptReader,
     modified_time,
     parse_lines,

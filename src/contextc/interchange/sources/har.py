@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.interchange import log_import
-from contextc.interchange.imported import FoundConversation, as_object, as_objects
+from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_entries import Exchange, parse_exchange
 

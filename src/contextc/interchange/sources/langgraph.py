@@ -13,7 +13,7 @@ import msgspec
 
 from contextc._json import JSON, JSONObject, find_json_problem
 from contextc.interchange import read_langchain
-from contextc.interchange.imported import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput, decode_json
 from contextc.messages import Message
 

@@ -7,7 +7,7 @@ which are imported together. Each request repeats the history before it, so the 
 from collections.abc import Iterator
 
 from contextc.interchange import log_import
-from contextc.interchange.imported import FoundConversation
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_entries import Exchange, parse_exchange
 

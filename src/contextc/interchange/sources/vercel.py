@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
-from contextc.interchange.imported import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.linting.parse import coerce_request
+from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message
 
 ABOUT = "chats of the Vercel AI SDK (`UIMessage`)"

@@ -21,7 +21,7 @@ from contextc.providers.claude_code.errors import result_failure
 from contextc.providers.claude_code.process import ClaudeProcess
 from contextc.providers.claude_code.session_setup import SessionStart, prepare_session
 from contextc.providers.claude_code.transcript import WriteOnlySessionStore
-from contextc.providers.cli_agents import with_login_fix
+from contextc.providers.cli_agent_discovery import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
 from contextc.providers.http_client import missing_package
 from contextc.providers.registry import Provider

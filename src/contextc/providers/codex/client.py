@@ -13,7 +13,7 @@ from typing import cast
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.stream import note_event
-from contextc.providers.cli_agents import with_login_fix
+from contextc.providers.cli_agent_discovery import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
 from contextc.providers.codex import errors
 from contextc.providers.codex.app_server import AppServer, LaunchConfig, ProgramEnded, RequestRejected

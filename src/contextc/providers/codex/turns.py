@@ -16,7 +16,7 @@ from contextc.providers.client import ProviderCall
 from contextc.providers.codex import callbacks, errors
 from contextc.providers.codex.app_server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
 from contextc.providers.codex.call_options import CodexCallOptions
-from contextc.providers.codex.rollout_file import UnreportedCalls
+from contextc.providers.codex.rollout_reader import UnreportedCalls
 from contextc.providers.codex.thread_history import replace_rejected, to_importable
 from contextc.providers.codex.threads import USAGE, OpenedThread
 

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store import Store
 from contextc.web.app_state import AppState

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Meta, Struct, structs
 
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.inspection.preview import build_edited_message
 from contextc.interchange import export_lines
 from contextc.messages import Message

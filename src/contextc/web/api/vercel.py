@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.blocking import run_blocking
+from contextc.executor.worker_threads import run_blocking
 from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
 from contextc.store import Store, message_chain

@@ -8,7 +8,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import InvalidRequest
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text
-from contextc.store.history_merge import original_uid
+from contextc.store.history_comparison import original_uid
 
 DEFAULT_MIME_TYPES = {
     "image": "image/png",

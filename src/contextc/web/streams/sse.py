@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.events import AnyEvent, encode_event
-from contextc.executor.blocking import run_blocking
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
+from contextc.executor.worker_threads import run_blocking
 from contextc.store import Store
 from contextc.store.message_location import load_tip
 from contextc.store.row_decoding import SEQ_MASK

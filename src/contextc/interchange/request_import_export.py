@@ -12,7 +12,7 @@ from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.interchange.jsonl_types import Progress, blob_names
-from contextc.linting.parse import coerce_request
+from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message, validate_message
 from contextc.store import Conversation, Store, message_chain, message_location
 from contextc.store.branches import load_conversation

@@ -15,7 +15,7 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.interchange.imported import as_object, as_objects
+from contextc.interchange.found_conversation import as_object, as_objects
 from contextc.interchange.input_files import decode_json
 from contextc.messages import Message, Text, Usage
 from contextc.providers.registry import client_of_format

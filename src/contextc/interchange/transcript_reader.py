@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
-from contextc.interchange.imported import FoundConversation, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, read_or_error
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.messages import Message
 

@@ -12,7 +12,7 @@ from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.inspection.request_details import compute_item_costs, distribute_window
-from contextc.interchange.imported import DATA_ERRORS
+from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, OpenedInput
 from contextc.messages import Message
 from contextc.messages.message import to_plain_text
