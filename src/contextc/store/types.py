@@ -1,8 +1,8 @@
 """The values a store returns, and the interface between a back-end and the rest of the package.
 
 A back-end runs SQL in a transaction (`Transaction`) and states its `Dialect`. All operations on conversations are
-written once, as functions that take a transaction: `chain` (append, load), `branches` (fork, rewind, edit, delete),
-`leases`, `streams`, `redaction`.
+written once, as functions that take a transaction: `message_chain` (append, load), `branches` (fork, rewind, edit,
+delete), `leases`, `streams`, `redaction`.
 """
 
 from collections.abc import Iterable, Sequence
