@@ -25,10 +25,8 @@ def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: ScriptedCall, tmp
     messages = house.store.load("talk")
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 2
     for call in (messages[1].tool_calls[0], messages[5].tool_calls[0]):
-        if (
-            call.name == "shell" != asked.name
-        ):  # on a busy machine Codex reports a denied command after all, as its item
-            assert str(asked.arguments["cmd"]) in str(call.arguments["command"])
+        if call.name == "shell":  # on a busy machine Codex reports a denied command after all, as an item of its own
+            assert "touch there" in str(call.arguments["command"])
         else:
             assert (call.name, call.arguments) == (asked.name, asked.arguments)
     assert messages[2].tool_results[0].text
