@@ -102,22 +102,22 @@ def run(
             if source is not None:
                 conversation, found = _import_source(handle, source, format)
             name = conversation or ""
-            whom = _resolve_target(handle, name, model, agent, directory, window)
+            target = _resolve_target(handle, name, model, agent, directory, window)
             compiled = preview_request(
                 handle,
-                whom.provider,
+                target.provider,
                 name,
-                agent=whom.agent,
-                directory=whom.directory,
+                agent=target.agent,
+                directory=target.directory,
                 system_prompt=_read_text(system),
-                tools=_read_tools(tools, whom.provider) if tools is not None else found,
-                budget=whom.budget if budget is None else budget,
+                tools=_read_tools(tools, target.provider) if tools is not None else found,
+                budget=target.budget if budget is None else budget,
                 output=output,
                 edit=edit,
                 rewind=rewind,
                 strategy=strategy,
             )
-            remark = whom.remark if budget is None else ""
+            remark = target.remark if budget is None else ""
             _print(compiled, remark, body=body, json=json, show_edit_cost=edit is not None or rewind is not None)
     except ContextOverflow as error:
         if json:

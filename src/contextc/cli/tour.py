@@ -59,8 +59,8 @@ def _compile(store: Store) -> None:
         "2  The request for one model", "The same log for one model and one budget, with a manifest of every message."
     )
     store.append("demo", user("Two, please."))
-    whom = provider("anthropic:claude-opus-5-5", window=8_000, output=1_000)
-    print_manifest(preview_request(store, whom, "demo", system_prompt="You are a coder.").manifest)
+    chosen = provider("anthropic:claude-opus-5-5", window=8_000, output=1_000)
+    print_manifest(preview_request(store, chosen, "demo", system_prompt="You are a coder.").manifest)
 
 
 def _fork_and_edit(store: Store) -> None:

@@ -100,13 +100,13 @@ class AppState:
         self.stopping.set()
         event_hub(self.store).refresh()
 
-    def _create_executor(self, whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+    def _create_executor(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an executor with this server's options, and its provider client."""
         options = self.options
-        self._check_recording(whom)
+        self._check_recording(choice)
         return build_agent(
             self.store,
-            whom,
+            choice,
             options.root,
             agent=options.agent,
             tools=options.tools,
@@ -116,13 +116,13 @@ class AppState:
             limits=Limits() if options.steps is None else Limits(steps=options.steps),
         )
 
-    def _check_recording(self, whom: ModelChoice) -> None:
+    def _check_recording(self, choice: ModelChoice) -> None:
         """Reject recordings that are not allowed, because HTTP clients must not choose files for the server to read."""
         folder = self.options.recordings
-        if whom.provider.name != REPLAY_PROVIDER or whom == resolve_model(self.options.model):
+        if choice.provider.name != REPLAY_PROVIDER or choice == resolve_model(self.options.model):
             return
         with suppress(ValueError, OSError, RuntimeError):  # invalid file name, or a loop of symbolic links
-            if folder is not None and Path(whom.provider.url.removeprefix("file://")).resolve().is_relative_to(
+            if folder is not None and Path(choice.provider.url.removeprefix("file://")).resolve().is_relative_to(
                 folder.resolve()
             ):
                 return

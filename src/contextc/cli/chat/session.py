@@ -67,10 +67,10 @@ class ChatSession:
         self._stack = AsyncExitStack()
         self.conversation = pick_conversation(store, options.conversation, resume_last=options.resume_last)
         self._unnamed = self.conversation if options.conversation is None and not options.resume_last else None
-        whom = resolve_model(options.model, url=options.url, window=options.window, key=options.key)
-        if whom.remark:
-            err.print(Text(whom.remark, "dim"), soft_wrap=True)
-        self.executor, self._client = self._build_agent(whom)
+        choice = resolve_model(options.model, url=options.url, window=options.window, key=options.key)
+        if choice.remark:
+            err.print(Text(choice.remark, "dim"), soft_wrap=True)
+        self.executor, self._client = self._build_agent(choice)
 
     async def __aenter__(self) -> "ChatSession":
         handler = _NoticeHandler(self.renderer)

@@ -38,8 +38,8 @@ def info(app: AppState) -> ServerInfo:
     options = app.options
     model = options.model or read_settings().model.value or LOCAL_CLIENT
     try:
-        whom = resolve_model(options.model)
-        remark, tools = whom.remark, choose_tools(whom.provider, options.tools)
+        choice = resolve_model(options.model)
+        remark, tools = choice.remark, choose_tools(choice.provider, options.tools)
     except ContextcError as error:
         remark, tools = str(error), options.tools or "none"
     return ServerInfo(

@@ -112,10 +112,10 @@ def show_body(app: AppState, name: str, channel: str, number: int, query: BodyQu
 
 
 def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: str) -> str:
-    whom = load_channel_provider(app.store, channel)
+    provider = load_channel_provider(app.store, channel)
     _, record = app.store.read(lambda tx: find_request(tx, channel, number))
     make = as_curl if shape == "curl" else as_python
-    return make(whom, whom.formatter, body, session=record.gave or record.session, directory=channel.directory)
+    return make(provider, provider.formatter, body, session=record.gave or record.session, directory=channel.directory)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
