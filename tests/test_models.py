@@ -152,7 +152,7 @@ def test_what_anthropic_says_of_its_models(name: str) -> None:
         claude.prefill,
     )
     assert found == CLAUDE[name]
-    assert (claude.house, claude.cache_points, claude.temperature) == ("anthropic", 4, False)
+    assert (claude.vendor, claude.cache_points, claude.temperature) == ("anthropic", 4, False)
     assert claude.media == ("image", "document")
 
 
@@ -217,7 +217,7 @@ def test_windows_agree_with_genai_prices_where_both_know() -> None:
     for name in list_models():
         ours = model(name)
         try:
-            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.house, ours.house), None)
+            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
         except LookupError:
             continue
         if info.context_window:
@@ -242,7 +242,7 @@ def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
 
 
 def test_a_window_is_all_that_must_be_given() -> None:
-    assert model("my-own", window=32_000) == Model(name="my-own", house="unknown", window=32_000, output=8_000)
+    assert model("my-own", window=32_000) == Model(name="my-own", vendor="unknown", window=32_000, output=8_000)
     assert model("my-own", window=200_000).output == 8_192
     assert model("my-own", window=200_000, output=50_000).output == 50_000
 
@@ -250,9 +250,9 @@ def test_a_window_is_all_that_must_be_given() -> None:
 def test_a_new_model_of_a_known_house_has_that_houses_facts() -> None:
     """A Claude we have not heard of is held to the stricter rules, which hurt no other."""
     new = model("claude-opus-9", window=2_000_000)
-    assert (new.house, new.tokenizer, new.binds_reasoning, new.temperature) == ("anthropic", "claude", True, False)
-    assert model("finetuned", house="openai", window=16_000).tokenizer == "o200k_base"
-    assert model("acme-1", house="acme", window=16_000).house == "acme"
+    assert (new.vendor, new.tokenizer, new.binds_reasoning, new.temperature) == ("anthropic", "claude", True, False)
+    assert model("finetuned", vendor="openai", window=16_000).tokenizer == "o200k_base"
+    assert model("acme-1", vendor="acme", window=16_000).vendor == "acme"
 
 
 def test_what_the_caller_says_wins() -> None:
@@ -270,7 +270,7 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of house"),
+        ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of vendor"),
         ({"media": ["images"]}, "Invalid enum value 'images'"),
         ({"window": "large"}, "Expected `int`, got `str`"),
         ({"window": -1}, "got output=1, window=-1"),
@@ -298,10 +298,11 @@ def test_the_users_own_table_wins_over_ours_and_loses_to_the_caller(tmp_path: Pa
     assert model("meta-llama/Llama-3.3-70B-Instruct").window == 32_000
     assert model("meta-llama/Llama-3.3-70B-Instruct").tokenizer == "llama3"
     assert model("llama-3.3-70b", window=64_000).window == 64_000
-    assert model("own-7b") == Model(name="own-7b", house="unknown", window=16_000, output=4_000, tokenizer="llama3")
+    assert model("own-7b") == Model(name="own-7b", vendor="unknown", window=16_000, output=4_000, tokenizer="llama3")
     assert model("claude-opus-5-5").window == 1_000_000
-    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\n')
+    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\nhouse = "acme"\n')
     assert model("llama-3.3-70b").window == 9_000
+    assert model("llama-3.3-70b").vendor == "acme"  # by the former name of the fact
 
 
 def test_the_projects_table_wins_over_the_users_fact_by_fact(tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: st
 
 def test_genai_prices_is_asked_for_what_our_table_does_not_have() -> None:
     found = model("grok-build-0.1")
-    assert (found.house, found.window, found.output, found.tokenizer) == ("xai", 256_000, 8_192, "xai")
+    assert (found.vendor, found.window, found.output, found.tokenizer) == ("xai", 256_000, 8_192, "xai")
     assert found.price == Price(
         input=1,
         output=2,
@@ -347,7 +348,7 @@ def test_without_genai_prices_the_window_must_be_given(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
     with pytest.raises(UnknownModel):
         model("minimax-01")
-    assert model("minimax-01", window=1_000_000).house == "minimax"
+    assert model("minimax-01", window=1_000_000).vendor == "minimax"
 
 
 def test_a_model_of_our_table_loads_nothing_heavy() -> None:

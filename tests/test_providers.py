@@ -255,6 +255,6 @@ def test_a_tag_does_not_take_the_facts_of_a_hosted_model_of_its_name(tag: str) -
         cc.provider(f"mine:{tag}", format="ollama")
     own = cc.provider(f"ollama:{tag}", window=32_768)
     assert (own.model.window, own.model.reasoning, own.model.media, own.model.price) == (32_768, False, (), None)
-    assert own.model.house == cc.model(tag).house
+    assert own.model.vendor == cc.model(tag).vendor
     assert "think" not in own.settings
     assert cc.provider(f"ollama:{tag}", window=32_768, reasoning=True).settings["think"] is True

@@ -113,6 +113,12 @@ def test_parameters_of_the_last_release_work() -> None:
             assert len(load("demo", upto=1)) == 1
     with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
         assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
+    with pytest.warns(DeprecationWarning, match=r"Use Model\.vendor") as seen:
+        assert cc.model("gpt-5.1").house == "openai"
+    assert seen[0].filename == __file__
+    model = cast(Callable[..., cc.Model], cc.model)
+    with pytest.warns(DeprecationWarning, match=r"model\(house=…\) is deprecated .* Use vendor=…\."):
+        assert model("acme-1", house="acme", window=8_000).vendor == "acme"
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -25,6 +25,6 @@ def find_model_facts(form: Formatter, body: JSON) -> ModelFacts:
     known = model(name)
     return (
         ModelFacts(**{each: getattr(known, each) for each in FACT_NAMES})
-        if known.house == form.rules.vendor
+        if known.vendor == form.rules.vendor
         else UNKNOWN_MODEL
     )

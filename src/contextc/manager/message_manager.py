@@ -321,7 +321,7 @@ def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
     known = (
         model(model_name)
         if model_name
-        else Model(name="", house="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
+        else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
     )
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, model_id=known.name, speaks=formatter)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from contextc._deprecation import warn_renamed
+from contextc._deprecation import renamed_parameters, warn_renamed
 from contextc._json import JSONObject
 from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
 from contextc._plugins import data_files, load_plugin, plugins
@@ -170,6 +170,7 @@ class ProviderTables(NamedTuple):
     served: dict[str, JSONObject]
 
 
+@renamed_parameters(house="vendor")
 def provider(
     spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
 ) -> Provider:
@@ -333,9 +334,9 @@ def _tables() -> ProviderTables:
     content = tomllib.loads(data_files("contextc.providers", ".toml")["providers.toml"])
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
-    houses = {house: name for name, facts in providers.items() for house in facts.get("vendors", ())}
+    vendors = {vendor: name for name, facts in providers.items() for vendor in facts.get("vendors", ())}
     tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
-    return ProviderTables(providers, names, houses, *tables)
+    return ProviderTables(providers, names, vendors, *tables)
 
 
 def check_config_table(name: str, facts: Mapping[str, object], source: str = f"contextc.toml: {PROVIDERS}") -> None:
@@ -421,8 +422,10 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
 
 def _provider_of_model(name: str, told: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
-    house = model(name, house=told.get("house"), window=UNLIMITED_WINDOW).house  # the real window is looked up later
-    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().vendors:
+    vendor = model(
+        name, vendor=told.get("vendor"), window=UNLIMITED_WINDOW
+    ).vendor  # the window is looked up later
+    if has_open_weights(name) or not is_vendor_name(name) or vendor not in _tables().vendors:
         close = get_close_matches(
             name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
         )
@@ -433,7 +436,7 @@ def _provider_of_model(name: str, told: JSONObject) -> str:
         raise InvalidSetting(
             "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
         )
-    return _tables().vendors[house]
+    return _tables().vendors[vendor]
 
 
 def _check_format(name: str, format: str) -> str:
