@@ -23,6 +23,7 @@ from contextc.web.streams.agui_messages import decode_messages, encode_messages
 from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
+TAG = "agui"
 SNAPSHOT_MESSAGES = 1_000
 """Maximum number of messages in a snapshot."""
 

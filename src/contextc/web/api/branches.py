@@ -24,6 +24,7 @@ from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
 from contextc.web.endpoint import EmptyObject, EventStream, endpoint
 
+TAG = "branches"
 LINES_PER_CHUNK = 200
 """Lines of an export that are read at once."""
 EXCERPT_LENGTH = 80

@@ -8,6 +8,7 @@ from contextc.web.app_state import AppState
 from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
 
+TAG = "ledgers"
 MAX_UNSENT = 1_000
 MAX_TEXT_LENGTH = 1_000  # characters of a text
 

@@ -10,6 +10,7 @@ from contextc.store import message_chain
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
+TAG = "messages"
 LARGEST_PAGE = 1_000
 Number = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]

@@ -21,6 +21,7 @@ from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
 from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 
+TAG = "next"
 DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
 
 

@@ -10,6 +10,8 @@ from contextc.web.endpoint import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import RUNS_ELSEWHERE
 
+TAG = "turns"
+
 
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without `input`, the agent answers queued input or the last unanswered message.

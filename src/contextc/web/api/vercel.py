@@ -25,6 +25,7 @@ from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder
 from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
+TAG = "vercel"
 EVENT_STREAM = "text/event-stream"
 
 

@@ -16,6 +16,8 @@ from contextc.web.http_errors import HTTPError
 from contextc.web.pasted_request import parse_untrusted
 from contextc.web.request_view import FindingView, finding_views
 
+TAG = "wire"
+
 
 class RequestBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A request, or a list of messages. `format` is detected if not given."""
