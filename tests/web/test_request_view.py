@@ -79,6 +79,10 @@ def test_stubs_count_as_left_out(client: TestClient, store: cc.Store) -> None:
     assert [each["index"] for each in left[: len(stubs)]] == [each["index"] for each in stubs]
     assert len(left) == counts["reduced"] + counts["left"]
     assert all(each["original"].startswith("look: ") for each in stubs)
+    assert [(each["reduction"], each["original_length"]) for each in stubs] == [
+        ("stub", len(each["original"])) for each in stubs
+    ]
+    assert {each["reduction"] for each in lines if each not in stubs} == {""}
 
 
 def test_messages_that_were_never_read_count_as_left_out(client: TestClient, store: cc.Store) -> None:

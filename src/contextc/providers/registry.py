@@ -422,9 +422,7 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
 
 def _provider_of_model(name: str, told: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
-    vendor = model(
-        name, vendor=told.get("vendor"), window=UNLIMITED_WINDOW
-    ).vendor  # the window is looked up later
+    vendor = model(name, vendor=told.get("vendor"), window=UNLIMITED_WINDOW).vendor  # the window is looked up later
     if has_open_weights(name) or not is_vendor_name(name) or vendor not in _tables().vendors:
         close = get_close_matches(
             name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
