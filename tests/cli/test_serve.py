@@ -209,6 +209,33 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
     assert told[-1]["parts"][0]["text"].startswith("word word")
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
+    """Guarantee 11.10: the partial answer is stored then, too."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
+    server = serve("--model", f"{slow}?seconds=0.05")
+    begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
+    assert begun.status_code == 202, begun.text
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    with socket.create_connection(address) as unfinished:  # a request that never ends: the server waits for it
+        head = f"POST /api/lint HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nAuthorization: Bearer {server.token}\r\n"
+        more = "Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+        unfinished.sendall(f"{head}{more}".encode())
+        assert unfinished.recv(100).startswith(b"HTTP/1.1 100")  # it reads the body
+        with server.asking.stream("GET", "/api/conversations/demo/events") as events:
+            lines = events.iter_lines()
+            while "word" not in next(lines):
+                pass
+            server.process.send_signal(how)
+            for _ in lines:  # the stream ends: the server is stopping
+                pass
+        assert server.end(how) == (128 + how, "")
+    again = serve("--model", slow)
+    found = again.asking.get("/api/conversations/demo/messages").json()["messages"]
+    assert found[-1]["parts"][0]["text"].startswith("word word")
+    assert found[-1]["status"] in ("cancelled", "error")
+
+
 def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
     server = serve("--open", BROWSER=os.devnull, DISPLAY="")
     assert server.asking.get("/api/info").status_code == 200
