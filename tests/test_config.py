@@ -157,7 +157,7 @@ def test_a_cloned_projects_file_changes_nothing_that_could_hurt(tmp_path: Path, 
     """A repository of somebody else must not send conversations away, erase history or speak to the model."""
     environment = configured(tmp_path, project=line + "\n")
     with pytest.raises(
-        cc.errors.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*`contextc trust`"
+        cc.errors.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*trust_file\(\)"
     ):
         read_settings(environment=environment, folder=str(tmp_path))
 

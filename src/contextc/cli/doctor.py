@@ -22,6 +22,7 @@ from contextc.cli.console import (
     open_configured_store,
     out,
     pluralize,
+    print_block,
     progress_bar,
 )
 from contextc.cli.console import print_json as print_as_json
@@ -38,7 +39,6 @@ from contextc.cli.doctor_config import (
     print_settings,
 )
 from contextc.cli.doctor_format_check import check_format, print_format_checks
-from contextc.cli.text_block import print_block
 from contextc.config import Settings, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from contextc.cli.console import escape_markup, out, pluralize, print_json, progress_bar
-from contextc.cli.text_block import print_block
+from contextc.cli.console import escape_markup, out, pluralize, print_block, print_json, progress_bar
 from contextc.doctor import conversation_names
 from contextc.errors import ContextcError
 from contextc.formats import formatter

@@ -19,6 +19,7 @@ from contextc.doctor.chain_check import (
     is_relevant,
     last_seq,
 )
+from contextc.doctor.chain_rewrite import repaired_branches
 from contextc.doctor.current_branch import (
     CurrentBranch,
     conversations_with_running_turn,
@@ -28,7 +29,6 @@ from contextc.doctor.current_branch import (
 from contextc.doctor.file_damage import find_file_damage
 from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
 from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_lineage, fetch_blob, read_rows, verify_rows
-from contextc.doctor.repair_marker import repaired_branches
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store

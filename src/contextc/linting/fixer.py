@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
 from contextc.formats.lint_engine import ModelFacts, Violation
 from contextc.formats.registry import formatter
-from contextc.linting.model_facts import find_model_facts
+from contextc.linting.checker import find_model_facts
 from contextc.linting.preserve_formatting import restore_formatting
 from contextc.linting.request_coercion import coerce_validated, decode_and_pair, validate_json
 

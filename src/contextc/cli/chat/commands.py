@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.table import Table
 
-from contextc.cli.chat.context_meter import format_dollars
+from contextc.cli.chat.formatting import format_dollars
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
 from contextc.compiler.ledger.session_manager import SessionManager

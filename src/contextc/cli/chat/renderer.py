@@ -12,8 +12,7 @@ from rich.text import Text
 
 from contextc._json import parse_object
 from contextc.app.sanitize import sanitize
-from contextc.cli.chat.context_meter import render_meter
-from contextc.cli.chat.wrapping import format_call, to_one_line
+from contextc.cli.chat.formatting import format_call, render_meter, to_one_line
 from contextc.cli.console import pluralize
 from contextc.events import (
     AnyEvent,

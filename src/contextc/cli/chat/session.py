@@ -18,11 +18,10 @@ from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.app.sanitize import sanitize
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import TerminalApproval
-from contextc.cli.chat.initial_conversation import pick_conversation
-from contextc.cli.chat.options import ChatOptions, read_system_prompt
+from contextc.cli.chat.formatting import to_one_line
+from contextc.cli.chat.options import ChatOptions, pick_conversation, read_system_prompt
 from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
 from contextc.cli.chat.terminal_input import TerminalInput, on_interrupt, read_line
-from contextc.cli.chat.wrapping import to_one_line
 from contextc.cli.console import err, out, pluralize
 from contextc.cli.error_text import format_error
 from contextc.config import mask_secrets
