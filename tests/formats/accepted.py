@@ -17,10 +17,10 @@ from tests.formats.accepted_anthropic import (
     OTHER_SIGNATURE,
     PNG,
     SIGNATURE,
-    assistant_message,
-    text_block,
-    text_message,
-    user_message,
+    assistant,
+    message,
+    text,
+    user,
 )
 
 
@@ -212,12 +212,12 @@ RESPONSES: dict[str, list[JSONObject]] = {
         HI,
         {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {"query": "x"}},
         {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [{"type": "function"}]},
-        text_message("Well?"),
+        message("Well?"),
     ],
     "readable reasoning of another vendor": [
         HI,
         {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-        text_message("Hello!", "assistant"),
+        message("Hello!", "assistant"),
         HI,
         {"type": "reasoning", "id": UUID.replace("0bb3", "1bb3"), "summary": [], "content": [THOUGHT], "status": None},
         _function("a", id=UUID.replace("0bb3", "2bb3")),
@@ -238,15 +238,15 @@ RESPONSES: dict[str, list[JSONObject]] = {
     "readable reasoning without an id": [
         HI,
         {"type": "reasoning", "summary": [], "content": [THOUGHT]},
-        text_message("Hello!", "assistant"),
+        message("Hello!", "assistant"),
         HI,
     ],
     "readable reasoning at the end of a turn": [
         HI,
         {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-        text_message("and?"),
+        message("and?"),
     ],
-    "a result that stands behind what the user said": [HI, _function("a"), text_message("Hurry."), _output("a")],
+    "a result that stands behind what the user said": [HI, _function("a"), message("Hurry."), _output("a")],
     "an id that was answered is used again": [
         HI,
         _function("a"),
@@ -288,12 +288,12 @@ RESPONSES: dict[str, list[JSONObject]] = {
         {"type": "custom_tool_call_output", "call_id": "a", "output": "1"},
     ],
     "an instruction in between, with a phase and a refusal": [
-        text_message("Be brief.", "system"),
+        message("Be brief.", "system"),
         HI,
         _spoken("Let me see.", id="msg_1", status="completed", phase="commentary"),
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        text_message("Be kind.", "developer"),
-        user_message(
+        message("Be kind.", "developer"),
+        user(
             {"type": "input_image", "image_url": "https://a.b/c.png", "detail": "auto"},
             {"type": "input_file", "file_id": "file-1"},
             {"type": "input_text", "text": "x"},
@@ -322,7 +322,7 @@ RESPONSES_BODIES: dict[str, JSONObject] = {
         "input": [
             HI,
             {"type": "reasoning", "id": UUID, "summary": [{"type": "sketch", "text": "Hm."}]},
-            text_message("Hello!", "assistant"),
+            message("Hello!", "assistant"),
             HI,
         ],
     },
@@ -332,7 +332,7 @@ RESPONSES_BODIES: dict[str, JSONObject] = {
         "input": [
             HI,
             {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-            text_message("Hello!", "assistant"),
+            message("Hello!", "assistant"),
             HI,
         ],
     },
@@ -395,8 +395,8 @@ CHAT: dict[str, JSONObject] = {
             {
                 "role": "assistant",
                 "content": [
-                    {"type": "thinking", "thinking": [text_block("Hm.")], "closed": True},
-                    text_block("Hello!"),
+                    {"type": "thinking", "thinking": [text("Hm.")], "closed": True},
+                    text("Hello!"),
                 ],
                 "prefix": False,
             },
@@ -406,10 +406,10 @@ CHAT: dict[str, JSONObject] = {
     "cache marks and parts in every role": {
         "model": "anthropic/claude-sonnet-4.5",
         "messages": [
-            {"role": "system", "content": [text_block("Be brief.", cache_control=MARK)]},
-            {"role": "user", "content": [text_block("hi", cache_control=MARK)], "name": "Ada"},
-            _calls(_tool_call("a"), content=[text_block("Let me see.")]),
-            _result("a", [text_block("x", cache_control=MARK)]),
+            {"role": "system", "content": [text("Be brief.", cache_control=MARK)]},
+            {"role": "user", "content": [text("hi", cache_control=MARK)], "name": "Ada"},
+            _calls(_tool_call("a"), content=[text("Let me see.")]),
+            _result("a", [text("x", cache_control=MARK)]),
         ],
     },
     "a part of tomorrow, for another vendor": {
@@ -465,20 +465,18 @@ def _looking(*messages: JSONObject) -> JSONObject:
 
 
 BEDROCK: dict[str, JSONObject] = {
-    "the assistant speaks first": {"messages": [assistant_message({"text": "Hello."}), user_message({"text": "hi"})]},
+    "the assistant speaks first": {"messages": [assistant({"text": "Hello."}), user({"text": "hi"})]},
     "an id that was answered is used again": _looking(
-        user_message({"text": "hi"}),
-        assistant_message(_bedrock_use("a")),
-        user_message(_bedrock_result("a")),
-        assistant_message(_bedrock_use("a")),
-        user_message(_bedrock_result("a", "2", status="success")),
+        user({"text": "hi"}),
+        assistant(_bedrock_use("a")),
+        user(_bedrock_result("a")),
+        assistant(_bedrock_use("a")),
+        user(_bedrock_result("a", "2", status="success")),
     ),
     "results in another order than their calls": _looking(
-        user_message({"text": "hi"}),
-        assistant_message({"text": "See."}, _bedrock_use("a"), _bedrock_use("b")),
-        user_message(
-            _bedrock_result("b"), _bedrock_result("a"), {"cachePoint": {"type": "default"}}, {"text": "Well?"}
-        ),
+        user({"text": "hi"}),
+        assistant({"text": "See."}, _bedrock_use("a"), _bedrock_use("b")),
+        user(_bedrock_result("b"), _bedrock_result("a"), {"cachePoint": {"type": "default"}}, {"text": "Well?"}),
     ),
 }
 

@@ -5,15 +5,11 @@ import base64
 from contextc._json import JSON, JSONObject
 
 PNG = "iVBORw0KGgo="
-
-
 SIGNATURE = "c2lnbmVk"
-
-
 OTHER_SIGNATURE = base64.b64encode(bytes(range(128, 255))).decode()
 
 
-def text_message(text: str, role: str = "user") -> JSONObject:
+def message(text: str, role: str = "user") -> JSONObject:
     return {"role": role, "content": text}
 
 
@@ -25,94 +21,90 @@ def _answer(call_id: str, content: JSON = "1", **more: JSON) -> JSONObject:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
-def assistant_message(*blocks: JSONObject) -> JSONObject:
+def assistant(*blocks: JSONObject) -> JSONObject:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def user_message(*blocks: JSONObject) -> JSONObject:
+def user(*blocks: JSONObject) -> JSONObject:
     return {"role": "user", "content": list(blocks)}
 
 
-def text_block(text: str, **more: JSON) -> JSONObject:
+def text(text: str, **more: JSON) -> JSONObject:
     return {"type": "text", "text": text, **more}
 
 
 MARK: JSONObject = {"type": "ephemeral"}
-
-
-HI = text_message("hi")
-
-
+HI = message("hi")
 ANTHROPIC: dict[str, list[JSONObject]] = {
     "two replies in a row, answered together": [
         HI,
-        assistant_message(_use("a")),
-        assistant_message(_use("b")),
-        user_message(_answer("a"), _answer("b")),
+        assistant(_use("a")),
+        assistant(_use("b")),
+        user(_answer("a"), _answer("b")),
     ],
     "three replies in a row, one of them only text": [
         HI,
-        assistant_message(text_block("Let me see.")),
-        assistant_message(_use("a")),
-        assistant_message(_use("b")),
-        user_message(_answer("b"), _answer("a"), text_block("Go on.")),
+        assistant(text("Let me see.")),
+        assistant(_use("a")),
+        assistant(_use("b")),
+        user(_answer("b"), _answer("a"), text("Go on.")),
     ],
     "text in a reply after the one that calls": [
         HI,
-        assistant_message(_use("a")),
-        assistant_message(text_block("Looking.")),
-        user_message(_answer("a")),
+        assistant(_use("a")),
+        assistant(text("Looking.")),
+        user(_answer("a")),
     ],
     "results in two messages": [
         HI,
-        assistant_message(_use("a"), _use("b")),
-        user_message(_answer("a")),
-        user_message(_answer("b")),
+        assistant(_use("a"), _use("b")),
+        user(_answer("a")),
+        user(_answer("b")),
     ],
     "results in two messages, the later call first": [
         HI,
-        assistant_message(_use("a"), _use("b")),
-        user_message(_answer("b")),
-        user_message(_answer("a"), text_block("Both.")),
+        assistant(_use("a"), _use("b")),
+        user(_answer("b")),
+        user(_answer("a"), text("Both.")),
     ],
     "results and then the user in another message": [
         HI,
-        assistant_message(_use("a")),
-        user_message(_answer("a")),
-        text_message("Well?"),
+        assistant(_use("a")),
+        user(_answer("a")),
+        message("Well?"),
     ],
     "the assistant speaks first": [
-        text_message("Hello, how can I help?", "assistant"),
-        text_message("I need a ticket."),
+        message("Hello, how can I help?", "assistant"),
+        message("I need a ticket."),
     ],
     "the assistant speaks first, twice": [
-        text_message("Hello.", "assistant"),
-        text_message("How can I help?", "assistant"),
-        text_message("I need a ticket."),
+        message("Hello.", "assistant"),
+        message("How can I help?", "assistant"),
+        message("I need a ticket."),
     ],
     "an id that was answered is used again": [
         HI,
-        assistant_message(_use("a")),
-        user_message(_answer("a")),
-        assistant_message(_use("a")),
-        user_message(_answer("a", "2")),
-        assistant_message(_use("a"), _use("b")),
-        user_message(_answer("a", "3"), _answer("b", "4")),
+        assistant(_use("a")),
+        user(_answer("a")),
+        assistant(_use("a")),
+        user(_answer("a", "2")),
+        assistant(_use("a"), _use("b")),
+        user(_answer("a", "3"), _answer("b", "4")),
     ],
     "cache marks and citations": [
-        user_message(
+        user(
             {
                 "type": "document",
-                "source": {"type": "content", "content": [text_block("The grass is green.")]},
+                "source": {"type": "content", "content": [text("The grass is green.")]},
                 "title": "Facts",
                 "context": "Nature",
                 "citations": {"enabled": True},
                 "cache_control": {"type": "ephemeral", "ttl": "1h"},
             },
-            text_block("What colour?", cache_control=MARK),
+            text("What colour?", cache_control=MARK),
         ),
-        assistant_message(
-            text_block(
+        assistant(
+            text(
                 "Green.",
                 citations=[
                     {
@@ -126,27 +118,27 @@ ANTHROPIC: dict[str, list[JSONObject]] = {
                 ],
             )
         ),
-        user_message(text_block("Sure?", cache_control=None, citations=None)),
+        user(text("Sure?", cache_control=None, citations=None)),
     ],
     "a result with nothing in it, null fields and a caller": [
         HI,
-        assistant_message(_use("a", caller={"type": "direct"}, cache_control=MARK), _use("b")),
-        user_message(
+        assistant(_use("a", caller={"type": "direct"}, cache_control=MARK), _use("b")),
+        user(
             {"type": "tool_result", "tool_use_id": "a", "cache_control": None},
             _answer("b", [], is_error=False, cache_control=MARK),
         ),
     ],
     "a result of pictures, references and search results": [
         HI,
-        assistant_message(_use("a")),
-        user_message(
+        assistant(_use("a")),
+        user(
             _answer(
                 "a",
                 [
-                    text_block("x"),
+                    text("x"),
                     {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
                     {"type": "tool_reference", "tool_name": "find"},
-                    {"type": "search_result", "source": "s", "title": "t", "content": [text_block("x")]},
+                    {"type": "search_result", "source": "s", "title": "t", "content": [text("x")]},
                 ],
                 is_error=True,
             )
@@ -154,7 +146,7 @@ ANTHROPIC: dict[str, list[JSONObject]] = {
     ],
     "what Anthropic runs itself, with a result and an error": [
         HI,
-        assistant_message(
+        assistant(
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_fetch", "input": {"url": "https://a.b"}},
             {
                 "type": "web_fetch_tool_result",
@@ -162,7 +154,7 @@ ANTHROPIC: dict[str, list[JSONObject]] = {
                 "content": {"type": "web_fetch_tool_result_error", "error_code": "unavailable"},
             },
             {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
-            {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [text_block("x")]},
+            {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [text("x")]},
             {"type": "server_tool_use", "id": "srvtoolu_2", "name": "code_execution", "input": {"code": "1"}},
             {
                 "type": "code_execution_tool_result",
@@ -175,29 +167,29 @@ ANTHROPIC: dict[str, list[JSONObject]] = {
                     "content": [],
                 },
             },
-            text_block("Done."),
+            text("Done."),
         ),
-        text_message("Thanks."),
+        message("Thanks."),
     ],
     "a tool of tomorrow that Anthropic runs": [
         HI,
-        assistant_message(
+        assistant(
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "telescope", "input": {}},
             {"type": "telescope_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "star"}]},
-            text_block("Done."),
+            text("Done."),
         ),
-        text_message("Thanks."),
+        message("Thanks."),
     ],
     "thinking without words, and redacted": [
         HI,
-        assistant_message(
+        assistant(
             {"type": "thinking", "thinking": "", "signature": SIGNATURE},
             {"type": "redacted_thinking", "data": "cmVkYWN0ZWQ="},
-            text_block("Hello!"),
+            text("Hello!"),
         ),
-        text_message("Go on."),
+        message("Go on."),
     ],
-    "a file for the container": [user_message({"type": "container_upload", "file_id": "file_1"}, text_block("See."))],
+    "a file for the container": [user({"type": "container_upload", "file_id": "file_1"}, text("See."))],
 }
 
 
@@ -208,7 +200,7 @@ ANTHROPIC_BODIES: dict[str, JSONObject] = {
         "container": {"id": "container_1", "skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]},
         "mcp_servers": [{"type": "url", "url": "https://a.b", "name": "s"}],
         "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
-        "system": [{**text_block("Be brief."), "cache_control": MARK}],
+        "system": [{**text("Be brief."), "cache_control": MARK}],
         "tools": [
             {"name": "look", "input_schema": {"type": "object"}, "cache_control": MARK, "defer_loading": True},
             {"type": "custom", "name": "find", "description": "", "input_schema": {"type": "object", "properties": {}}},
