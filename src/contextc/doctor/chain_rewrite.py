@@ -183,12 +183,12 @@ def _describe_media(media: Media) -> str:
 def _result_as_text(message: Message, result: ToolResult, *, is_duplicate: bool) -> Message:
     """Return a result without a call as a text of the user, worded as in the fixes for requests."""
     content = (Text(result.content),) if isinstance(result.content, str) else result.content
-    words = (
+    text = (
         f"[another result of {result.name}:]"
         if is_duplicate
         else f"[a result of {result.name}, whose call is not here:]"
     )
-    return replace(message, role="user", author=None, parts=(Text(words), *content))
+    return replace(message, role="user", author=None, parts=(Text(text), *content))
 
 
 def make_marker(tx: Transaction, branch: int) -> JSONObject:
@@ -199,9 +199,9 @@ def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterat
     """Return the branches that were repaired in their current state: another branch holds their messages."""
     for branch in branches.values():
         row = tx.row("SELECT body FROM message WHERE place = ?", make_place(branch.number, branch.base + 1))
-        said = _note_of(row[0]) if row is not None else {}
-        old = said.get("branch")
-        if isinstance(old, int) and old in branches and said.get("tip") == load_branch_end(tx, old)[1].hex():
+        note = _note_of(row[0]) if row is not None else {}
+        old = note.get("branch")
+        if isinstance(old, int) and old in branches and note.get("tip") == load_branch_end(tx, old)[1].hex():
             yield old
 
 

@@ -58,8 +58,8 @@ def repair_request(form: Formatter, body: JSONObject, facts: ModelFacts, *, bare
             request = replace(request, messages=(request.system, *request.messages), system=None)
         body = form.encode_request(request)
         for code in sorted({violation.code for violation in form.rules.lint(body, facts)}):
-            if (mend := form.rules.get(code).fix) is not None:
-                body = mend(body)
+            if (fix := form.rules.get(code).fix) is not None:
+                body = fix(body)
         if not form.rules.lint(body, facts):
             break
     return body

@@ -134,10 +134,10 @@ async def _explain(session: "ChatSession", given: str) -> None:
 
 
 async def _todos(session: "ChatSession", given: str) -> None:
-    told = ""
+    text = ""
     with suppress(UnknownConversation):
-        told = format_todos(session.store.todos(session.conversation, session.agent))
-    out.print(escape_markup(told) or "The todo list is empty.", soft_wrap=True)
+        text = format_todos(session.store.todos(session.conversation, session.agent))
+    out.print(escape_markup(text) or "The todo list is empty.", soft_wrap=True)
 
 
 async def _compact(session: "ChatSession", given: str) -> None:

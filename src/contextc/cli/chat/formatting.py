@@ -28,10 +28,10 @@ def format_call(name: str, arguments_json: str, width: int = DEFAULT_WIDTH) -> s
     """Return a call in one line: `read_file(path="a.py")`."""
     arguments: JSONObject | None = parse_object(arguments_json) if arguments_json.strip() else {}
     if arguments is None:
-        told = arguments_json
+        text = arguments_json
     else:
-        told = ", ".join([f"{key}={encode(value).decode()}" for key, value in arguments.items()])
-    return to_one_line(f"{name}({told})", width)
+        text = ", ".join([f"{key}={encode(value).decode()}" for key, value in arguments.items()])
+    return to_one_line(f"{name}({text})", width)
 
 
 BAR = 20

@@ -228,7 +228,7 @@ class JSONRenderer:
     """Output of events as JSON Lines. Notices go to standard error."""
 
     def __init__(self, notices: Console) -> None:
-        self._words = TerminalRenderer(notices, notices)
+        self._text_renderer = TerminalRenderer(notices, notices)
         self.error_shown = False
 
     def show(self, event: AnyEvent) -> None:
@@ -238,13 +238,13 @@ class JSONRenderer:
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
-        self._words.note(text)
+        self._text_renderer.note(text)
 
     def warn(self, text: str) -> None:
-        self._words.warn(text)
+        self._text_renderer.warn(text)
 
     def error(self, text: str) -> None:
-        self._words.error(text)
+        self._text_renderer.error(text)
 
 
 def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:

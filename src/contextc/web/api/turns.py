@@ -139,9 +139,9 @@ async def decide_named(app: AppState, name: str, body: NamedDecisionBody) -> Emp
     return await _answer_approval(app, name, body.id, body)
 
 
-async def _answer_approval(app: AppState, name: str, id: str, said: DecisionBody) -> EmptyObject:
+async def _answer_approval(app: AppState, name: str, id: str, decision: DecisionBody) -> EmptyObject:
     try:
-        await app.turns.answer_previewed(name, id, said.hash, said.approve, said.why)
+        await app.turns.answer_previewed(name, id, decision.hash, decision.approve, decision.why)
     except HTTPError:
         await run_blocking(_last_turn_of_this_process, app, name)  # also raises if the conversation does not exist
         raise
