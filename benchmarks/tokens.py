@@ -12,12 +12,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.tokens.overhead_fitting import HOUSES, left_out, samples
+from tests.tokens.overhead_fitting import VENDORS, left_out, samples
 
 
 def main() -> None:
     table = Table("house", "model", "n", "left out: median", "90 %", "in the code: median", "90 %", "high")
-    for house in HOUSES:
+    for house in VENDORS:
         found = samples(house)
         errors = left_out(found, words=house == "Anthropic")
         for model in (None, *sorted({sample.model for sample in found})):

@@ -24,7 +24,7 @@ def ill() -> cc.Store:
     return store
 
 
-def said(store: cc.Store, name: str = "demo") -> list[str]:
+def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
     return [message.text for message in store.load(name)]
 
 
@@ -88,7 +88,11 @@ def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: st
     assert [each[0] for each in damaged(ill, damage)] == [code]
     (healed,) = repair_conversations(ill, list(scan_store(ill)))
     assert (healed.conversation, healed.outcome) == ("demo", "healed"), healed.text
-    assert (said(ill), said(ill, "fork"), said(ill, "other")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"], ["o1"])
+    assert (texts_of(ill), texts_of(ill, "fork"), texts_of(ill, "other")) == (
+        WHOLE,
+        ["m1", "m2", "m3", "m4", "f5"],
+        ["o1"],
+    )
     assert list(scan_store(ill)) == []
     ill.append("demo", cc.user("goes on"))
     assert [message.text for message in ill.sync("demo", [cc.user("another page")])] == ["another page"]
@@ -104,7 +108,7 @@ def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: st
 def test_a_root_that_begins_elsewhere_is_healed_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
     assert damaged(ill, damage)[0][0] == "lost-base"
     repair_conversations(ill, list(scan_store(ill)))
-    assert (said(ill), said(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
+    assert (texts_of(ill), texts_of(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
     assert list(scan_store(ill)) == []
 
 
@@ -115,7 +119,7 @@ def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) 
     with pytest.raises(cc.errors.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
         ill.load("demo")
     repair_conversations(ill, list(scan_store(ill)))
-    assert said(ill) == [f"m{number}" for number in range(1, 9)]
+    assert texts_of(ill) == [f"m{number}" for number in range(1, 9)]
     (left,) = scan_store(ill)
     assert left.text == "2 messages on branch 3, which is missing."
     assert left.would.startswith("cannot be repaired: ")
@@ -148,7 +152,7 @@ def test_an_id_of_any_type_is_healed_and_so_is_everybody_else(ill: cc.Store, val
     found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}
     assert {each.outcome for each in repair_conversations(ill, list(scan_store(ill)))} == {"healed"}
-    assert said(ill) == WHOLE
+    assert texts_of(ill) == WHOLE
     assert list(scan_store(ill)) == []
 
 
@@ -180,7 +184,7 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) ->
     assert found == [("unreadable", "other", "branch")]
     (healed,) = repair_conversations(ill, list(scan_store(ill)))
     assert healed.outcome == "healed", healed.text
-    assert len(said(ill, "other")) == 1
+    assert len(texts_of(ill, "other")) == 1
     ill.release(lease)
 
 

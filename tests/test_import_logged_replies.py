@@ -38,7 +38,7 @@ def taken(store: cc.Store, path: Path, *lines: JSONObject) -> ImportSummary:
     return import_files(store, [path])
 
 
-def said(store: cc.Store, conversation: str) -> list[str]:
+def texts_of(store: cc.Store, conversation: str) -> list[str]:
     return [message.text for message in store.load(conversation) if message.role == "assistant"]
 
 
@@ -59,13 +59,13 @@ def said(store: cc.Store, conversation: str) -> list[str]:
 def test_a_reply_is_taken_in_whatever_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
     summary = taken(store, tmp_path / "log.jsonl", entry)
     (found,) = summary.conversations
-    assert (said(store, found.name), summary.left_out) == (["Thyme does."], ())
+    assert (texts_of(store, found.name), summary.left_out) == (["Thyme does."], ())
 
 
 @pytest.mark.parametrize("words", ["Use data: addresses.", "data: is a field", '{"answer": 42}', '{"a": 1}\n{"b": 2}'])
 def test_words_that_look_like_something_else_are_words(store: cc.Store, tmp_path: Path, words: str) -> None:
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": words})
-    assert (said(store, summary.conversations[0].name), summary.left_out) == ([words], ())
+    assert (texts_of(store, summary.conversations[0].name), summary.left_out) == ([words], ())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_reply_that_is_not_understood_is_told(store: cc.Store, tmp_path: Path,
 def test_other_breaks_than_those_of_lines_stay_in_a_streamed_text(store: cc.Store, tmp_path: Path) -> None:
     text = stream(chunk("Thyme\u2028"), chunk("\x85does."), chunk("!"))
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": text})
-    assert said(store, summary.conversations[0].name) == ["Thyme\u2028\x85does.!"]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme\u2028\x85does.!"]
     for ending in ("\r\n", "\r"):
         assert len(parse_events(text.replace("\n", ending)).events) == 3
 
@@ -89,7 +89,7 @@ def test_other_breaks_than_those_of_lines_stay_in_a_streamed_text(store: cc.Stor
 def test_events_that_cannot_be_read_are_counted(store: cc.Store, tmp_path: Path) -> None:
     text = stream(chunk("Thyme")) + 'data: {"cho\n\ndata: {"choi\n\n'
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": text})
-    assert said(store, summary.conversations[0].name) == ["Thyme"]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme"]
     (note,) = summary.left_out
     assert note.startswith("an event of a stream that cannot be read")
     assert note.endswith("(2 times)")
@@ -112,7 +112,7 @@ def test_every_answer_is_a_branch_and_the_first_goes_on(store: cc.Store, tmp_pat
         "Moss",
         "Thyme",
     ]
-    assert said(store, found.name) == ["Thyme"]
+    assert texts_of(store, found.name) == ["Thyme"]
     assert (found.input_tokens, found.output_tokens) == (3, 4)
 
 
@@ -159,7 +159,7 @@ def test_a_stream_of_bedrock_is_known_by_its_events(store: cc.Store, tmp_path: P
     ]
     body = {"messages": [{"role": "user", "content": [{"text": "What grows here?"}]}]}
     summary = taken(store, tmp_path / "log.jsonl", {"request": body, "response": events})
-    assert said(store, summary.conversations[0].name) == ["Thyme does."]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme does."]
 
 
 def test_addresses_and_models_say_what_is_spoken() -> None:

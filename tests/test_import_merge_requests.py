@@ -128,7 +128,7 @@ def call(city: str) -> JSONObject:
     }
 
 
-def looked(text: str) -> JSONObject:
+def exchange_with_result(text: str) -> JSONObject:
     return {"role": "tool", "tool_name": "look", "content": text}
 
 
@@ -142,8 +142,10 @@ def test_calls_without_ids_are_told_apart_by_what_they_ask(store: cc.Store, tmp_
     log = [
         exchange(whole(rome), user("Weather?")),
         exchange(whole(paris), user("Weather?")),
-        exchange(whole(rome), user("Weather?"), paris, looked("33")),
-        exchange(whole(model("Warm.")), user("Weather?"), paris, looked("33"), rome, looked("20")),
+        exchange(whole(rome), user("Weather?"), paris, exchange_with_result("33")),
+        exchange(
+            whole(model("Warm.")), user("Weather?"), paris, exchange_with_result("33"), rome, exchange_with_result("20")
+        ),
     ]
     (found,) = taken(store, tmp_path / "log.jsonl", *log).conversations
     assert found.branches == 2

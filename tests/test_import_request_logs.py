@@ -15,7 +15,7 @@ from contextc.interchange import import_files
 TRAFFIC = Path(__file__).parent / "data" / "traffic.jsonl"
 
 
-def said(role: str, text: str) -> JSONObject:
+def message(role: str, text: str) -> JSONObject:
     return {"role": role, "content": text}
 
 
@@ -34,16 +34,16 @@ def completion(text: str, **more: object) -> JSONObject:
 
 
 def exchange(reply: str, *messages: JSONObject, prompt: str = "Be brief.") -> JSONObject:
-    body = {"model": "gpt-6", "messages": [said("system", prompt), *messages]}
+    body = {"model": "gpt-6", "messages": [message("system", prompt), *messages]}
     return {"request": body, "response": completion(reply)}
 
 
 U1, A1, U2, A2, U3 = (
-    said("user", "What grows here?"),
-    said("assistant", "Thyme does."),
-    said("user", "And in winter?"),
-    said("assistant", "Moss."),
-    said("user", "And in spring?"),
+    message("user", "What grows here?"),
+    message("assistant", "Thyme does."),
+    message("user", "And in winter?"),
+    message("assistant", "Moss."),
+    message("user", "And in spring?"),
 )
 
 
@@ -215,7 +215,7 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
             "custom_id": f"q{number}",
             "method": "POST",
             "url": "/v1/chat/completions",
-            "body": {"model": "gpt-6", "messages": [said("user", f"Question {number}")]},
+            "body": {"model": "gpt-6", "messages": [message("user", f"Question {number}")]},
         }
         for number in (1, 2)
     ]

@@ -50,7 +50,7 @@ class Reply(NamedTuple):
     """Tokens in, tokens out, and how many of those in came from the cache."""
 
 
-def says(*words: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
+def text_reply(*words: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
     """A reply of words, one piece for each."""
     thoughts: list[Piece] = [{"reasoning_content": word} for word in re.findall(r"\S+\s*", thinks)]
     spoken: list[Piece] = [each if isinstance(each, Gate) else {"content": each} for each in words]

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, says
+from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, text_reply
 
 
 def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
@@ -16,7 +16,7 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
 ) -> None:
     """Guarantee 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
     gate = Gate()
-    model.will(says("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
+    model.will(text_reply("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
     name = person.begins("Hello there")
     live = person.page.locator(".assistant.live")
     expect(live.locator(".prose")).to_have_text("Good day")
@@ -36,7 +36,7 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
 
 def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
     """Guarantee 12.2: reasoning does not stand in the way of the answer."""
-    model.will(says("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
+    model.will(text_reply("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
     person.sees_ended()
     thoughts = person.page.get_by_test_id("reasoning")
@@ -53,7 +53,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     (options.root / "notes.txt").write_text("milk\neggs\n")
     model.will(
         calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
-        says("Milk and eggs."),
+        text_reply("Milk and eggs."),
     )
     person.begins("What is on my list?")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Milk and eggs.")
@@ -73,7 +73,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
 @pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
     """Guarantee 12.2: folded by step; people are told every ten calls, where that happened."""
-    model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), says("Nothing there."))
+    model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), text_reply("Nothing there."))
     person.begins("Look everywhere")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
     person.sees_ended()
@@ -91,7 +91,7 @@ def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None
 def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Model) -> None:
     """Guarantees 11.6, 12.2: a system message between two steps, with the name of what spoke."""
     again = [calls(("list_files", {"path": "."}), id=f"c{number}") for number in range(3)]
-    model.will(*again, says("I keep looking at the same thing."))
+    model.will(*again, text_reply("I keep looking at the same thing."))
     person.begins("Go")
     expect(person.rows("assistant").last.locator(".prose")).to_be_visible()
     person.sees_ended()
@@ -107,7 +107,7 @@ def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: M
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
         calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),
-        says("As you wish."),
+        text_reply("As you wish."),
     )
     person.begins("Write two files")
     asked = person.page.get_by_test_id("approval")
@@ -152,7 +152,7 @@ def test_a_second_press_does_not_allow_the_call_that_comes_next(
     model.will(
         calls(("write_file", {"path": "owned.txt", "content": "mine"})),
         calls(("run_command", {"command": hidden})),
-        says("As you wish."),
+        text_reply("As you wish."),
     )
     name = person.begins("List the files")
     asked = person.page.get_by_test_id("approval")
@@ -179,7 +179,7 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
     again.
     """
     gate = Gate()
-    model.will(says("One, two, ", "three", gate, ", four"), says("One to four."))
+    model.will(text_reply("One, two, ", "three", gate, ", four"), text_reply("One to four."))
     name = person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two, three")
     person.page.get_by_test_id("stop").click()
@@ -197,7 +197,7 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
 def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
     """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()
-    model.will(says(gate, "never said"), says("Here."))
+    model.will(text_reply(gate, "never said"), text_reply("Here."))
     person.begins("Count")
     gate.reached()
     person.page.get_by_test_id("stop").click()
@@ -212,7 +212,7 @@ def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: 
 def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Person, model: Model) -> None:
     """Guarantees 11.10, 12.2: with the focus in no field too; a menu that is open closes, and the turn goes on."""
     gate = Gate()
-    model.will(says("One, ", "two", gate, ", three"))
+    model.will(text_reply("One, ", "two", gate, ", three"))
     person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two")
     person.page.get_by_role("button", name="More", exact=True).click()
@@ -254,8 +254,8 @@ def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model
     gate = Gate()
     model.will(
         Reply((gate, *calls(("list_files", {"path": "."})).pieces), finish="tool_calls"),
-        says("Blue it is."),
-        says("You are welcome."),
+        text_reply("Blue it is."),
+        text_reply("You are welcome."),
     )
     person.begins("Paint it red")
     gate.reached()
@@ -276,7 +276,7 @@ def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model
 def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
     """Guarantee 11.9: as long as no turn has taken it."""
     gate = Gate()
-    model.will(says("One ", gate, "two."))
+    model.will(text_reply("One ", gate, "two."))
     name = person.begins("Count")
     gate.reached()
     person.composer.fill("Never mind")
@@ -298,7 +298,7 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
 def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
     """Guarantee 12.2: "Connecting again…" is for a line that was lost."""
     gate = Gate()
-    model.will(says("One ", gate, "two."))
+    model.will(text_reply("One ", gate, "two."))
     person.open()
     person.page.evaluate("""() => {
         window.notes = [];
@@ -315,7 +315,7 @@ def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model:
 
 def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
     """Guarantee 12.2: the next message goes to whom the person picks; the conversation remembers."""
-    model.will(says("I am one."), says("I am another."))
+    model.will(text_reply("I am one."), text_reply("I am another."))
     person.begins("Who are you?")
     person.sees_ended()
     person.page.get_by_test_id("model").click()
@@ -339,7 +339,7 @@ def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Mod
     expect(told).not_to_contain_text("ProviderFailed")
     expect(told).not_to_contain_text("contextc lint")
     person.sees_ended()
-    model.will(says("Here I am."))
+    model.will(text_reply("Here I am."))
     person.page.get_by_test_id("ending").get_by_role("button").click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Here I am.")
     assert person.texts("user") == ["Hello?"]
@@ -365,7 +365,7 @@ def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, m
     """
     first, second = Gate(), Gate()
     paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
-    model.will(says(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))
+    model.will(text_reply(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))
     person.begins("Tell me everything")
     first.reached()
     expect(person.page.get_by_text("Paragraph 59 of")).to_be_in_viewport()

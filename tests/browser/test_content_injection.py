@@ -10,7 +10,7 @@ from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.page_errors import ALARM
-from tests.browser.scripted_model import Model, calls, says
+from tests.browser.scripted_model import Model, calls, text_reply
 from tests.conftest import THOROUGH
 from tests.web.sample_conversations import Life
 
@@ -58,7 +58,7 @@ def test_what_a_model_and_a_tool_say_is_text(
             first=ALL,
         ),
         calls(("run_command", {"command": f"echo '{MARKUP[1]}' \u202e # {ODD}"}), id="second"),
-        says(*[ALL[at : at + 40] for at in range(0, len(ALL), 40)], thinks=ALL),
+        text_reply(*[ALL[at : at + 40] for at in range(0, len(ALL), 40)], thinks=ALL),
     )
     person.begins(ALL)
     asked = person.page.get_by_test_id("approval")

@@ -15,10 +15,10 @@ from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy, two_models
-from tests.browser.scripted_model import KEY, SPEC, Gate, Model, says
+from tests.browser.scripted_model import KEY, SPEC, Gate, Model, text_reply
 from tests.browser.server import served
 from tests.compiler.session_conversation import Talk, call, keeper
-from tests.web.sample_conversations import Life, whom
+from tests.web.sample_conversations import Life, provider_of
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 TAKEN = """async () => {
@@ -252,7 +252,7 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     table.
     """
     gate = Gate()
-    model.will(says("One, ", gate, "two"), says("Three."), says("Four."))
+    model.will(text_reply("One, ", gate, "two"), text_reply("Three."), text_reply("Four."))
     name = person.begins("count")
     gate.reached()
     expect(person.rows("assistant").last).to_contain_text("One,")
@@ -299,7 +299,7 @@ NEEDLE = "the needle is here"
 
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
     """What the model got stands in the row; what is stored, behind a toggle. A search is in what the model got."""
-    life = Life(store, whom(window=6_000))
+    life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
     life.answer()

@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, expect
 
 import contextc as cc
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import SPEC, Model, says
+from tests.browser.scripted_model import SPEC, Model, text_reply
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Perso
 
 def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Model, store: cc.Store) -> None:
     """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
-    model.will(says("Good day."))
+    model.will(text_reply("Good day."))
     person.begins("Hello")
     expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
     person.sees_ended()

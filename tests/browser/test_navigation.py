@@ -11,7 +11,7 @@ import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import Gate, Model, says
+from tests.browser.scripted_model import Gate, Model, text_reply
 from tests.browser.server import served
 
 NARROW = {"width": 390, "height": 844}
@@ -102,7 +102,7 @@ def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, v
 def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 12.2: begin, stop, search, switch and look around with keys alone."""
     gate = Gate()
-    model.will(says("Well ", gate))
+    model.will(text_reply("Well ", gate))
     keys, page = person.page.keyboard, person.page
     person.open()
     expect(person.composer).to_be_focused()

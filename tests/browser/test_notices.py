@@ -8,7 +8,7 @@ from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNot
 from contextc.store import execution_records
 from contextc.store.message_location import load_tip
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import Model, says
+from tests.browser.scripted_model import Model, text_reply
 
 DELTAS = 60
 HINTS = "[data-testid=notice-system-hint]"
@@ -65,7 +65,7 @@ def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, pers
 
 def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
-    model.will(says("Otherwise."))
+    model.will(text_reply("Otherwise."))
     person.chat("demo")
     row = person.page.locator("[data-seq='37']")
     row.hover()

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 import contextc as cc
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import SPEC, Gate, Model, calls, says
+from tests.browser.scripted_model import SPEC, Gate, Model, calls, text_reply
 from tests.browser.server import Process
 
 
@@ -27,7 +27,7 @@ def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model
     """Guarantee 12.2: what has come is there at once, what comes follows, and no piece is missing or doubled."""
     gates = [Gate(), Gate()]
     words = [f"{number} " for number in range(90)]
-    model.will(says(*words[:30], gates[0], *words[30:60], gates[1], *words[60:], thinks="Counting is easy."))
+    model.will(text_reply(*words[:30], gates[0], *words[30:60], gates[1], *words[60:], thinks="Counting is easy."))
     name = person.begins("Count")
     gates[0].reached()
     expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(words[:30]).strip())
@@ -50,9 +50,9 @@ def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Mode
     """Guarantee 12.2: any number of readers; what one of them says or allows is seen by all."""
     gate = Gate()
     model.will(
-        says("Now ", gate, "then."),
+        text_reply("Now ", gate, "then."),
         calls(("write_file", {"path": "x.txt", "content": "x"})),
-        says("Written."),
+        text_reply("Written."),
     )
     name = person.begins("Hello")
     gate.reached()
@@ -78,8 +78,8 @@ def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: 
     gate = Gate()
     model.will(
         calls(("list_files", {"path": "."}), first="Looking."),
-        says("Half of ", "an answer", gate, " and the rest"),
-        says("The whole answer."),
+        text_reply("Half of ", "an answer", gate, " and the rest"),
+        text_reply("The whole answer."),
     )
     person = visiting(process.url).open(process.login)
     person.begins("Tell me")
@@ -135,7 +135,7 @@ def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
     """Guarantee 12.2: by number, so no piece is told twice."""
     gate = Gate()
-    model.will(says("One ", "two ", gate, "three ", "four."))
+    model.will(text_reply("One ", "two ", gate, "three ", "four."))
     person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One two")
     person.watch.expects(r"ERR_INTERNET_DISCONNECTED")

@@ -53,13 +53,13 @@ def around(place: Path, **more: str) -> dict[str, str]:
     }
 
 
-def whom(program: ProgramUnderTest, standin: FakeVendors) -> tuple[str, ...]:
+def model_options(program: ProgramUnderTest, standin: FakeVendors) -> tuple[str, ...]:
     url = standin.url(program.format)
     return ("--model", f"{program.name}:{program.model}", "--url", url, "--key", VARIABLE)
 
 
 def sitting(place: Path, program: ProgramUnderTest, standin: FakeVendors) -> Terminal:
-    return Terminal(place, *whom(program, standin), "-c", "talk", *STORE, more=around(place))
+    return Terminal(place, *model_options(program, standin), "-c", "talk", *STORE, more=around(place))
 
 
 class Using(Marked):
@@ -94,13 +94,13 @@ def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
 def test_a_conversation_goes_on_in_another_process(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
-        first = chat(place, *whom(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
+        first = chat(place, *model_options(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")
         assert f"{program.name}:{program.model} at http://127.0.0.1" in first.stderr
         assert "its own tools in" in first.stderr
         more = ("--continue", "--json", "«u2» list")
-        second = chat(place, *whom(program, standin), *more, **around(place))
-        told = chat(place, *whom(program, standin), "--continue", "/explain", **around(place)).stdout
+        second = chat(place, *model_options(program, standin), *more, **around(place))
+        told = chat(place, *model_options(program, standin), "--continue", "/explain", **around(place)).stdout
     assert second.returncode == 0
     events: list[JSONObject] = [json.loads(line) for line in second.stdout.splitlines()]
     by_type = {event["type"]: event for event in events}
@@ -258,10 +258,10 @@ def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
 def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
     """Guarantee 12.2: also where the commands are the program's own."""
     with FakeVendors(Using(touch=command(CODEX, "touch made"))) as standin:
-        asked = chat(place, *whom(CODEX, standin), "--yes", "touch", **around(place))
+        asked = chat(place, *model_options(CODEX, standin), "--yes", "touch", **around(place))
         assert (asked.returncode, "--yes: commands" in asked.stderr) == (0, True)
         (place / "made").unlink()
-        asked = chat(place, *whom(CODEX, standin), "touch", **around(place))
+        asked = chat(place, *model_options(CODEX, standin), "touch", **around(place))
     assert (asked.returncode, (place / "made").exists()) == (0, False), "nobody was there to be asked"
 
 

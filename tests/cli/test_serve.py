@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from tests.cli.chat_terminal import home, recorded, says
+from tests.cli.chat_terminal import home, recorded, text_reply
 from tests.cli.conftest import Run
 
 PATIENCE = 60.0
@@ -189,7 +189,7 @@ def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
 
 def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve: Serve, tmp_path: Path) -> None:
     """Guarantee 11.10: a turn that is stopped keeps what was said; here by the end of its server."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text
@@ -212,7 +212,7 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     """Guarantee 11.10: the partial answer is stored then, too."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text

@@ -16,7 +16,7 @@ from contextc.messages import Message, decode_message
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
 from contextc.store.message_location import SEQ_BITS, SEQ_MASK, make_place
 from contextc.store.types import Transaction
-from tests.compiler.random_simulation import World, mark_of
+from tests.compiler.random_simulation import Simulation, mark_of
 from tests.compiler.simulated_providers import (
     MARK,
     Answer,
@@ -32,7 +32,7 @@ STRAY = "no call asked for it"
 CUT = ("its turn was cut away", "its step was cut away", "summed up", "too long to be shown")
 
 
-class Judge(World):
+class ConsistencyOracle(Simulation):
     def check_announced(self, compiled: Compiled) -> None:
         """Guarantee 9.6: a fallback is a new session, and the manifest says why."""
         if isinstance(self.ends[self.provider], SessionProvider):

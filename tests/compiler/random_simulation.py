@@ -39,7 +39,7 @@ PROVIDERS: dict[str, dict[str, object]] = {
 failed prompts stay, one that shortens its own history."""
 
 
-class World:
+class Simulation:
     """One life: a store, compilers that come and go, providers that stay."""
 
     def __init__(self, seed: int, address: str) -> None:

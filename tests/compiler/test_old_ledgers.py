@@ -92,7 +92,7 @@ def compiler(store: cc.Store, golden: Golden, name: str) -> cc.MessageCompiler:
     return cc.MessageCompiler(store, cc.provider(**golden.providers[name]))
 
 
-def told(manifest: Manifest) -> list[str]:
+def manifest_texts(manifest: Manifest) -> list[str]:
     return [
         f"{'+' if line.shown else '-'} {line.seq} {line.role} {line.kind}{': ' + line.why if line.why else ''}"
         for line in manifest.lines
@@ -151,7 +151,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
             each.why,
             each.input,
         )
-        lines = told(account)
+        lines = manifest_texts(account)
         more = [line for line in lines if line not in each.lines]  # of which older versions said nothing
         assert [line for line in lines if line not in more] == each.lines
         assert all(line.endswith((": summed up", ": the context was cleared after it")) for line in more)

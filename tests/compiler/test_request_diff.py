@@ -13,7 +13,7 @@ from contextc.inspection import request_diff
 from contextc.inspection.request_diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests
 
 
-def said(*words: object) -> bytes:
+def request_body(*words: object) -> bytes:
     return encode({"model": "m", "messages": [{"role": "user", "content": word} for word in words]})
 
 
@@ -22,7 +22,7 @@ def changes(told: RequestDiff) -> list[tuple[str, str]]:
 
 
 def test_what_comes_to_the_end_is_all_that_is_told() -> None:
-    told = diff_requests(said("a", "b"), said("a", "b", "c"))
+    told = diff_requests(request_body("a", "b"), request_body("a", "b", "c"))
     assert [(hunk.kind, hunk.path, hunk.count) for hunk in told.hunks] == [
         ("same", "model", 1),
         ("same", "messages[0…1]", 2),
@@ -34,7 +34,7 @@ def test_what_comes_to_the_end_is_all_that_is_told() -> None:
 
 
 def test_in_a_changed_message_the_lines_are_told_that_changed() -> None:
-    told = diff_requests(said("a", "b", "c"), said("a", "x", "c"))
+    told = diff_requests(request_body("a", "b", "c"), request_body("a", "x", "c"))
     assert [(hunk.kind, hunk.path, hunk.lines) for hunk in told.hunks[2:5]] == [
         ("same", "messages[1]", ["{", '  "role": "user",']),
         ("removed", "messages[1]", ['  "content": "b"']),
@@ -46,7 +46,7 @@ def test_what_was_cut_from_the_middle_leaves_the_rest_the_same() -> None:
     """Guarantee 7.2: a cut takes old messages away, and shortens others between those that stay."""
     before = [f"message {number}" for number in range(2_000)]
     after = [word for number, word in enumerate(before) if number % 7]
-    told = diff_requests(said(*before), said(*after))
+    told = diff_requests(request_body(*before), request_body(*after))
     assert {kind for kind, _ in changes(told)} == {"removed"}
     assert len(changes(told)) == len(before) - len(after)
 
@@ -57,10 +57,10 @@ def test_fields_that_come_go_and_change_are_told() -> None:
 
 
 def test_what_nobody_would_read_is_cut_and_says_so() -> None:
-    told = diff_requests(said(), said(*map(str, range(5_000))))
+    told = diff_requests(request_body(), request_body(*map(str, range(5_000))))
     assert told.cut
     assert sum(len(hunk.lines) for hunk in told.hunks) == MAX_LINES
-    wide = diff_requests(said("a"), said("x" * 2 * MAX_LINE_LENGTH))
+    wide = diff_requests(request_body("a"), request_body("x" * 2 * MAX_LINE_LENGTH))
     assert wide.cut
     assert max(len(line) for hunk in wide.hunks for line in hunk.lines) == MAX_LINE_LENGTH + 1
 
@@ -117,6 +117,6 @@ def test_ten_thousand_messages_are_compared_without_being_taken_apart() -> None:
     chance = random.Random(8)
     before = [f"message {number}" if number % 3 else "ok" for number in range(10_000)]
     after = [f"{word}!" if chance.random() < 0.5 else word for word in before]
-    told = diff_requests(said(*before), said(*after))
+    told = diff_requests(request_body(*before), request_body(*after))
     assert told.cut
     assert told.unchanged > 100_000

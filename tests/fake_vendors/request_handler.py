@@ -29,7 +29,7 @@ from tests.fake_vendors.responses import (
 )
 from tests.fake_vendors.scripts import Script
 from tests.fake_vendors.token_usage import UsageMeter
-from tests.fake_vendors.vendor import KEY, AcceptedRequest, Memory, Told, Vendor, vendors
+from tests.fake_vendors.vendor import KEY, AcceptedRequest, EncodedReply, Memory, Vendor, vendors
 from tests.formats.known import problems
 
 
@@ -156,7 +156,7 @@ class RequestHandler:
             raise _Refused(ask.vendor.trouble("internal", 0), f"the script failed: {error!r}") from error
 
     def _written(self, ask: AcceptedRequest, record: RequestRecord, tokens: Tokens) -> FakeResponse:
-        told = Told(ask, cast(Reply, record.reply), tokens)
+        told = EncodedReply(ask, cast(Reply, record.reply), tokens)
         self.tally.remember(ask)
         self.replies.add(ask.vendor.reply_id(told))
         if self.strict:

@@ -9,7 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import as_json
 from contextc.formats.registry import formatter
 from contextc.messages import Message, Reasoning, user
-from tests.fake_vendors import KEY, FakeVendors, Scripted, Wanderer
+from tests.fake_vendors import KEY, FakeVendors, RandomScript, Scripted
 from tests.fake_vendors.responses import RequestHead
 from tests.fake_vendors.sample_requests import FULL, ask, refusal
 from tests.fake_vendors.sdks import SDKClient, client_of, clients
@@ -136,7 +136,7 @@ def test_a_request_that_comes_again_has_the_same_answer(client: SDKClient) -> No
     """Nobody can tell a retry from the first attempt; so a killed client may go on where it was."""
     bodies: list[JSONObject] = []
     for _ in range(2):
-        with FakeVendors(Wanderer(5)) as standin:
+        with FakeVendors(RandomScript(5)) as standin:
             bodies.append(as_json(client.whole(standin.url(client.name), ask(client))))
     assert bodies[0] == bodies[1]
 
@@ -155,11 +155,11 @@ def test_the_transport_answers_as_the_server_does() -> None:
     import anthropic
 
     client = client_of("anthropic")
-    with FakeVendors(Wanderer(1)) as standin:
+    with FakeVendors(RandomScript(1)) as standin:
         expected = client.events(standin.url("anthropic"), ask(client))
 
     async def stream() -> list[object]:
-        http = httpx2.AsyncClient(transport=FakeVendors(Wanderer(1)).transport())
+        http = httpx2.AsyncClient(transport=FakeVendors(RandomScript(1)).transport())
         sdk = anthropic.AsyncAnthropic(api_key=KEY, base_url="http://standin", max_retries=0, http_client=http)
         async with sdk:
             return [event async for event in await sdk.messages.create(**ask(client), stream=True)]

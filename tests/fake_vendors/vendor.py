@@ -74,7 +74,7 @@ class AcceptedRequest:
         return facts(self.model)
 
 
-class Told:
+class EncodedReply:
     """A reply that is being encoded by a vendor."""
 
     def __init__(self, ask: AcceptedRequest, reply: Reply, tokens: Tokens) -> None:
@@ -169,7 +169,7 @@ class Vendor(ABC):
         """Return the body as the model sees it, with the content that the vendor stored."""
         return body
 
-    def keeps(self, told: "Told") -> Callable[[Outcome], None] | None:
+    def keeps(self, told: "EncodedReply") -> Callable[[Outcome], None] | None:
         """Return a callback for the end of a reply."""
         return None
 
@@ -190,17 +190,17 @@ class Vendor(ABC):
         return ()
 
     @abstractmethod
-    def reply_id(self, told: Told) -> str: ...
+    def reply_id(self, told: EncodedReply) -> str: ...
 
     @abstractmethod
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         """Return the calls with the ids that the client gets, or without ids if it gets none."""
 
     @abstractmethod
-    def whole(self, told: Told) -> JSONObject: ...
+    def whole(self, told: EncodedReply) -> JSONObject: ...
 
     @abstractmethod
-    def events(self, told: Told) -> Iterator[Event]: ...
+    def events(self, told: EncodedReply) -> Iterator[Event]: ...
 
     def framed(self, event: Event) -> bytes:
         """Encode one event. The default is a server-sent event."""

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import encode
 from contextc.compiler.ledger.cache import get_channel_cache
-from tests.passes.agent_views import INTERRUPTED, Talk, call, calls, result, said, seen
+from tests.passes.agent_views import INTERRUPTED, Talk, call, calls, result, seen, sent_messages
 
 # ── who is seen ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -23,7 +23,7 @@ def test_what_belongs_to_no_run_to_this_run_and_to_finished_runs_is_seen() -> No
         cc.assistant("from this run", tool_calls=[call("a")], author="coder", run="r2"),
         cc.tool_result("a", "read", "ok", author="coder", run="r2"),
     )
-    assert said(talk.shown(run="r2")) == [
+    assert sent_messages(talk.shown(run="r2")) == [
         ("user", "one"),
         ("assistant", "from a finished run"),
         ("user", "two"),
@@ -40,7 +40,7 @@ def test_another_run_that_is_still_going_is_hidden_and_the_manifest_says_so() ->
         cc.tool_result("a", "read", "ok", author="coder", run="other"),
     )
     compiled = talk.compile(run="mine")
-    assert said(compiled.params["messages"]) == [("user", "one")]
+    assert sent_messages(compiled.params["messages"]) == [("user", "one")]
     hidden = [(line.seq, line.why) for line in compiled.manifest.lines if not line.shown]
     assert hidden == [(2, "run other is still going"), (3, "run other is still going")]
 
@@ -56,7 +56,7 @@ def test_a_run_that_has_finished_is_shown_at_the_tail_and_the_past_stays() -> No
     talk.add(cc.assistant("elsewhere done", author="coder", run="other"), cc.user("two"))
     second = talk.shown(run="mine")
     assert second[: len(first)] == first
-    assert said(second[len(first) :]) == [
+    assert sent_messages(second[len(first) :]) == [
         ("assistant", "mine"),
         ("assistant", "elsewhere"),
         ("tool", "ok"),
@@ -71,10 +71,10 @@ def test_what_was_hidden_is_found_again_by_another_process() -> None:
     talk.step("mine", run="mine")
     get_channel_cache(talk.store).clear()
     talk.add(cc.user("two"))
-    assert said(talk.shown(run="mine")) == [("user", "one"), ("assistant", "mine"), ("user", "two")]
+    assert sent_messages(talk.shown(run="mine")) == [("user", "one"), ("assistant", "mine"), ("user", "two")]
     talk.add(result("a", author="coder"), cc.assistant("y", author="coder", run="other"))
     get_channel_cache(talk.store).clear()
-    assert ("assistant", "y") in said(talk.shown(run="mine"))
+    assert ("assistant", "y") in sent_messages(talk.shown(run="mine"))
 
 
 def test_a_caller_may_say_which_runs_are_going() -> None:
@@ -84,7 +84,7 @@ def test_a_caller_may_say_which_runs_are_going() -> None:
         cc.assistant("looks finished", author="coder", run="other"),
         cc.assistant("was killed", tool_calls=[call("a")], author="coder", run="dead"),
     )
-    assert said(talk.shown(run="mine", running=["other"])) == [
+    assert sent_messages(talk.shown(run="mine", running=["other"])) == [
         ("user", "one"),
         ("assistant", "was killed"),
         ("tool", INTERRUPTED),
@@ -100,7 +100,7 @@ def test_another_agents_text_is_seen_and_its_tools_are_not() -> None:
         calls("b", author="tester"),
         result("b", author="tester"),
     )
-    assert said(talk.shown()) == [("user", "one"), ("user", "[@tester] All green.")]
+    assert sent_messages(talk.shown()) == [("user", "one"), ("user", "[@tester] All green.")]
     assert talk.left_out() == [(seq, "another agent's tools") for seq in (3, 4, 5)]
 
 
@@ -180,7 +180,7 @@ def test_several_people_are_told_apart_from_then_on_and_what_was_shown_stays() -
     talk.add(cc.user("And I coffee.", author="bob"), cc.user("Hurry.", author="ann"))
     second = talk.shown()
     assert encode(second[:1]) == encode(first)
-    assert said(second) == [
+    assert sent_messages(second) == [
         ("user", "I want tea."),
         ("assistant", "Tea it is."),
         ("user", "[@bob] And I coffee."),
@@ -273,7 +273,7 @@ BROKEN = (
 def test_failed_and_cancelled_messages_are_left_out_by_default() -> None:
     """Guarantee 4.5: `exclude`, as seed B has it."""
     talk = Talk(*BROKEN)
-    assert said(talk.shown()) == [("user", "one"), ("user", "two")]
+    assert sent_messages(talk.shown()) == [("user", "one"), ("user", "two")]
     assert talk.left_out() == [(2, "it ended as error"), (3, "it ended as cancelled")]
 
 
@@ -290,7 +290,7 @@ def test_failed_and_cancelled_messages_are_annotated_on_demand() -> None:
 def test_calls_of_a_cancelled_message_are_answered_so() -> None:
     """Guarantees 4.5, 5.3."""
     shown = Talk(cc.user("one"), cc.assistant(tool_calls=[call("a")], status="cancelled"), failed="annotate").shown()
-    assert said(shown)[2] == ("tool", "Cancelled: the tool was not run to its end.")
+    assert sent_messages(shown)[2] == ("tool", "Cancelled: the tool was not run to its end.")
 
 
 def test_the_results_of_a_message_that_is_left_out_are_left_out_too() -> None:
@@ -306,24 +306,24 @@ def test_what_is_still_being_written_is_never_seen() -> None:
         stream = talk.store.stream(lease)
         stream.write("half a sen")
         stream.flush()
-        assert said(talk.shown()) == [("user", "one")]
+        assert sent_messages(talk.shown()) == [("user", "one")]
         stream.write("tence")
         stream.end()
-    assert said(talk.shown()) == [("user", "one"), ("assistant", "half a sentence")]
+    assert sent_messages(talk.shown()) == [("user", "one"), ("assistant", "half a sentence")]
 
 
 def test_a_redacted_message_is_not_seen() -> None:
     """Guarantee 2.8."""
     talk = Talk(cc.user("my key is 1234"), cc.user("two"))
     talk.store.redact("demo", 1)
-    assert said(talk.shown()) == [("user", "two")]
+    assert sent_messages(talk.shown()) == [("user", "two")]
     assert talk.left_out() == [(1, "redacted")]
 
 
 def test_hints_are_for_people() -> None:
     """Guarantee 11.7."""
     talk = Talk(cc.user("one"), cc.assistant([cc.messages.UserNotice("10 calls so far"), "Done."]))
-    assert said(talk.shown()) == [("user", "one"), ("assistant", "Done.")]
+    assert sent_messages(talk.shown()) == [("user", "one"), ("assistant", "Done.")]
 
 
 @pytest.mark.parametrize(("recipients", "opens"), [(("coder",), True), (("reviewer",), False), ((), False)])

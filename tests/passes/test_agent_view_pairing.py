@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.compiler.ledger.cache import get_channel_cache
-from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, said, seen
+from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, seen, sent_messages
 
 
 def test_results_are_matched_by_id_not_by_name_or_position() -> None:
@@ -86,7 +86,12 @@ def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
     """Guarantee 5.3."""
     mixed = cc.Message(role="tool", parts=(*result("ghost").parts, *result("a").parts))
     talk = Talk(cc.user("one"), calls("a"), mixed, result("phantom"), cc.user("two"))
-    assert said(talk.shown()) == [("user", "one"), ("assistant", None), ("tool", "result of a"), ("user", "two")]
+    assert sent_messages(talk.shown()) == [
+        ("user", "one"),
+        ("assistant", None),
+        ("tool", "result of a"),
+        ("user", "two"),
+    ]
     assert talk.left_out() == [(4, "no call asked for it")]
     assert talk.compile().manifest.record.remarks == (
         "left out: a result for ghost that no call asked for",
@@ -153,7 +158,7 @@ def test_a_late_result_with_a_picture_says_that_there_was_one() -> None:
     talk.step("I wait.")
     talk.add(result("a", ["see: ", cc.Media(mime_type="image/png", data=b"png")]))
     head = "[The result of read, call a, which was still missing:]"
-    assert said(talk.shown())[-1] == ("user", f"{head}\nsee: [image: image/png, 3 bytes; not shown]")
+    assert sent_messages(talk.shown())[-1] == ("user", f"{head}\nsee: [image: image/png, 3 bytes; not shown]")
 
 
 def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
@@ -161,7 +166,7 @@ def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
     talk = Talk(cc.user("one"), calls("a"))
     talk.step(calls("b"))
     talk.add(cc.Message(role="tool", parts=(*result("a", "A").parts, *result("b", "B").parts)))
-    assert said(talk.shown())[3:] == [
+    assert sent_messages(talk.shown())[3:] == [
         ("assistant", None),
         ("tool", "B"),
         ("user", "[The result of read, call a, which was still missing:]\nA"),

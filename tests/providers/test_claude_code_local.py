@@ -13,7 +13,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.claude_code.transcript import file_matches
 from tests.fake_vendors import FakeVendors
-from tests.providers.claude_code_program import Said, echo, opened, said, shown
+from tests.providers.claude_code_program import ProgramReply, call_program, echo, opened, shown
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -32,13 +32,13 @@ class Room:
         skill.parent.mkdir(parents=True)
         skill.write_text(SKILL)
 
-    def turn(self, text: str, after: Said | None = None, **fields: object) -> Said:
+    def turn(self, text: str, after: ProgramReply | None = None, **fields: object) -> ProgramReply:
         """A turn in a process of its own."""
 
-        async def run() -> Said:
+        async def run() -> ProgramReply:
             async with opened(self.standin, self.home, store=self.store) as endpoint:
                 given = {"conversation": "talk", "body": USERS, **fields}
-                return await said(endpoint, self.home, text, after=after, **given)
+                return await call_program(endpoint, self.home, text, after=after, **given)
 
         return asyncio.run(run())
 
@@ -47,7 +47,7 @@ class Room:
         return found
 
 
-def has_skill(reply: Said) -> bool:
+def has_skill(reply: ProgramReply) -> bool:
     (begin,) = [line for line in reply.lines if line.get("subtype") == "init"]
     return "greet" in begin["skills"]
 

@@ -17,7 +17,7 @@ from contextc.providers.claude_code import process
 from contextc.providers.claude_code.errors import result_failure
 from tests.conftest import some
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
-from tests.providers.claude_code_program import KEY_NAME, Host, Said, echo, gone, opened, said, shown
+from tests.providers.claude_code_program import KEY_NAME, Host, ProgramReply, call_program, echo, gone, opened, shown
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -41,10 +41,10 @@ def then_done(first: Reply) -> Script:
     return script
 
 
-def once(standin: FakeVendors, home: Path, *, options: JSONObject | None = None, **fields: object) -> Said:
-    async def run() -> Said:
+def once(standin: FakeVendors, home: Path, *, options: JSONObject | None = None, **fields: object) -> ProgramReply:
+    async def run() -> ProgramReply:
         async with opened(standin, home, **(options or {})) as endpoint:
-            return await said(endpoint, home, "Hello", **fields)
+            return await call_program(endpoint, home, "Hello", **fields)
 
     return asyncio.run(run())
 
@@ -139,10 +139,10 @@ def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_p
     """A program serves the calls it was started for; nothing of the conversation is lost with it."""
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                second = await said(endpoint, tmp_path, "Now think", after=first, body={"effort": "low"})
+                first = await call_program(endpoint, tmp_path, "Hello")
+                second = await call_program(endpoint, tmp_path, "Now think", after=first, body={"effort": "low"})
                 assert await gone(first.pid)
                 return first, second
 
@@ -160,12 +160,12 @@ def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
 
         async def run() -> None:
             async with opened(standin, tmp_path, programs=1, idle=0.4) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                second = await said(endpoint, tmp_path, "Another one")
+                first = await call_program(endpoint, tmp_path, "Hello")
+                second = await call_program(endpoint, tmp_path, "Another one")
                 assert await gone(first.pid, 0.35)
                 assert not await gone(second.pid, 0.0)
                 assert await gone(second.pid)
-                again = await said(endpoint, tmp_path, "Still there?", after=first)
+                again = await call_program(endpoint, tmp_path, "Still there?", after=first)
                 assert again.session == first.session
 
         asyncio.run(run())
@@ -233,10 +233,10 @@ def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> Non
 
         async def run() -> ProviderFailed:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
-                    await asyncio.wait_for(said(endpoint, tmp_path, "Fails", after=first), 10.0)
-                await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                    await asyncio.wait_for(call_program(endpoint, tmp_path, "Fails", after=first), 10.0)
+                await call_program(endpoint, tmp_path, "Once more", after=first, revert=True)
                 return failed.value
 
         assert (asyncio.run(run()).kind, len(standin.records)) == ("transient", 5)
@@ -250,12 +250,12 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
     """
     with FakeVendors(echo, window=1500) as standin:
 
-        async def run() -> tuple[FailureKind, Said]:
+        async def run() -> tuple[FailureKind, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
-                    await said(endpoint, tmp_path, "long " * 3000, after=first)
-                return failed.value.kind, await said(endpoint, tmp_path, "Short", after=first, revert=True)
+                    await call_program(endpoint, tmp_path, "long " * 3000, after=first)
+                return failed.value.kind, await call_program(endpoint, tmp_path, "Short", after=first, revert=True)
 
         kind, reply = asyncio.run(run())
         assert kind == "context"

@@ -39,7 +39,7 @@ def one_key_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def told(vendor: Vendor, url: str) -> Provider:
+def provider_at(vendor: Vendor, url: str) -> Provider:
     return cc.provider(vendor.spec, url=url + vendor.base, key="TEST_KEY")
 
 
@@ -49,7 +49,7 @@ def call_of(vendor: Vendor, provider: Provider, **fields: object) -> ProviderCal
 
 async def asked(vendor: Vendor, *answers: Answer, **fields: object) -> tuple[list[JSONObject], Loopback]:
     async with loopback(*answers) as server:
-        provider = told(vendor, server.url)
+        provider = provider_at(vendor, server.url)
         async with cc.endpoint(provider) as line:
             return [event async for event in line.stream(call_of(vendor, provider, **fields))], server
 
@@ -107,7 +107,7 @@ def test_a_connection_is_used_again(vendor: Vendor) -> None:
     async def twice() -> list[int]:
         answer = vendor.streamed()
         async with loopback(answer, answer) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 for _ in range(2):
                     assert [event async for event in line.stream(call_of(vendor, provider))] == vendor.events
@@ -120,7 +120,7 @@ def test_a_connection_is_used_again(vendor: Vendor) -> None:
 def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
     """A program may call `asyncio.run` for every turn. What one loop opened is closed with it."""
     with loopback_in_a_thread(*[vendor.streamed()] * 3) as url:
-        provider = told(vendor, url)
+        provider = provider_at(vendor, url)
         line = cc.endpoint(provider)
 
         async def asked_here() -> list[JSONObject]:
@@ -136,7 +136,7 @@ def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
 
     async def stopped() -> None:
         async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 got = asyncio.Event()
 
@@ -179,7 +179,7 @@ def test_silence_says_how_long_it_was(vendor: Vendor, heard: int) -> None:
 @ALL
 def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
     async def nobody() -> None:
-        provider = told(vendor, "http://127.0.0.1:9")
+        provider = provider_at(vendor, "http://127.0.0.1:9")
         async with cc.endpoint(provider) as line:
             async for _ in line.stream(call_of(vendor, provider)):
                 pass
@@ -235,7 +235,7 @@ def test_an_error_in_the_middle_of_a_stream_is_given_and_raised(vendor: Vendor) 
 
     async def read() -> None:
         async with loopback(vendor.streamed([*vendor.events[:1], error])) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 async for event in line.stream(call_of(vendor, provider)):
                     got.append(event)
@@ -304,7 +304,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
     async def asked_through() -> list[JSONObject]:
         vendor = VENDORS["anthropic"]
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
-            provider = told(vendor, "http://nowhere.invalid")
+            provider = provider_at(vendor, "http://nowhere.invalid")
             async with cc.endpoint(provider, http_client=client) as line:
                 events = [event async for event in line.stream(call_of(vendor, provider))]
             assert not client.is_closed

@@ -17,7 +17,7 @@ from contextc.providers.codex import errors as failing
 from contextc.providers.codex.call_options import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
 from contextc.providers.codex.thread_history import replace_rejected, to_importable
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
-from tests.providers.codex_program import Codex, answered, body, directory, is_alive, said, seen
+from tests.providers.codex_program import Codex, answered, body, directory, is_alive, seen, text_message
 
 
 def replies() -> Scripted:
@@ -83,8 +83,10 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
         with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                first = await codex.ask(line, [said("What is there?"), look, answered("An a."), said("And now?")])
-                delta = [said("asked elsewhere"), answered("said elsewhere"), said("Go on.")]
+                first = await codex.ask(
+                    line, [text_message("What is there?"), look, answered("An a."), text_message("And now?")]
+                )
+                delta = [text_message("asked elsewhere"), answered("said elsewhere"), text_message("Go on.")]
                 second = await codex.ask(line, delta, first)
             begins = ["What is there?", "function_call look", "function_call_output seen", "An a.", "And now?"]
             assert seen(standin.records[0]) == begins

@@ -11,7 +11,7 @@ from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, Scripted, Sc
 from tests.providers.codex_program import LOOK, Codex, Host, is_alive, seen
 
 
-def last_said(ask: AcceptedRequest) -> JSONObject:
+def last_item(ask: AcceptedRequest) -> JSONObject:
     return decode(ask.raw)["input"][-1]
 
 
@@ -26,9 +26,9 @@ def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
     """A thread is told of our tools; Codex calls, and the host's result goes on to the model."""
 
     def script(ask: AcceptedRequest) -> Reply:
-        if last_said(ask)["type"] == "message":
+        if last_item(ask)["type"] == "message":
             return Reply("Let me look.", [ScriptedCall("look", {"thing": "the key"})])
-        return Reply(f"I see: {last_said(ask)['output']}.")
+        return Reply(f"I see: {last_item(ask)['output']}.")
 
     async def run() -> None:
         host = Host()
@@ -53,7 +53,7 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
     made = tmp_path / "made.txt"
 
     def script(ask: AcceptedRequest) -> Reply:
-        if last_said(ask)["type"] == "message":
+        if last_item(ask)["type"] == "message":
             asks = {"sandbox_permissions": "require_escalated", "justification": "May I?", "login": False}
             return Reply(None, [ScriptedCall("exec_command", {"cmd": f"echo made > {made}", **asks})])
         return Reply("Done.")

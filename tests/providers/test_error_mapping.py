@@ -18,12 +18,12 @@ from contextc.providers.http_client import error_reason
 from contextc.providers.timeouts import describe_timeout
 
 
-def said(message: str, **fields: JSON) -> JSONObject:
+def error_body(message: str, **fields: JSON) -> JSONObject:
     return {"error": {"message": message, **fields}}
 
 
 def google(status: str, message: str, *details: JSONObject) -> JSONObject:
-    return said(message, status=status, details=list(details))
+    return error_body(message, status=status, details=list(details))
 
 
 ANTHROPIC: list[tuple[int | None, JSON, FailureKind]] = [
@@ -31,45 +31,49 @@ ANTHROPIC: list[tuple[int | None, JSON, FailureKind]] = [
     (None, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "transient"),
     (None, {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}, "transient"),
     (None, {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}, "rate"),
-    (429, said("This request would exceed your organization's rate limit", type="rate_limit_error"), "rate"),
-    (401, said("invalid x-api-key", type="authentication_error"), "auth"),
-    (403, said("Your key may not use this model", type="permission_error"), "auth"),
-    (400, said("prompt is too long: 208310 tokens > 200000 maximum", type="invalid_request_error"), "context"),
+    (429, error_body("This request would exceed your organization's rate limit", type="rate_limit_error"), "rate"),
+    (401, error_body("invalid x-api-key", type="authentication_error"), "auth"),
+    (403, error_body("Your key may not use this model", type="permission_error"), "auth"),
+    (400, error_body("prompt is too long: 208310 tokens > 200000 maximum", type="invalid_request_error"), "context"),
     (
         400,
-        said("input length and `max_tokens` exceed context limit: 199000 + 9000", type="invalid_request_error"),
+        error_body("input length and `max_tokens` exceed context limit: 199000 + 9000", type="invalid_request_error"),
         "context",
     ),
-    (413, said("Request exceeds the maximum size", type="request_too_large"), "context"),
-    (400, said("Your credit balance is too low to access the API.", type="invalid_request_error"), "quota"),
-    (402, said("Payment required", type="billing_error"), "quota"),
-    (400, said("messages: text content blocks must be non-empty", type="invalid_request_error"), "invalid"),
-    (404, said("model: claude-nothing", type="not_found_error"), "invalid"),
+    (413, error_body("Request exceeds the maximum size", type="request_too_large"), "context"),
+    (400, error_body("Your credit balance is too low to access the API.", type="invalid_request_error"), "quota"),
+    (402, error_body("Payment required", type="billing_error"), "quota"),
+    (400, error_body("messages: text content blocks must be non-empty", type="invalid_request_error"), "invalid"),
+    (404, error_body("model: claude-nothing", type="not_found_error"), "invalid"),
     (500, "<html><h1>Bad</h1> gateway</html>", "transient"),
 ]
 OPENAI: list[tuple[int | None, JSON, FailureKind]] = [
-    (429, said("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "quota"),
-    (429, said("Rate limit reached for gpt-6", type="tokens", code="rate_limit_exceeded"), "rate"),
+    (429, error_body("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "quota"),
+    (429, error_body("Rate limit reached for gpt-6", type="tokens", code="rate_limit_exceeded"), "rate"),
     (
         429,
-        said("Request too large for gpt-6 on tokens per min (TPM): Limit 30000, Requested 43000.", type="tokens"),
+        error_body("Request too large for gpt-6 on tokens per min (TPM): Limit 30000, Requested 43000.", type="tokens"),
         "context",
     ),
-    (401, said("Incorrect API key provided: sk-x", type="invalid_request_error", code="invalid_api_key"), "auth"),
-    (400, said("Your input exceeds the context window of this model.", code="context_length_exceeded"), "context"),
-    (400, said("This model's maximum context length is 8192 tokens, however", type="BadRequestError"), "context"),
-    (400, said("the request exceeds the available context size", type="exceed_context_size_error"), "context"),
-    (400, said("No tool output found for function call call_1.", type="invalid_request_error"), "invalid"),
-    (400, said("Previous response not found", code="previous_response_not_found"), "session"),
-    (404, said("Conversation with id 'conv_1' not found.", type="invalid_request_error", code=None), "session"),
-    (404, said("Prompt with id 'pmpt_1' not found.", type="invalid_request_error", code=None), "invalid"),
+    (401, error_body("Incorrect API key provided: sk-x", type="invalid_request_error", code="invalid_api_key"), "auth"),
     (
         400,
-        said("Another process is currently operating on this conversation.", code="conversation_locked"),
+        error_body("Your input exceeds the context window of this model.", code="context_length_exceeded"),
+        "context",
+    ),
+    (400, error_body("This model's maximum context length is 8192 tokens, however", type="BadRequestError"), "context"),
+    (400, error_body("the request exceeds the available context size", type="exceed_context_size_error"), "context"),
+    (400, error_body("No tool output found for function call call_1.", type="invalid_request_error"), "invalid"),
+    (400, error_body("Previous response not found", code="previous_response_not_found"), "session"),
+    (404, error_body("Conversation with id 'conv_1' not found.", type="invalid_request_error", code=None), "session"),
+    (404, error_body("Prompt with id 'pmpt_1' not found.", type="invalid_request_error", code=None), "invalid"),
+    (
+        400,
+        error_body("Another process is currently operating on this conversation.", code="conversation_locked"),
         "transient",
     ),
-    (402, said("Insufficient credits", code=402), "quota"),
-    (503, said("The server is overloaded", code="server_is_overloaded"), "transient"),
+    (402, error_body("Insufficient credits", code=402), "quota"),
+    (503, error_body("The server is overloaded", code="server_is_overloaded"), "transient"),
     (None, {"type": "error", "code": "server_error", "message": "Oops"}, "transient"),
     (
         None,
@@ -115,7 +119,7 @@ def test_a_refusal_is_one_of_eight_kinds(table: ErrorTable, status: int | None, 
 
 def test_the_message_says_what_happened_and_the_way_out() -> None:
     """Guarantee 15.1."""
-    body = said("Slow down.", type="rate_limit_error")
+    body = error_body("Slow down.", type="rate_limit_error")
     failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
     assert str(failed) == (
         "anthropic failed (rate: status 429 rate_limit_error): Slow down. It requested a wait of 12 s. "

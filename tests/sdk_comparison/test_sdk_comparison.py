@@ -14,9 +14,9 @@ from tests.formats.histories import TOOLS, History, histories
 from tests.sdk_comparison.ai_sdk_process import HERE, Refused, Sdk
 from tests.sdk_comparison.compare import agrees, compared, expressible
 from tests.sdk_comparison.docs_page import PAGE, oracle_page
-from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, in_our_words
+from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, apply_known_differences
 from tests.sdk_comparison.request_pairs import TARGETS, Conversation, bodies
-from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.rewrites.bodies import RewriteContext
 from tests.sdk_comparison.sample_conversations import CASES
 from tests.sdk_comparison.sdk_limits import LIMITS, Limit
 
@@ -99,11 +99,11 @@ def test_a_change_that_is_not_listed_is_noticed(sdk: Sdk, format: str) -> None:
     """No row is so wide that it would explain a lost word, a result under another id, or messages in another order."""
     told = expressible(CASES["parallel calls"], format)
     ours, theirs = bodies(sdk, format, told)
-    known = Told(told, TARGETS[format].form)
+    known = RewriteContext(told, TARGETS[format].form)
     changes = list(changed(theirs, TARGETS[format].form.messages_key))
     assert len(changes) > 20
     for change in changes:
-        assert in_our_words(change, ours, known, DIFFERENCES).body != ours
+        assert apply_known_differences(change, ours, known, DIFFERENCES).body != ours
 
 
 def changed(body: JSONObject, key: str) -> Iterator[JSONObject]:

@@ -78,7 +78,7 @@ class Busy:
                 return ScriptedCall(name, {"thing": f"«c{mark}»"})
 
 
-class Hands:
+class RecordingTool:
     """Return a tool, and its results by call id. Each run has a new mark."""
 
     def __init__(self, name: str = "") -> None:

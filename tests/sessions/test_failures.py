@@ -18,7 +18,7 @@ from tests.fake_vendors.responses import refused
 from tests.sessions.cli_agents import (
     CLAUDE,
     CODEX,
-    House,
+    AgentSetup,
     Marked,
     ProgramUnderTest,
     answered,
@@ -31,8 +31,8 @@ from tests.sessions.cli_agents import (
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+def house(tmp_path: Path) -> AgentSetup:
+    return AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
 
 def account(agent: cc.AgentExecutor, request: int | None = None) -> Manifest:
@@ -55,7 +55,7 @@ def children() -> set[int]:
 
 
 @with_program(CLAUDE)
-def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, house: House) -> None:
+def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
     with FakeVendors(Marked(), faults=plan) as standin:
@@ -69,7 +69,7 @@ def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, house: Ho
 
 @with_program(CODEX)
 def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
-    program: ProgramUnderTest, house: House
+    program: ProgramUnderTest, house: AgentSetup
 ) -> None:
     """Guarantees 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
@@ -94,7 +94,7 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
 
 
 @each_program
-def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: House) -> None:
+def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantee 9.8."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
@@ -123,7 +123,7 @@ def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: H
 
 
 @each_program
-def test_a_session_that_was_deleted_begins_anew_with_everything(program: ProgramUnderTest, house: House) -> None:
+def test_a_session_that_was_deleted_begins_anew_with_everything(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
     with FakeVendors(Marked()) as standin:
         agent = house.agent(program, standin)
@@ -138,7 +138,7 @@ def test_a_session_that_was_deleted_begins_anew_with_everything(program: Program
     assert not standin.refused
 
 
-def test_another_directory_is_another_session_of_claude_code(house: House, tmp_path: Path) -> None:
+def test_another_directory_is_another_session_of_claude_code(house: AgentSetup, tmp_path: Path) -> None:
     """Guarantees 9.1, 9.5."""
     other = tmp_path / "other"
     other.mkdir()
@@ -152,7 +152,7 @@ def test_another_directory_is_another_session_of_claude_code(house: House, tmp_p
     assert account(moved).mode == "full"
 
 
-def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_path: Path) -> None:
+def test_a_thread_of_codex_goes_along_to_another_directory(house: AgentSetup, tmp_path: Path) -> None:
     """Guarantee 9.1: it is bound to none."""
     other = tmp_path / "other"
     other.mkdir()
@@ -165,7 +165,7 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
 
 
 @with_program(CODEX)
-def test_a_changed_static_prompt_is_told_in_the_session(program: ProgramUnderTest, house: House) -> None:
+def test_a_changed_static_prompt_is_told_in_the_session(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
     with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
@@ -176,7 +176,9 @@ def test_a_changed_static_prompt_is_told_in_the_session(program: ProgramUnderTes
 
 
 @with_program(CODEX)
-def test_another_model_is_given_everything_in_a_session_of_its_own(program: ProgramUnderTest, house: House) -> None:
+def test_another_model_is_given_everything_in_a_session_of_its_own(
+    program: ProgramUnderTest, house: AgentSetup
+) -> None:
     """Guarantees 9.1, 9.10."""
     with FakeVendors(Marked()) as standin:
         run_turns(house.agent(program, standin), "talk", "«u1» Hello.")
@@ -188,7 +190,7 @@ def test_another_model_is_given_everything_in_a_session_of_its_own(program: Prog
 
 
 @with_program(CODEX)
-def test_of_two_turns_at_once_one_waits_for_the_other(program: ProgramUnderTest, house: House) -> None:
+def test_of_two_turns_at_once_one_waits_for_the_other(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantee 9.7: one session has one writer."""
 
     async def work() -> None:
@@ -220,7 +222,7 @@ def too_long(*marks: str) -> Plan:
 
 
 @with_program(CLAUDE)
-def test_a_session_that_is_too_long_for_the_model_begins_anew(program: ProgramUnderTest, house: House) -> None:
+def test_a_session_that_is_too_long_for_the_model_begins_anew(program: ProgramUnderTest, house: AgentSetup) -> None:
     """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
     why.
     """
@@ -232,7 +234,7 @@ def test_a_session_that_is_too_long_for_the_model_begins_anew(program: ProgramUn
     assert [message.status for message in house.store.load("talk")] == ["sent"] * 4
 
 
-def test_a_history_that_claude_code_shortens_by_itself_is_noticed(house: House) -> None:
+def test_a_history_that_claude_code_shortens_by_itself_is_noticed(house: AgentSetup) -> None:
     """Guarantee 9.3: what it sums up is its own affair, and goes on in the same session; the account says so."""
     with FakeVendors(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
         agent = house.agent(CLAUDE, standin)

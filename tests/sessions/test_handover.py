@@ -8,7 +8,7 @@ from pathlib import Path
 import contextc as cc
 from contextc.providers.client import endpoint
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall
-from tests.sessions.cli_agents import CLAUDE, CODEX, VARIABLE, House, answered, marks, run_turns
+from tests.sessions.cli_agents import CLAUDE, CODEX, VARIABLE, AgentSetup, answered, marks, run_turns
 
 
 class Relay:
@@ -44,7 +44,7 @@ def shown(record: RequestRecord, *expected: str) -> None:
 
 def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Path) -> None:
     """Guarantee 9.10."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    house = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     everything: list[str] = []
     with FakeVendors(Relay()) as standin:
 

@@ -24,8 +24,8 @@ from contextc.messages import Message
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.conftest import often
 from tests.fake_vendors import FakeVendors, RequestRecord
-from tests.sessions.cli_agents import CLAUDE, VARIABLE, House, ProgramUnderTest, marks, turn, twice, with_program
-from tests.sessions.stress_simulation import SETTINGS, Busy, Hands, pids, visible
+from tests.sessions.cli_agents import CLAUDE, VARIABLE, AgentSetup, ProgramUnderTest, marks, turn, twice, with_program
+from tests.sessions.stress_simulation import SETTINGS, Busy, RecordingTool, pids, visible
 
 Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
 KILLS = often(0, 20)
@@ -64,7 +64,7 @@ class Deadly(Endpoint):
         await self.line.close()
 
 
-class Noted(Hands):
+class Noted(RecordingTool):
     """What the tool gave is written to a file, which outlives the process."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -96,7 +96,7 @@ class Bench:
     def programs(self) -> Path:
         return self.home / "programs.txt"
 
-    def agent(self, house: House, hands: Hands, moment: Moment = "") -> tuple[cc.AgentExecutor, Deadly]:
+    def agent(self, house: AgentSetup, hands: RecordingTool, moment: Moment = "") -> tuple[cc.AgentExecutor, Deadly]:
         provider = cc.provider(f"{self.program.name}:{self.program.model}", url=self.url, key=VARIABLE)
         line = Deadly(house.line(provider), moment, self.programs)
         agent = cc.AgentExecutor(
@@ -131,7 +131,7 @@ def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
     async def work() -> None:
         with cc.open_store(bench.address) as store:
             hands = Noted(bench.tools, f"{run}x")
-            agent, line = bench.agent(House(store, bench.home), hands, moment)
+            agent, line = bench.agent(AgentSetup(store, bench.home), hands, moment)
             await agent.resume("talk", wait=10).wait()
             await turn(agent, "talk", f"«u{run}» Hello.")
             line.armed, hands.deadly = True, moment == "tool"
@@ -144,7 +144,7 @@ def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
 def resumed(bench: Bench) -> tuple[list[Message], cc.AgentExecutor]:
     """Go on in this process; the conversation as it is then."""
     store = cc.open_store(bench.address)
-    agent, line = bench.agent(House(store, bench.home), Noted(bench.tools, "last"))
+    agent, line = bench.agent(AgentSetup(store, bench.home), Noted(bench.tools, "last"))
 
     async def work() -> None:
         result = await agent.resume("talk", wait=10).wait()

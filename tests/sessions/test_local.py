@@ -19,7 +19,7 @@ from contextc.errors import InvalidSetting
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, stop_server
 from contextc.providers.local.model_path import check_installed
 from tests.conftest import give_up
-from tests.sessions.cli_agents import House, turn
+from tests.sessions.cli_agents import AgentSetup, turn
 
 MODEL, WINDOW, PATIENCE = "SmolLM2-135M-Instruct", 8_192, 55.0
 KEY = "CONTEXTC_LOCAL_KEY"
@@ -62,7 +62,7 @@ def test_two_turns_on_the_local_model(
     server: LocalServer, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
 ) -> None:
     """Guarantees 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    house = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     provider = cc.provider(f"{name}:{MODEL}", url=server.url + path, key=KEY, window=WINDOW, output=64)
 
     async def work() -> cc.AgentExecutor:

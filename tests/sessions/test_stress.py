@@ -20,8 +20,8 @@ from contextc.providers.client import endpoint
 from contextc.store.execution_records import StepRecord
 from tests.conftest import often
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
-from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, House, ProgramUnderTest, marks, twice
-from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
+from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, AgentSetup, ProgramUnderTest, marks, twice
+from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Person, Played, RecordingTool, visible
 
 log = logging.getLogger("tests.restless")
 TURNS = often(4, 100)
@@ -44,7 +44,7 @@ class Foul(RandomFaults):
 class Company:
     """Everybody who may be asked: both programs, with two models each, and two vendors without sessions."""
 
-    def __init__(self, house: House, standin: FakeVendors, hands: Hands) -> None:
+    def __init__(self, house: AgentSetup, standin: FakeVendors, hands: RecordingTool) -> None:
         self.house, self.standin, self.hands = house, standin, hands
         self.programs = {f"{each.name}:{model}": each for each in PROGRAMS for model in (each.model, each.other)}
 
@@ -69,7 +69,7 @@ class Company:
 class Audit:
     """What must be true of a conversation after each of its turns."""
 
-    def __init__(self, person: Person, standin: FakeVendors, hands: Hands) -> None:
+    def __init__(self, person: Person, standin: FakeVendors, hands: RecordingTool) -> None:
         self.person, self.standin, self.hands = person, standin, hands
         self.messages: list[Message] = []
         self.read = len(standin.records)
@@ -168,7 +168,7 @@ def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed:
     figures = Counter[str]()
 
     async def converse(seed: int, turns: int) -> None:
-        hands = Hands()
+        hands = RecordingTool()
         company = Company(house, standin, hands)
         person = Person(house.store, f"talk {seed}", company.make, seed)
         audit = Audit(person, standin, hands)
@@ -179,7 +179,7 @@ def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed:
             await person.leave()
             figures.update(audit.figures + person.done)
 
-    house = House(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
+    house = AgentSetup(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
     for number, first in enumerate(range(0, count, LENGTH)):
         drawn = 100 * seed + number
         with FakeVendors(Busy(drawn), faults=Foul(drawn, share=0.2, draws=FOUL)) as standin:

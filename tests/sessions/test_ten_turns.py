@@ -5,7 +5,7 @@ from pathlib import Path
 
 import contextc as cc
 from tests.fake_vendors import FakeVendors
-from tests.sessions.cli_agents import CODEX, House, Marked, ProgramUnderTest, answered, marks, turn, with_program
+from tests.sessions.cli_agents import CODEX, AgentSetup, Marked, ProgramUnderTest, answered, marks, turn, with_program
 
 TURNS, RESTART = 10, 6
 
@@ -13,7 +13,7 @@ TURNS, RESTART = 10, 6
 @with_program(CODEX)
 def test_ten_turns_with_injections_are_shown_once_each(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantees 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    house = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
     async def work(standin: FakeVendors, first: int, last: int) -> cc.AgentExecutor:
         agent = house.agent(program, standin, system_prompt="«static» Be brief.")

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from tests.fake_vendors import FakeVendors, Reply, Scripted, ScriptedCall, faults
-from tests.sessions.cli_agents import CODEX, House, answered, run_turns
+from tests.sessions.cli_agents import CODEX, AgentSetup, answered, run_turns
 
 UNTOLD = {
     "denied by the sandbox": ScriptedCall("exec_command", {"cmd": "touch there"}),
@@ -17,7 +17,7 @@ UNTOLD = {
 @pytest.mark.parametrize("asked", UNTOLD.values(), ids=UNTOLD.keys())
 def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: ScriptedCall, tmp_path: Path) -> None:
     """Guarantee 9.7: what the provider produced, all of it; also in a thread that is gone on with."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    house = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     script = Scripted([Reply("I try.", [asked]), "It failed.", Reply("Again.", [asked]), "It failed again."])
     with FakeVendors(script, faults=lambda ask: faults.slow(0.03)) as standin:
         for text in ("Try it.", "Once more."):

@@ -33,7 +33,7 @@ PICK = st.integers(0, 1_000)
 
 
 @dataclass
-class Said:
+class ExpectedMessage:
     """One message, shared by every line it stands on: redacting it redacts it everywhere."""
 
     text: str
@@ -45,7 +45,7 @@ class Said:
 
 @dataclass
 class Line:
-    said: list[Said] = field(default_factory=list[Said])
+    said: list[ExpectedMessage] = field(default_factory=list[ExpectedMessage])
     edges: list[int] = field(default_factory=list[int])
 
     def upto(self, seq: int) -> "Line":
@@ -56,7 +56,7 @@ class Line:
 class Talk:
     lines: list[Line]
     current: int = 0
-    keys: dict[str, Said] = field(default_factory=dict[str, Said])
+    keys: dict[str, ExpectedMessage] = field(default_factory=dict[str, ExpectedMessage])
 
     @property
     def line(self) -> Line:
@@ -97,14 +97,14 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, name: str, text: str) -> None:
         talk = self.model.setdefault(name, Talk([Line()]))
         message = self.store.append(name, cc.user(text))
-        talk.line.said.append(Said(text))
+        talk.line.said.append(ExpectedMessage(text))
         assert message.seq == len(talk.line.said)
 
     @rule(name=NAMES, texts=st.lists(TEXTS, min_size=1, max_size=4))
     def extend(self, name: str, texts: list[str]) -> None:
         talk = self.model.setdefault(name, Talk([Line()]))
         self.store.extend(name, [cc.user(text) for text in texts])
-        talk.line.said += [Said(text) for text in texts]
+        talk.line.said += [ExpectedMessage(text) for text in texts]
 
     @rule(name=NAMES, text=TEXTS, key=KEYS)
     def append_once(self, name: str, text: str, key: str) -> None:
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.store.append(name, cc.user(text), key=key)
         if known is None:
-            talk.keys[key] = Said(text)
+            talk.keys[key] = ExpectedMessage(text)
             talk.line.said.append(talk.keys[key])
 
     @precondition(lambda self: self.model)
@@ -148,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         if seq is not None:
             self.store.edit(name, seq, cc.user(text))
             talk.turn_to(talk.line.upto(seq - 1))
-            talk.line.said.append(Said(text))
+            talk.line.said.append(ExpectedMessage(text))
 
     @precondition(lambda self: self.model)
     @rule(pick=PICK, to=PICK)
@@ -189,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
         line = self.model[name].line
         known = [cc.user(said.original) for said in line.said]  # redacted words too: the client still has them
         self.store.sync(name, [*known, *[cc.user(text) for text in texts]])
-        line.said += [Said(text) for text in texts]
+        line.said += [ExpectedMessage(text) for text in texts]
 
     @precondition(lambda self: self.model)
     @rule(pick=PICK, name=NAMES)
@@ -203,11 +203,12 @@ class StoreMachine(RuleBasedStateMachine):
             return
         import_lines(self.store, lines, name)
         assert self.store.load(name) == self.store.load(source)
-        copies: dict[int, Said] = {}
+        copies: dict[int, ExpectedMessage] = {}
 
         def copy(line: Line) -> Line:
             return Line(
-                [copies.setdefault(id(said), Said(said.text, said.original)) for said in line.said], list(line.edges)
+                [copies.setdefault(id(said), ExpectedMessage(said.text, said.original)) for said in line.said],
+                list(line.edges),
             )
 
         talk = self.model[source]

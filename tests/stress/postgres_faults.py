@@ -92,7 +92,7 @@ def main() -> int:
     failed = 0
     for name in given.scenarios or names:
         if name.startswith("pooled-") and program is None:
-            _say(f"{name}: NOT RUN, pgbouncer is not installed")
+            _report(f"{name}: NOT RUN, pgbouncer is not installed")
             failed += 1
             continue
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
         for worker in workers:
             worker.wait(max(1.0, began + LONGEST - time.monotonic()))
     except subprocess.TimeoutExpired:
-        _say(f"{name}: broken off after {LONGEST} s")
+        _report(f"{name}: broken off after {LONGEST} s")
     finally:
         for worker in workers:
             worker.kill()
@@ -131,7 +131,7 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     wrong = _wrong(in_schema(server.address, "stress"), notes)
     other = sum(turns.values()) - turns["stop"]
     told = sum(note[0] == "told" for note in notes)
-    _say(
+    _report(
         f"{name}: {turns['stop']} turns finished, {other} did not, {told} acknowledged,"
         f" wrong: {dict(wrong) or 'nothing'}, {time.monotonic() - began:.0f} s"
         + "".join(f"\n    {count} times: {reason}" for reason, count in reasons.most_common(4))
@@ -139,7 +139,7 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     return not wrong and bool(turns["stop"]) and not (scenario.all_finish and other)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

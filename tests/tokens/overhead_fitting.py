@@ -21,7 +21,7 @@ from contextc.models.tokens.overhead_profiles import OverheadProfile, find_profi
 from contextc.tools.spec import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
 
-HOUSES = {
+VENDORS = {
     "OpenAI": ("o200k_base", ("openai_chat", "openai_responses"), ("openai",), r"gpt-|o\d"),
     "Anthropic": ("claude", ("anthropic", "openai_chat"), ("anthropic", "openrouter", "other"), r"claude-"),
     "Gemini": ("gemini", ("gemini",), ("google", "other"), r"gemini-"),
@@ -75,7 +75,7 @@ class Sample(NamedTuple):
 
 def samples(house: str) -> list[Sample]:
     """The text-only requests of a house, each once."""
-    tokenizer, apis, vendors, names = HOUSES[house]
+    tokenizer, apis, vendors, names = VENDORS[house]
     found: dict[str, Sample] = {}
     for api in apis:
         for exchange in accepted(api):

@@ -8,13 +8,13 @@ from contextc.triggers import TriggerContext, limit_triggers
 from tests.triggers.run_triggers import Play
 
 
-def says(*moments: TriggerContext) -> list[str]:
+def texts_at(*moments: TriggerContext) -> list[str]:
     play = Play(limit_triggers())
     return [" ".join(say.text for say in play.at(moment)) for moment in moments]
 
 
 def leads(*moments: TriggerContext) -> list[str]:
-    return [text.partition(":")[0] for text in says(*moments)]
+    return [text.partition(":")[0] for text in texts_at(*moments)]
 
 
 def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[TriggerContext]:
@@ -64,7 +64,10 @@ def test_no_limit_is_never_near() -> None:
 def test_each_limit_has_its_own_words(below: JSONObject, near: JSONObject, text: str) -> None:
     """Guarantee 11.5: step and tool-call count, cost; 11.2: time as well."""
     way_out = " At the limit the turn ends: do what matters most, and give an answer before that."
-    assert says(TriggerContext(step=2, **below), TriggerContext(step=3, **{**below, **near})) == ["", text + way_out]
+    assert texts_at(TriggerContext(step=2, **below), TriggerContext(step=3, **{**below, **near})) == [
+        "",
+        text + way_out,
+    ]
 
 
 def test_a_cost_nobody_knows_is_not_near_its_limit() -> None:
@@ -76,7 +79,7 @@ def test_a_reply_cut_at_the_output_limit_is_told_each_time() -> None:
     finishes = ["tool_calls", "length", "tool_calls", "length", None]
     moments = [TriggerContext(step=step, finish=finish) for step, finish in enumerate(finishes, 2)]
     assert leads(*moments) == ["", "Output cut", "", "Output cut", ""]
-    assert "in smaller pieces" in says(moments[1])[0]
+    assert "in smaller pieces" in texts_at(moments[1])[0]
 
 
 def test_people_are_told_every_ten_calls_and_no_model_is() -> None:

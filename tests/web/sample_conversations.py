@@ -14,7 +14,7 @@ GPT = "openai-chat:gpt-4o"
 SONNET = "anthropic:claude-sonnet-4-5"
 
 
-def whom(spec: str = GPT, window: int = 10_000, **facts: Any) -> Provider:  # facts of several types
+def provider_of(spec: str = GPT, window: int = 10_000, **facts: Any) -> Provider:  # facts of several types
     return cc.provider(spec, window=window, output=1_000, **facts)
 
 
@@ -36,7 +36,7 @@ class Life:
     def __init__(
         self, store: cc.Store, provider: Provider | None = None, name: str = "demo", **options: object
     ) -> None:
-        self.store, self.name, self.provider = store, name, provider or whom()
+        self.store, self.name, self.provider = store, name, provider or provider_of()
         self.compiler = cc.MessageCompiler(store, self.provider, **options)
         self.fragments: tuple[cc.PromptFragment, ...] = FRAGMENTS
         self.tools: list[cc.Tool] = [LOOK]

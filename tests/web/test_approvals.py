@@ -13,9 +13,9 @@ from contextc.app.approval_preview import preview_call
 from contextc.messages import ToolCall
 from contextc.web.app_state import ServerOptions
 from contextc.web.turn_manager import ApprovalView
-from tests.cli.chat_terminal import calls, recorded, says
+from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.web.conftest import Served
-from tests.web.sse_reader import frames, heard
+from tests.web.sse_reader import frames, read_events
 
 HARMLESS, HARMFUL = {"path": "list.txt", "content": "the files"}, {"path": "owned.txt", "content": "everything"}
 
@@ -37,11 +37,11 @@ def both(*arguments: JSONObject, id: str = "x") -> JSONObject:
 
 
 REPLIES = {
-    "same reply": [both(HARMLESS, HARMFUL), says("Done.")],
+    "same reply": [both(HARMLESS, HARMFUL), text_reply("Done.")],
     "next step": [
         calls("write_file", HARMLESS, id="x"),
         calls("write_file", HARMFUL, id="x"),
-        says("Done."),
+        text_reply("Done."),
     ],
 }
 
@@ -60,7 +60,7 @@ def begin(server: Served, model: str) -> int:
 
 
 def asked_after(server: Served, number: int) -> int:
-    return heard(server.url, "demo", after=number, last="approval-request")[-1]["number"]
+    return read_events(server.url, "demo", after=number, last="approval-request")[-1]["number"]
 
 
 def pending(server: Served) -> ApprovalView:
@@ -92,7 +92,7 @@ def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Serve
     assert pending(server) == other, "it waits as before"
     assert not (tmp_path / "owned.txt").exists()
     httpx.post(f"{server.url}/api/conversations/demo/approvals/{other.id}", json={"approve": False, "hash": other.hash})
-    results = [event for event in heard(server.url, "demo", after=number) if event["type"].startswith("tool-")]
+    results = [event for event in read_events(server.url, "demo", after=number) if event["type"].startswith("tool-")]
     assert [(event["type"], event["id"]) for event in results if event["type"] != "tool-call-delta"] == [
         ("tool-start", "x"),
         ("tool-result", "x"),
@@ -115,7 +115,10 @@ def test_an_answer_without_the_hash_of_what_was_shown_is_refused(server: Served,
 def test_a_yes_to_a_difference_that_is_another_one_by_now_is_refused(server: Served, tmp_path: Path) -> None:
     """The file has changed since the person looked: what would be lost was never shown."""
     (tmp_path / "list.txt").write_text("old")
-    begin(server, recorded(tmp_path / "w.jsonl", calls("write_file", {**HARMLESS, "overwrite": True}), says("Done.")))
+    begin(
+        server,
+        recorded(tmp_path / "w.jsonl", calls("write_file", {**HARMLESS, "overwrite": True}), text_reply("Done.")),
+    )
     shown = pending(server)
     (tmp_path / "list.txt").write_text("years of work")
     refused = answer(server, shown)

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.ledger.session_manager import SessionManager
 from tests.compiler.session_conversation import Talk, call, keeper
-from tests.web.sample_conversations import Asking, Life, whom
+from tests.web.sample_conversations import Asking, Life, provider_of
 
 
 def ledger(client: TestClient, **query: object) -> Any:  # JSON
@@ -71,7 +71,7 @@ def test_a_request_on_its_way_is_told(client: TestClient, store: cc.Store) -> No
 
 def test_one_that_keeps_nothing_is_told_everything_each_time(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.1: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.store import execution_records
-from tests.web.sample_conversations import SONNET, Life, whom
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
 
@@ -142,7 +142,7 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
 def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestClient, store: cc.Store) -> None:
     """Guarantee 6.2: how full the context is."""
     Life(store).turn("hi", usage=cc.Usage(input=100, output=20))
-    last = Life(store, whom(SONNET, window=50_000)).turn("and you?")
+    last = Life(store, provider_of(SONNET, window=50_000)).turn("and you?")
     found = client.get("/api/conversations/demo").json()
     assert found["gauge"] == {
         "used": last.budget.input,

@@ -8,7 +8,7 @@ import contextc as cc
 from contextc.web.app_state import ServerOptions
 from contextc.web.channel_view import channel_id
 from tests.compiler.session_conversation import Talk, keeper
-from tests.web.sample_conversations import SONNET, Asking, Life, whom
+from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
 
@@ -42,7 +42,7 @@ def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -
 
 def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2: and nothing happens."""
-    life = Life(store, whom("anthropic:claude-opus-5-5", window=50_000))
+    life = Life(store, provider_of("anthropic:claude-opus-5-5", window=50_000))
     for number in range(1, 4):
         thought = cc.Reasoning(text="hm", signature=f"signature {number}", provider="anthropic")
         life.turn(f"question {number}", cc.assistant(f"answer {number}", reasoning=thought))
@@ -71,7 +71,7 @@ def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: T
     assert first["request"] == 1
     assert first["budget"]["system"] > 20
     assert first["budget"]["tools"] > 500
-    life = Life(store, whom("openai-chat:gpt-4o"))
+    life = Life(store, provider_of("openai-chat:gpt-4o"))
     life.answer("done")
     other = client.get("/api/conversations/demo/next", params={"model": SONNET}).json()
     assert other["budget"]["tools"] == first["budget"]["tools"]
@@ -127,7 +127,7 @@ def test_a_session_would_be_told_only_what_is_new(client: TestClient, store: cc.
 
 def test_what_cannot_be_foretold_is_refused_in_words(client: TestClient, store: cc.Store) -> None:
     """The asker's mistakes are the asker's, and what does not fit says by how much."""
-    life = Life(store, whom(window=2_000))
+    life = Life(store, provider_of(window=2_000))
     life.turn("hi")
     ask = Asking(client, life)
     assert "must be given together" in ask("next", status=400, edit=1)["error"]["message"]

@@ -17,7 +17,7 @@ from contextc.store.execution_records import TurnRecord
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_location import FIRST_UNANSWERED
 from tests.executor.scripted_provider import Say, Scripted, played
-from tests.web.sample_conversations import GPT, SONNET, Asking, Life, strings_in, whom
+from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of, strings_in
 
 NEEDLE = "the needle is here"
 LONG = "line of output " * 900
@@ -35,7 +35,7 @@ def works(life: Life, turns: int, output: str = "line of output " * 60) -> None:
 @pytest.mark.parametrize(("spec", "fetch"), [(GPT, True), (SONNET, True), (SONNET, False)])
 def test_a_shortened_result_is_told_as_it_was_sent(client: TestClient, store: cc.Store, spec: str, fetch: bool) -> None:
     """A person who looks for a missing fact must see that the model did not get it, and what it got instead."""
-    life = Life(store, whom(spec, window=6_000), fetch=fetch)
+    life = Life(store, provider_of(spec, window=6_000), fetch=fetch)
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "home"})]))
     store.append("demo", cc.tool_result("a", "look", LONG + NEEDLE + LONG))
     life.answer()
@@ -67,7 +67,7 @@ def test_words_that_look_like_ours_are_told_escaped(client: TestClient, store: c
 
 def test_stubs_count_as_left_out(client: TestClient, store: cc.Store) -> None:
     """A request of stubs is not one in which everything was shown."""
-    life = Life(store, whom(window=4_000))
+    life = Life(store, provider_of(window=4_000))
     works(life, 14)
     ask, number = Asking(client, life), 28
     lines = ask.request(number, "/lines", limit=1000)["lines"]
@@ -87,7 +87,7 @@ def test_stubs_count_as_left_out(client: TestClient, store: cc.Store) -> None:
 
 def test_messages_that_were_never_read_count_as_left_out(client: TestClient, store: cc.Store) -> None:
     """What is too far back to be read at all is as much left out as what was cut."""
-    life = Life(store, whom(window=3_000))
+    life = Life(store, provider_of(window=3_000))
     store.extend("demo", [message for number in range(400) for message in
                           (cc.user(f"question {number} " + "so it goes " * 20), cc.assistant("done"))])  # fmt: skip
     first, second = life.turn("now"), life.turn("and now")
@@ -111,7 +111,7 @@ def test_messages_that_were_never_read_count_as_left_out(client: TestClient, sto
 
 def test_a_search_covers_whole_texts_and_arguments(client: TestClient, store: cc.Store) -> None:
     """Words behind the first characters of a result, and those of a call's arguments, are found."""
-    life = Life(store, whom(window=60_000))
+    life = Life(store, provider_of(window=60_000))
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 3_000 + NEEDLE))
     life.answer()

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from tests.compiler.session_conversation import Talk, keeper
-from tests.web.sample_conversations import GPT, SONNET, Asking, Life, whom
+from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of
 
 FORMATS = (GPT, SONNET, "openai:gpt-5.2", "gemini:gemini-2.5-pro")
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
@@ -19,7 +19,7 @@ KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "f
 @pytest.fixture(params=FORMATS)
 def busy(request: pytest.FixtureRequest, store: cc.Store) -> Life:
     """A bit of everything: a tool, an error, somebody else's words, an edit, other tools, too little room."""
-    life = Life(store, whom(request.param, window=3_600))
+    life = Life(store, provider_of(request.param, window=3_600))
     store.extend(
         "demo", [cc.assistant("half", status="error", error="overloaded"), cc.system("psst", audience="tester")]
     )
@@ -73,7 +73,7 @@ def test_history_is_what_was_sent_before_and_new_is_the_rest(client: TestClient,
     """Guarantee 13.1: the model's own reply and what came after it are new; what was sent before stays history in a
     cut.
     """
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi", "hello there")
     life.turn("more")
     ask = Asking(client, life)
@@ -113,7 +113,7 @@ def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
     client: TestClient, store: cc.Store, spec: str
 ) -> None:
     """Guarantee 13.1: after an edit too, where the last answer before it is the same and what was asked is not."""
-    life = Life(store, whom(spec))
+    life = Life(store, provider_of(spec))
     life.fragments = life.fragments[:1]
     for words in ("hi", "more", "and then?"):
         life.turn(words)
@@ -140,7 +140,7 @@ def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
 @pytest.mark.parametrize("spec", FORMATS)
 def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store: cc.Store, spec: str) -> None:
     """Guarantee 13.1: the system prompt, the tools, or a message, with the reason as a sentence."""
-    life = Life(store, whom(spec))
+    life = Life(store, provider_of(spec))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))
@@ -179,7 +179,7 @@ def at(body: JSONObject, path: str) -> object:
 
 def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: another way to reason is another prefix; a longer answer is not."""
-    life = Life(store, whom("anthropic:claude-sonnet-4-5", window=50_000))
+    life = Life(store, provider_of("anthropic:claude-sonnet-4-5", window=50_000))
     life.turn("hi")
     life.turn("more", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=4_000)
     life.turn("again", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=5_000)
@@ -191,7 +191,7 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
 
 def test_a_cut_and_a_removed_message_are_told_in_words(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: what makes an epoch begin without anybody editing anything."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     number = 0
     ask = Asking(client, life)
     told: JSONObject = {"why": ""}
@@ -255,7 +255,7 @@ def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestCli
     read = life.turn("hi " * 400).budget.input
     store.append("demo", cc.user("more"))
     life.answer(usage=cc.Usage(input=life.compile().budget.input, output=5, cache_read=read))
-    unknown = Life(store, whom("nobody:secret-model", format="openai_chat"), name="other")
+    unknown = Life(store, provider_of("nobody:secret-model", format="openai_chat"), name="other")
     unknown.turn("hi")
     lines = {line["seq"]: line for line in Asking(client, life).request(2, "/lines")["lines"]}
     price = cc.model("gpt-4o").price
@@ -288,7 +288,7 @@ def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> N
 def test_the_body_is_what_went_out_to_the_byte(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2."""
     for name, spec in enumerate((*FORMATS, "openrouter:anthropic/claude-sonnet-4.5", "ollama:qwen3:8b")):
-        life = Life(store, whom(spec), name=str(name))
+        life = Life(store, provider_of(spec), name=str(name))
         sent = [life.turn(words).body for words in ("hi", 'it\'s "more" $HOME `x` \\ 🙂\n', "and more")]
         ask = Asking(client, life)
         for number, body in enumerate(sent, 1):

@@ -12,7 +12,7 @@ from contextc.store.ledger_schema import Channel
 from contextc.web.channel_view import channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.executor.scripted_provider import Say, Scripted, add, call, played
-from tests.web.sample_conversations import SONNET, Asking, Life, whom
+from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 
 def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.Store) -> None:
@@ -60,7 +60,7 @@ def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no
     table.
     """
-    life = Life(store, whom("nobody:secret-model", format="openai_chat"))
+    life = Life(store, provider_of("nobody:secret-model", format="openai_chat"))
     life.turn("hi")
     told = Asking(client, life)("timeline")
     (only,) = told["requests"]
@@ -71,7 +71,7 @@ def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
 
 def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: an edit, another system prompt, and too little room each begin one."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))
@@ -94,7 +94,7 @@ def test_several_channels_are_told_together_or_one_by_one(client: TestClient, st
     """Guarantee 9.1: another model is another channel; a person may ask for one of them."""
     one = Life(store)
     one.turn("hi")
-    two = Life(store, whom(SONNET))
+    two = Life(store, provider_of(SONNET))
     two.turn("and you?")
     one.turn("back to the first")
     ask = Asking(client, one)

@@ -13,7 +13,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject, decode
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.responses import FakeError, Outcome, RequestHead
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Memory, Told
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Memory
 from tests.fake_vendors.vendors._openai import refusal
 
 RESPONSES, CONVERSATIONS = "/v1/responses/", "/v1/conversations"
@@ -64,7 +64,7 @@ class Kept(Memory):
             return refusal(400, said, "invalid_request_error", code, param="previous_response_id")
         return None
 
-    def begins(self, told: Told, response: JSONObject) -> Callable[[Outcome], None]:
+    def begins(self, told: EncodedReply, response: JSONObject) -> Callable[[Outcome], None]:
         """Record a running response. Return the callback for its end."""
         body, history = told.body, self.history(told.ask) or []
         new = [_named(item, f"{response['id']} {number}") for number, item in enumerate(given(body))]

@@ -15,7 +15,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
@@ -106,17 +106,17 @@ class Anthropic(Vendor):
                     "in this request."
                 )
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("msg_01", 0, 22)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("toolu_01", 22)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         content = [block for block, _ in self._content(told)]
         return {**self._message(told), "content": content, "usage": _usage(told), **_stopped(told)}
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         usage = {**_usage(told), "output_tokens": 1}
         yield _event("message_start", message={**self._message(told), "usage": usage})
         yield _event("ping")
@@ -130,7 +130,7 @@ class Anthropic(Vendor):
         yield _event("message_delta", delta=_stopped(told), usage=_usage(told))
         yield _event("message_stop")
 
-    def _message(self, told: Told) -> JSONObject:
+    def _message(self, told: EncodedReply) -> JSONObject:
         return {
             "id": self.reply_id(told),
             "type": "message",
@@ -141,7 +141,7 @@ class Anthropic(Vendor):
             "stop_sequence": None,
         }
 
-    def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
+    def _content(self, told: EncodedReply) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
         """Return the blocks with the deltas of their streams."""
         reply = told.reply
         if reply.reasoning:
@@ -167,11 +167,11 @@ def _event(type: str, **fields: JSON) -> Event:
     return Event({"type": type, **fields}, type)
 
 
-def _stopped(told: Told) -> JSONObject:
+def _stopped(told: EncodedReply) -> JSONObject:
     return {"stop_reason": STOPS[told.reply.ended], "stop_sequence": None}
 
 
-def _usage(told: Told) -> JSONObject:
+def _usage(told: EncodedReply) -> JSONObject:
     tokens = told.tokens
     return {
         "input_tokens": tokens.input - tokens.read - tokens.written,

@@ -21,7 +21,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
 SIGNED = re.compile(
@@ -108,13 +108,13 @@ class Bedrock(Vendor):
                     "in this request."
                 )
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("")
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("tooluse_", 22)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         content = [block for block, _ in self._content(told)]
         return {
             "output": {"message": {"role": "assistant", "content": content}},
@@ -123,7 +123,7 @@ class Bedrock(Vendor):
             "metrics": {"latencyMs": 400},
         }
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         yield _event("messageStart", role="assistant")
         for index, (block, deltas) in enumerate(self._content(told)):
             if "toolUse" in block:
@@ -145,7 +145,7 @@ class Bedrock(Vendor):
         named = {f":{kind}-type": event.name, ":content-type": "application/json", ":message-type": kind}
         return framed(named, payload)
 
-    def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
+    def _content(self, told: EncodedReply) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
         """Return the blocks with the deltas of their streams."""
         reply = told.reply
         if reply.reasoning:
@@ -186,7 +186,7 @@ def _error(status: int, code: str, message: str) -> FakeError:
     return FakeError(status, {"message": message}, (("x-amzn-requestid", "0f1e-stand-in"), *headers))
 
 
-def _usage(told: Told) -> JSONObject:
+def _usage(told: EncodedReply) -> JSONObject:
     tokens = told.tokens
     return {
         "inputTokens": tokens.input - tokens.read - tokens.written,

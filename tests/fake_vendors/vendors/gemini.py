@@ -13,7 +13,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = re.compile(r"/v1(?:beta)?/models/([^/:]+):(generateContent|streamGenerateContent)")
 ENDS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
@@ -101,15 +101,15 @@ class Gemini(Vendor):
                 if seals and call and seals[0] != _sealed(call["name"], as_object(call.get("args"))):
                     yield SIGNATURE
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("", 0, 23)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         if told.model.startswith(UNNAMED):
             return [ScriptedCall(call.name, call.arguments) for call in told.reply.calls]
         return told.calls("", 8)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         text = [{"text": told.reply.text}] if told.reply.text else []
         parts = [*self._thoughts(told, [told.reply.reasoning]), *text, *self._calls(told)]
         signature = self._text_signature(told)
@@ -118,7 +118,7 @@ class Gemini(Vendor):
             parts[-1] = {**parts[-1], **signature}
         return self._chunk(told, parts, ended=True)
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         for part in self._thoughts(told, pieces(told.reply.reasoning)):
             yield Event(self._chunk(told, [part]))
         for piece in pieces(told.reply.text or ""):
@@ -127,12 +127,12 @@ class Gemini(Vendor):
             yield Event(self._chunk(told, [part]))
         yield Event(self._chunk(told, [{"text": "", **self._text_signature(told)}], ended=True))
 
-    def _thoughts(self, told: Told, texts: list[str]) -> list[JSONObject]:
+    def _thoughts(self, told: EncodedReply, texts: list[str]) -> list[JSONObject]:
         settings = as_object(told.body.get("generationConfig"))
         shown = as_object(settings.get("thinkingConfig"))
         return [{"text": text, "thought": True} for text in texts if text and shown.get("includeThoughts")]
 
-    def _calls(self, told: Told) -> Iterator[JSONObject]:
+    def _calls(self, told: EncodedReply) -> Iterator[JSONObject]:
         for number, call in enumerate(self.call_ids(told)):
             made: JSONObject = {"name": call.name, "args": call.arguments if isinstance(call.arguments, dict) else {}}
             part: JSONObject = {"functionCall": {"id": call.id, **made} if call.id else made}
@@ -140,11 +140,11 @@ class Gemini(Vendor):
                 part["thoughtSignature"] = message_seal(_sealed(call.name, made["args"]))
             yield part
 
-    def _text_signature(self, told: Told) -> JSONObject:
+    def _text_signature(self, told: EncodedReply) -> JSONObject:
         signed = told.reply.reasoning and not told.reply.calls and not told.model.startswith(UNSIGNED)
         return {"thoughtSignature": message_seal(digest(b"text"))} if signed else {}
 
-    def _chunk(self, told: Told, parts: list[JSONObject], ended: bool = False) -> JSONObject:
+    def _chunk(self, told: EncodedReply, parts: list[JSONObject], ended: bool = False) -> JSONObject:
         candidate: JSONObject = {"content": {"parts": parts, "role": "model"}, "index": 0}
         if ended:
             candidate["finishReason"] = ENDS[told.reply.ended]
@@ -156,7 +156,7 @@ def _sealed(name: str, arguments: JSONObject) -> bytes:
     return digest(name.encode(), encode_canonical(arguments))
 
 
-def _usage(told: Told, ended: bool) -> JSONObject:
+def _usage(told: EncodedReply, ended: bool) -> JSONObject:
     tokens = told.tokens
     usage: JSONObject = {"promptTokenCount": tokens.input, "totalTokenCount": tokens.input}
     usage["promptTokensDetails"] = [{"modality": "TEXT", "tokenCount": tokens.input}]

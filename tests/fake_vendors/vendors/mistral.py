@@ -13,7 +13,7 @@ from tests.fake_vendors.json_access import as_list
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble, Vendor
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "stop"}
 SHAPE = "body."  # prefix of pydantic's errors
@@ -75,13 +75,13 @@ class Mistral(Vendor):
                 if seals and seals[0] != _sealed(thinking_text(chunk)):
                     yield "Invalid signature in thinking chunk."
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("", 0, 32)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("", 9)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         text = told.reply.text or ""
         thoughts = [_thought(told.reply.reasoning, told.reply.reasoning)] if told.reply.reasoning else []
         content = [*thoughts, *([{"type": "text", "text": text}] if text else [])] if thoughts else text
@@ -90,7 +90,7 @@ class Mistral(Vendor):
         choice = {"index": 0, "message": message, "finish_reason": ENDS[told.reply.ended]}
         return {**self._frame(told, "chat.completion"), "choices": [choice], "usage": _usage(told)}
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         yield self._chunk(told, {"role": "assistant", "content": ""})
         thoughts = pieces(told.reply.reasoning)
         for number, piece in enumerate(thoughts):
@@ -102,12 +102,12 @@ class Mistral(Vendor):
             yield self._chunk(told, {"content": "", "tool_calls": [_call(call, number)]})
         yield self._chunk(told, {"content": ""}, ENDS[told.reply.ended])
 
-    def _chunk(self, told: Told, delta: JSONObject, ended: str | None = None) -> Event:
+    def _chunk(self, told: EncodedReply, delta: JSONObject, ended: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "finish_reason": ended}
         usage = {"usage": _usage(told)} if ended else {}
         return Event({**self._frame(told, "chat.completion.chunk"), "choices": [choice], **usage})
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
+    def _frame(self, told: EncodedReply, kind: str) -> JSONObject:
         return {"id": self.reply_id(told), "object": kind, "created": CREATED, "model": told.model}
 
 
@@ -126,7 +126,7 @@ def _call(call: ScriptedCall, number: int) -> JSONObject:
     return {"id": call.id, "type": "function", "function": function, "index": number}
 
 
-def _usage(told: Told) -> JSONObject:
+def _usage(told: EncodedReply) -> JSONObject:
     tokens = told.tokens
     return {
         "prompt_tokens": tokens.input,

@@ -12,7 +12,7 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = "/api/chat"
 ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length", "filter": "stop"}
@@ -64,17 +64,17 @@ class Ollama(Vendor):
         if ask.body.get("think") and ask.facts is not None and not ask.facts.reasoning:
             yield f'"{ask.model}" does not support thinking'
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("")
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("call_", 8)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         calls: JSONObject = {"tool_calls": _calls(self.call_ids(told))} if told.reply.calls else {}
         return {**_line(told, told.reply.text or "", self._thought(told), **calls), **_end(told)}
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         for piece in pieces(self._thought(told)):
             yield Event(_line(told, "", piece))
         for piece in pieces(told.reply.text or ""):
@@ -86,17 +86,17 @@ class Ollama(Vendor):
     def framed(self, event: Event) -> bytes:
         return event.written + b"\n"
 
-    def _thought(self, told: Told) -> str:
+    def _thought(self, told: EncodedReply) -> str:
         return told.reply.reasoning if told.body.get("think", True) else ""
 
 
-def _line(told: Told, text: str, thought: str = "", **beside: object) -> JSONObject:
+def _line(told: EncodedReply, text: str, thought: str = "", **beside: object) -> JSONObject:
     thinking: JSONObject = {"thinking": thought} if thought else {}
     message: JSONObject = {"role": "assistant", "content": text, **thinking, **beside}
     return {"model": told.model, "created_at": MADE, "message": message, "done": False}
 
 
-def _end(told: Told) -> JSONObject:
+def _end(told: EncodedReply) -> JSONObject:
     return {
         "done": True,
         "done_reason": ENDS[told.reply.ended],

@@ -7,7 +7,7 @@ from contextc._json import JSONObject
 from tests.fake_vendors.json_access import as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble
 from tests.fake_vendors.vendors._openai import OpenAI, refusal
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "content_filter"}
@@ -40,13 +40,13 @@ class OpenAIChat(OpenAI):
                 "use function tools, use /v1/responses or set reasoning_effort to 'none'."
             )
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("chatcmpl-", 0, 29)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("call_")
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         message: JSONObject = {"role": "assistant", "content": told.reply.text, "refusal": None, "annotations": []}
         calls = self.call_ids(told)
         if calls:
@@ -54,7 +54,7 @@ class OpenAIChat(OpenAI):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ENDS[told.reply.ended]}
         return {**self._frame(told, "chat.completion"), "choices": [choice], "usage": _usage(told)}
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         text = None if told.reply.text is None else ""
         yield self._chunk(told, {"role": "assistant", "content": text, "refusal": None})
         for piece in pieces(told.reply.text or ""):
@@ -68,17 +68,17 @@ class OpenAIChat(OpenAI):
         if _counts(told):
             yield Event({**self._frame(told, "chat.completion.chunk"), "choices": [], "usage": _usage(told)})
 
-    def _chunk(self, told: Told, delta: JSONObject, ended: str | None = None) -> Event:
+    def _chunk(self, told: EncodedReply, delta: JSONObject, ended: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": ended}
         usage = {"usage": None} if _counts(told) else {}
         return Event({**self._frame(told, "chat.completion.chunk"), "choices": [choice], **usage})
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
+    def _frame(self, told: EncodedReply, kind: str) -> JSONObject:
         named = {"id": self.reply_id(told), "object": kind, "created": CREATED, "model": told.model}
         return {**named, "service_tier": "default", "system_fingerprint": "fp_standin"}
 
 
-def _counts(told: Told) -> bool:
+def _counts(told: EncodedReply) -> bool:
     return as_object(told.body.get("stream_options")).get("include_usage") is True
 
 
@@ -86,7 +86,7 @@ def _call(call: ScriptedCall) -> JSONObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.written}}
 
 
-def _usage(told: Told) -> JSONObject:
+def _usage(told: EncodedReply) -> JSONObject:
     tokens = told.tokens
     return {
         "prompt_tokens": tokens.input,

@@ -10,7 +10,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, Outcome
 from tests.fake_vendors.signatures import read_token_seal, token_seal
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Memory, Told, Trouble
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Memory, Trouble
 from tests.fake_vendors.vendors._openai import SAID, OpenAI, refusal
 from tests.fake_vendors.vendors._openai_state import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
 
@@ -89,7 +89,7 @@ class OpenAIResponses(OpenAI):
         """Return everything that the model sees, for our lint rules."""
         return self.seen(ask, ask.body)
 
-    def keeps(self, told: Told) -> Callable[[Outcome], None]:
+    def keeps(self, told: EncodedReply) -> Callable[[Outcome], None]:
         return _kept(told.ask).begins(told, self.whole(told))
 
     def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
@@ -101,16 +101,16 @@ class OpenAIResponses(OpenAI):
             if sealed == b"" or (sealed and item.get("id") and sealed != str(item["id"]).encode()):
                 yield ENCRYPTED.format(content=f"{content[:4]}...")
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("resp_", 0, 48)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, told: EncodedReply) -> list[ScriptedCall]:
         return told.calls("call_")
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         return self._response(told, [item for item, _ in self._items(told)], done=True)
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         numbers = count()
         items = list(self._items(told))
         begun = self._response(told, [])
@@ -127,7 +127,7 @@ class OpenAIResponses(OpenAI):
         ended = self._response(told, [item for item, _ in items], done=True)
         yield _event(f"response.{ended['status']}", response=ended, sequence_number=next(numbers))
 
-    def _response(self, told: Told, output: list[JSONObject], done: bool = False) -> JSONObject:
+    def _response(self, told: EncodedReply, output: list[JSONObject], done: bool = False) -> JSONObject:
         limit = LIMITS.get(told.reply.ended)
         status = ("incomplete" if limit else "completed") if done else "in_progress"
         return {
@@ -140,7 +140,7 @@ class OpenAIResponses(OpenAI):
             "usage": _usage(told) if done else None,
         }
 
-    def _items(self, told: Told) -> Iterator[tuple[JSONObject, list[Event]]]:
+    def _items(self, told: EncodedReply) -> Iterator[tuple[JSONObject, list[Event]]]:
         """Return the items with the events between their start and end."""
         reply = told.reply
         calls = self.call_ids(told)
@@ -155,7 +155,7 @@ class OpenAIResponses(OpenAI):
             yield item, [*deltas, _event("response.function_call_arguments.done", arguments=call.written)]
 
 
-def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
+def _reasoning(told: EncodedReply) -> tuple[JSONObject, list[Event]]:
     name, text = told.name("rs_", 0, 48), told.reply.reasoning
     shown = as_object(told.body.get("reasoning")).get("summary") is not None
     summary = [{"type": "summary_text", "text": text}] if shown else []
@@ -172,7 +172,7 @@ def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
     ]
 
 
-def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
+def _message(told: EncodedReply, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
     part: JSONObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
     item: JSONObject = {"id": told.name("msg_", 0, 48), "type": "message", "status": "completed", "role": "assistant"}
     place = {"content_index": 0}
@@ -219,7 +219,7 @@ def _echo(ask: AcceptedRequest) -> JSONObject:
     return {**echo, "store": False} if _kept(ask).forgets and _kept(ask).owns_up else echo
 
 
-def _usage(told: Told) -> JSONObject:
+def _usage(told: EncodedReply) -> JSONObject:
     tokens = told.tokens
     return {
         "input_tokens": tokens.input,

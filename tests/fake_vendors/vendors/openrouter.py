@@ -17,7 +17,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import pieces
 from tests.fake_vendors.responses import Event, FakeError
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal, read_token_seal, token_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble
 from tests.fake_vendors.vendors.openai_chat import OpenAIChat
 
 CLAUDE, GPT = FORMATS = ("anthropic-claude-v1", "openai-responses-v1")
@@ -103,17 +103,17 @@ class OpenRouter(OpenAIChat):
         words = digest(str(detail.get("text")).encode())
         return seals is not None and seals[0] == words and (not binds or seals[1] == before)
 
-    def reply_id(self, told: Told) -> str:
+    def reply_id(self, told: EncodedReply) -> str:
         return told.name("gen-", 0, 20)
 
-    def whole(self, told: Told) -> JSONObject:
+    def whole(self, told: EncodedReply) -> JSONObject:
         reply = super().whole(told)
         if told.reply.reasoning:
             thought = {"reasoning": told.reply.reasoning, DETAILS: _details(told)}
             reply["choices"][0]["message"] |= thought
         return {**reply, "usage": _usage(told, reply["usage"])}
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, told: EncodedReply) -> Iterator[Event]:
         *words, last = _streamed(told)
         for detail in words:
             thought = detail.get("text") or detail.get("summary") or ""
@@ -127,7 +127,7 @@ class OpenRouter(OpenAIChat):
     def framed(self, event: Event) -> bytes:
         return PROCESSING + super().framed(event)
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
+    def _frame(self, told: EncodedReply, kind: str) -> JSONObject:
         return {**super()._frame(told, kind), "provider": "Anthropic"}
 
 
@@ -154,7 +154,7 @@ def types() -> Any:  # Any: a class of a package that takes a second to load
     return import_module("openrouter.components").ChatRequest
 
 
-def _details(told: Told) -> list[JSONObject]:
+def _details(told: EncodedReply) -> list[JSONObject]:
     """Return the reasoning of a reply that is not streamed."""
     thought, own = told.reply.reasoning, format_of(told.model)
     if own == GPT:
@@ -168,7 +168,7 @@ def _details(told: Told) -> list[JSONObject]:
     return [{"type": "reasoning.text", "text": thought, "signature": seal, "format": own, "index": 0}]
 
 
-def _streamed(told: Told) -> list[JSONObject]:
+def _streamed(told: EncodedReply) -> list[JSONObject]:
     """Return the reasoning in chunks, all with index 0: text first, then the signature."""
     if not told.reply.reasoning:
         return [{}]
@@ -178,7 +178,7 @@ def _streamed(told: Told) -> list[JSONObject]:
     return [*said, *(others or [_without(first, words)])]
 
 
-def _usage(told: Told, usage: JSONObject) -> JSONObject:
+def _usage(told: EncodedReply, usage: JSONObject) -> JSONObject:
     read = {**usage["prompt_tokens_details"], "cache_write_tokens": told.tokens.written}
     return {**usage, "prompt_tokens_details": read, "cost": COST, "is_byok": False}
 

@@ -5,15 +5,15 @@ from itertools import takewhile
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Text
-from tests.sdk_comparison.rewrites.bodies import Told, is_blank, merged, objects, tagged
+from tests.sdk_comparison.rewrites.bodies import RewriteContext, is_blank, merged, objects, tagged
 
 
-def opened(body: JSONObject, told: Told) -> None:
+def opened(body: JSONObject, told: RewriteContext) -> None:
     if body["messages"] and body["messages"][0]["role"] != "user":
         body["messages"].insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
 
 
-def space_before_the_last_words(body: JSONObject, told: Told) -> None:
+def space_before_the_last_words(body: JSONObject, told: RewriteContext) -> None:
     if not body["messages"] or body["messages"][-1]["role"] != "assistant":
         return
     blocks: list[JSONObject] = body["messages"][-1]["content"]
@@ -22,13 +22,13 @@ def space_before_the_last_words(body: JSONObject, told: Told) -> None:
         blocks[-1]["text"] = last.rstrip()
 
 
-def without_titles(body: JSONObject, told: Told) -> None:
+def without_titles(body: JSONObject, told: RewriteContext) -> None:
     for thing in objects(body["messages"]):
         if thing.get("type") == "document" and "source" in thing:
             thing.pop("title", None)
 
 
-def without_blanks(body: JSONObject, told: Told) -> None:
+def without_blanks(body: JSONObject, told: RewriteContext) -> None:
     if not any(is_blank(thing) for thing in objects(body["messages"])):
         return
     for holder in [*body["messages"], *objects(body["messages"])]:
@@ -38,11 +38,11 @@ def without_blanks(body: JSONObject, told: Told) -> None:
     tag_displaced(body, told)  # what a system message stood beside may be gone
 
 
-def rules_as_one(body: JSONObject, told: Told) -> None:
+def rules_as_one(body: JSONObject, told: RewriteContext) -> None:
     body["messages"] = merged(body["messages"], "content", ("system",))
 
 
-def first_rules_in_their_place(body: JSONObject, told: Told) -> None:
+def first_rules_in_their_place(body: JSONObject, told: RewriteContext) -> None:
     """System messages before all others, which the SDK adds to the prompt."""
     leading = list(takewhile(lambda message: message.role == "system", told.messages))
     blocks: list[JSONObject] = body.get("system", [])
@@ -52,7 +52,7 @@ def first_rules_in_their_place(body: JSONObject, told: Told) -> None:
         body["messages"][:0] = [{"role": "system", "content": [block]} for block in moved]
 
 
-def tag_displaced(body: JSONObject, told: Told) -> None:
+def tag_displaced(body: JSONObject, told: RewriteContext) -> None:
     messages: list[JSONObject] = body["messages"]
     for index, message in enumerate(messages):
         if message["role"] != "system":

@@ -5,15 +5,15 @@ from typing import cast
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Reasoning, Text
-from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.rewrites.bodies import RewriteContext
 
 
-def opened(body: JSONObject, told: Told) -> None:
+def opened(body: JSONObject, told: RewriteContext) -> None:
     if body["contents"] and body["contents"][0]["role"] != "user":
         body["contents"].insert(0, {"role": "user", "parts": [{"text": OPENING_TEXT}]})
 
 
-def answers_as_output(body: JSONObject, told: Told) -> None:
+def answers_as_output(body: JSONObject, told: RewriteContext) -> None:
     for answer in (part["functionResponse"] for part in _parts(body) if "functionResponse" in part):
         names = {"content": "output", "error": "error"}
         said: JSONObject = dict(answer["response"])
@@ -21,13 +21,13 @@ def answers_as_output(body: JSONObject, told: Told) -> None:
             answer["response"] = {names[name]: value for name, value in said.items()}
 
 
-def strict_as_any_other(body: JSONObject, told: Told) -> None:
+def strict_as_any_other(body: JSONObject, told: RewriteContext) -> None:
     calling: JSONObject = body.get("toolConfig", {}).get("functionCallingConfig", {})
     if calling.get("mode") == "VALIDATED" and any(tool.strict for tool in told.conversation.tools):
         calling["mode"] = "AUTO"
 
 
-def without_empty_descriptions(body: JSONObject, told: Told) -> None:
+def without_empty_descriptions(body: JSONObject, told: RewriteContext) -> None:
     for tool in body.get("tools", []):
         for function in tool["functionDeclarations"]:
             if function["description"] == "":
@@ -38,7 +38,7 @@ def _parts(body: JSONObject) -> list[JSONObject]:
     return [part for content in body["contents"] for part in content["parts"]]
 
 
-def texts_without_breaks(body: JSONObject, told: Told) -> None:
+def texts_without_breaks(body: JSONObject, told: RewriteContext) -> None:
     results = told.results()
     for part in _parts(body):
         answer: JSONObject = part.get("functionResponse", {})
@@ -50,7 +50,7 @@ def texts_without_breaks(body: JSONObject, told: Told) -> None:
             answer["response"] = {"output": "".join(texts)}
 
 
-def one_stand_in(body: JSONObject, told: Told) -> None:
+def one_stand_in(body: JSONObject, told: RewriteContext) -> None:
     for content in body["contents"]:
         calls = [part for part in content["parts"] if "functionCall" in part]
         for part in calls[1:]:
@@ -58,7 +58,7 @@ def one_stand_in(body: JSONObject, told: Told) -> None:
                 del part["thoughtSignature"]
 
 
-def without_foreign_thoughts(body: JSONObject, told: Told) -> None:
+def without_foreign_thoughts(body: JSONObject, told: RewriteContext) -> None:
     foreign = {part.text for part in told.parts() if isinstance(part, Reasoning) and part.provider != "google"}
     for content in body["contents"]:
         content["parts"] = [
@@ -69,7 +69,7 @@ def without_foreign_thoughts(body: JSONObject, told: Told) -> None:
     body["contents"] = [content for content in body["contents"] if content["parts"]]
 
 
-def without_blanks(body: JSONObject, told: Told) -> None:
+def without_blanks(body: JSONObject, told: RewriteContext) -> None:
     for content in body["contents"]:
         content["parts"] = [
             part for part in content["parts"] if part.keys() != {"text"} or cast(str, part["text"]).strip()
@@ -77,7 +77,7 @@ def without_blanks(body: JSONObject, told: Told) -> None:
     body["contents"] = [content for content in body["contents"] if content["parts"]]
 
 
-def neighbours_as_one(body: JSONObject, told: Told) -> None:
+def neighbours_as_one(body: JSONObject, told: RewriteContext) -> None:
     found: list[JSONObject] = []
     for content in body["contents"]:
         if found and found[-1]["role"] == content["role"] and _answers(found[-1]) == _answers(content):

@@ -1,10 +1,10 @@
 """Ids of calls and names of tools, in letters that the provider takes."""
 
 from contextc._json import JSONObject
-from tests.sdk_comparison.rewrites.bodies import IDS, Told, objects
+from tests.sdk_comparison.rewrites.bodies import IDS, RewriteContext, objects
 
 
-def spell(body: JSONObject, told: Told) -> None:
+def spell(body: JSONObject, told: RewriteContext) -> None:
     ids = {id: told.form.name_codec.encode_id(id) for id in told.calls()}
     names = [call.name for call in told.calls().values()] + [tool.name for tool in told.conversation.tools]
     spelled = {name: told.form.name_codec.names.encode(name) if told.form.name_codec.names else name for name in names}
