@@ -62,20 +62,20 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
 def repair_all(store: cc.Store) -> list[RepairResult]:
     """Heal everything; then nothing is found any more, a second time does nothing, and no message was touched."""
     before = rows(store)
-    healed = repair_conversations(store, found(store))
+    repaired = repair_conversations(store, found(store))
     assert found(store) == []
     assert repair_conversations(store, found(store)) == []
     assert [row for row in rows(store) if row in before] == before
-    assert all(each.outcome == "healed" for each in healed)
-    return healed
+    assert all(each.outcome == "healed" for each in repaired)
+    return repaired
 
 
 def test_open_calls_get_results_at_the_end(store: cc.Store) -> None:
     """Guarantee 5.3, pydantic-ai#4728: a dangling call stored once must not stay for ever."""
     store.extend("demo", [cc.user("hi"), asks("a", "b", author="coder"), cc.user("hello?")])
     assert codes(store) == [("note", "open-call"), ("note", "open-call")]
-    (healed,) = repair_all(store)
-    assert (healed.appended, healed.branches) == (2, {})
+    (repaired,) = repair_all(store)
+    assert (repaired.appended, repaired.branches) == (2, {})
     *_, one, two = store.load("demo")
     assert [(each.role, each.author) for each in (one, two)] == [("tool", "coder")] * 2
     assert [result.call_id for each in (one, two) for result in each.tool_results] == ["a", "b"]
@@ -101,9 +101,9 @@ def test_a_result_without_a_call_becomes_text(store: cc.Store) -> None:
         "would start a branch after message 1 with the 2 messages after it, with it as a text that names its tool, "
         f"and switch to it; branch {branch} stays"
     )
-    (healed,) = repair_all(store)
+    (repaired,) = repair_all(store)
     assert texts_of(store) == ["user: hi", "user: [a result of f, whose call is not here:]forty-two", "assistant: ok"]
-    assert list(healed.branches) == [branch]
+    assert list(repaired.branches) == [branch]
     assert [each.text for each in store.load("demo", branch=branch)] == ["hi", "", "ok"], "the old one stays"
 
 
@@ -121,7 +121,7 @@ def test_a_repaired_message_names_its_original(store: cc.Store) -> None:
     assert messages[0].meta is None
 
 
-def test_a_second_result_becomes_text_unless_it_says_the_same(store: cc.Store) -> None:
+def test_a_second_result_becomes_text_unless_it_has_the_same_content(store: cc.Store) -> None:
     """Guarantee 5.3: of two results for one id the first wins."""
     results = [cc.tool_result("a", "f", text) for text in ("one", "one", "two")]
     store.extend("demo", [cc.user("hi"), asks("a"), *results, cc.assistant("done")])
@@ -146,7 +146,7 @@ def test_results_parted_from_their_calls_are_brought_to_them(store: cc.Store) ->
     assert cc.lint(cc.AnthropicFormatter().format(store.load("demo")), format="anthropic") == []
 
 
-def test_an_id_used_twice_at_once_is_told_apart(store: cc.Store) -> None:
+def test_an_id_used_twice_at_once_is_distinguished(store: cc.Store) -> None:
     """Ids that are used again once they were answered are as some providers give them, and no finding."""
     fine = [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "1"), asks("a"), cc.tool_result("a", "f", "2")]
     store.extend("fine", fine)
@@ -209,7 +209,7 @@ DAMAGE: dict[str, Callable[[cc.Store], object]] = {
 
 
 @pytest.mark.parametrize("code", DAMAGE)
-def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> None:
+def test_damage_is_repaired_on_a_branch_of_its_own(store: cc.Store, code: str) -> None:
     """Guarantee 3.4: the old branch stays; the conversation can be read, sent and gone on with."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     store.append("demo", cc.user(["look", cc.Media(mime_type="image/png", data=PNG)]))
@@ -220,11 +220,11 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     (finding,) = found(store)
     assert (finding.kind, finding.code, finding.branches) == ("fault", code, (old,))
     base = 7 if "blob" in code else 4
-    (healed,) = repair_all(store)
+    (repaired,) = repair_all(store)
     new = store.conversation("demo").branch
-    assert healed.branches == {old: new}
+    assert repaired.branches == {old: new}
     assert f"would start a branch after message {base} with the {9 - base} messages after it" in finding.would
-    assert f"Branch {new}, started after message {base}," in healed.text
+    assert f"Branch {new}, started after message {base}," in repaired.text
     texts = [each.text for each in store.load("demo")]
     middle = {"broken-link": ["M5", "m6"], "unreadable": ["", "m6"], "gap": [""]}.get(code, ["m5", "m6"])
     bytes_lost = "[image: image/png, 10 bytes; its bytes are lost]" if "blob" in code else ""
@@ -238,7 +238,7 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     assert found(store) == []
 
 
-def test_a_lost_message_is_said_to_be_lost(store: cc.Store) -> None:
+def test_a_lost_message_is_reported_as_lost(store: cc.Store) -> None:
     """Nothing is made up in its place: people see a line, models do not."""
     store.extend("demo", [cc.user("hi"), cc.assistant("hello"), cc.user("bye")])
     change(store, 2, lambda body: body[:-3])
@@ -255,8 +255,8 @@ def test_results_of_a_lost_call_are_put_right_with_it(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "x"), asks("b"), cc.user("on")])
     change(store, 2, lambda _: b"{")
     assert codes(store) == [("fault", "unreadable"), ("note", "stray-result"), ("note", "open-call")]
-    (healed,) = repair_all(store)
-    assert (len(healed.branches), healed.appended) == (1, 1)
+    (repaired,) = repair_all(store)
+    assert (len(repaired.branches), repaired.appended) == (1, 1)
     assert texts_of(store)[2] == "user: [a result of f, whose call is not here:]x"
 
 
@@ -269,7 +269,7 @@ def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> N
     assert store.read(lambda tx: tx.row("SELECT count(*) FROM message WHERE redacted = 1")) == (2,)
 
 
-def test_what_was_healed_stays_healed_when_it_is_redacted(store: cc.Store) -> None:
+def test_what_was_repaired_stays_repaired_when_it_is_redacted(store: cc.Store) -> None:
     """Guarantee 2.8: the words go, and that a branch was healed is none of them."""
     store.extend("demo", [cc.user("hi"), cc.user("secret", meta={"contextc_healed": "no", "mine": 1}), cc.user("bye")])
     change(store, 2, lambda body: body.replace(b"secret", b"SECRET"))
@@ -289,7 +289,7 @@ def test_a_reset_stays_where_it_was(store: cc.Store) -> None:
     assert [each.text for each in store.load("demo", after=3)] == ["m4", "m5"]
 
 
-def test_every_conversation_on_the_damage_is_healed_by_itself(store: cc.Store) -> None:
+def test_every_conversation_on_the_damage_is_repaired_by_itself(store: cc.Store) -> None:
     """A fork shares the broken message; an older branch of the same conversation, too, and nobody goes on with that."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     first = store.conversation("demo").branch
@@ -303,17 +303,17 @@ def test_every_conversation_on_the_damage_is_healed_by_itself(store: cc.Store) -
     assert {each.conversation for each in found(store, "fork")} == {"fork"}
     assert len(repair_conversations(store, found(store, "fork"))) == 1
     assert [each.conversation for each in found(store)] == ["demo"]
-    (healed,) = repair_all(store)
-    assert sorted(healed.branches) == [first, second]
+    (repaired,) = repair_all(store)
+    assert sorted(repaired.branches) == [first, second]
     assert [each.text for each in store.load("demo")] == ["m1", "m2", "", "m4", "m5", "edited"]
     assert [each.text for each in store.load("fork")][-1] == "of the fork"
-    store.switch("demo", healed.branches[first])
+    store.switch("demo", repaired.branches[first])
     assert [each.text for each in store.load("demo")] == ["m1", "m2", "", "m4", "m5", "m6", "m7"]
     store.switch("demo", first)
     assert [each.code for each in found(store)] == ["unreadable"], "who goes back to it is told again"
 
 
-def test_a_branch_that_begins_nowhere_is_begun_anew(store: cc.Store) -> None:
+def test_a_branch_that_begins_nowhere_is_restarted(store: cc.Store) -> None:
     store.extend("demo", [cc.user("m1"), cc.user("m2"), cc.user("m3")])
     store.fork("demo", "fork", at=2)
     store.fork("demo", "empty", at=1)
@@ -334,11 +334,11 @@ def test_a_conversation_with_a_running_turn_is_left_alone(store: cc.Store) -> No
         outcomes = {each.conversation: each.outcome for each in repair_conversations(store, findings)}
         assert outcomes == {"busy": "left", "idle": "healed"}
         assert len(store.load("busy")) == 2
-    (healed,) = repair_conversations(store, found(store))
-    assert (healed.conversation, healed.outcome) == ("busy", "healed")
+    (repaired,) = repair_conversations(store, found(store))
+    assert (repaired.conversation, repaired.outcome) == ("busy", "healed")
 
 
-def test_what_is_healed_meanwhile_is_not_healed_twice(store: cc.Store) -> None:
+def test_what_is_repaired_meanwhile_is_not_repaired_twice(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     findings = found(store)
     assert [each.outcome for each in repair_conversations(store, findings)] == ["healed"]
@@ -347,7 +347,7 @@ def test_what_is_healed_meanwhile_is_not_healed_twice(store: cc.Store) -> None:
     assert rows(store) == before
 
 
-def test_only_what_was_given_is_healed(store: cc.Store) -> None:
+def test_only_what_was_given_is_repaired(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     branch = store.conversation("demo").branch
     repair_conversations(store, [each for each in found(store) if each.code == "open-call"])
@@ -367,7 +367,7 @@ def ruin(store: cc.Store, name: str, length: int) -> None:
     store.extend(name, [cc.user(f"m{number}") for number in range(length)])
 
 
-def test_two_healers_at_once_heal_once(shared_address: str) -> None:
+def test_two_repairs_at_once_repair_once(shared_address: str) -> None:
     """Guarantee 3.2."""
     with cc.open_store(shared_address) as store:
         for number in range(4):
@@ -393,7 +393,7 @@ def repair_until_killed(address: str, pipe: Connection) -> None:
         repair_conversations(store, findings, lambda done, _: pipe.send(done))
 
 
-def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_address: str) -> None:
+def test_a_killed_repair_process_leaves_each_conversation_repaired_or_untouched(shared_address: str) -> None:
     """Guarantee 3.2, kill -9: eight conversations, and a kill at a later moment each time."""
     names = [f"c{number}" for number in range(8)]
     with cc.open_store(shared_address) as store:
@@ -448,5 +448,5 @@ def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
     for seq in (2, 3, 4):
         store.redact("demo", seq)
     bodies = b"".join(bytes(str(row).encode()) for row in rows(store))
-    assert [word in bodies for word in (b"secret1", b"secret2", b"old", b"edited")] == [False, False, False, True]
+    assert [text in bodies for text in (b"secret1", b"secret2", b"old", b"edited")] == [False, False, False, True]
     assert found(store) == []

@@ -116,7 +116,7 @@ def test_importing_again_adds_what_is_new_and_nothing_twice(
     assert len(store.branches(name)) == 1
 
 
-def test_a_conversation_that_went_on_by_itself_is_not_mixed_with_the_session(
+def test_a_conversation_that_continued_by_itself_is_not_mixed_with_the_session(
     store: cc.Store, config: Path, garden: str
 ) -> None:
     """Guarantee 15.1: refused, with the way out, and nothing is stored."""
@@ -207,7 +207,7 @@ def test_a_thread_that_was_taken_back_is_read_through_all_its_files(store: cc.St
         import_session(store, "codex", directory=garden)
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_told(store: cc.Store, config: Path, garden: str) -> None:
+def test_a_line_that_was_cut_off_is_left_out_and_reported(store: cc.Store, config: Path, garden: str) -> None:
     """A program that was killed while it wrote leaves half a line."""
     path = claude_file(config / "claude", garden)
     path.write_bytes(path.read_bytes() + b'{"type":"assistant","mess')
@@ -233,7 +233,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
         ("claude-code", None, "No session of claude-code found in .*nowhere. Pass another directory"),
     ],
 )
-def test_what_cannot_be_found_is_said_with_the_way_out(
+def test_what_cannot_be_found_is_reported_with_the_way_out(
     store: cc.Store, config: Path, garden: str, source: str, session: str | None, message: str
 ) -> None:
     """Guarantee 15.1."""

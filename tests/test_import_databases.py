@@ -99,8 +99,8 @@ def test_nothing_that_a_checkpoint_names_is_imported_or_run(store: cc.Store, tmp
     path = tmp_path / "foreign.sqlite"
     shutil.copy(IMPORTS / "langgraph.sqlite", path)
     named = msgspec.msgpack.encode(["os", "mkdir", str(trap)])
-    said = msgspec.msgpack.encode(["any.module", "HumanMessage", {"type": "human", "content": "Hello."}, "run"])
-    values = {"trap": msgspec.msgpack.Ext(0, named), "messages": [msgspec.msgpack.Ext(5, said)]}
+    text = msgspec.msgpack.encode(["any.module", "HumanMessage", {"type": "human", "content": "Hello."}, "run"])
+    values = {"trap": msgspec.msgpack.Ext(0, named), "messages": [msgspec.msgpack.Ext(5, text)]}
     with sqlite3.connect(path) as connection:
         insert = "INSERT INTO checkpoints (thread_id, checkpoint_id, type, checkpoint) VALUES (?, ?, ?, ?)"
         connection.execute(insert, ("odd", "1", "msgpack", msgspec.msgpack.encode({"channel_values": values})))
@@ -353,7 +353,7 @@ def test_columns_of_llm_may_hold_anything(store: cc.Store, tmp_path: Path) -> No
     )
 
 
-def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
+def test_what_gives_out_in_the_middle_is_reported_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: the summary says what is there."""
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as connection:
@@ -376,7 +376,7 @@ def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store
         import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 
 
-def test_a_damaged_or_foreign_database_says_so(store: cc.Store, tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_database_is_reported(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: what is wrong, and the way out; nothing is stored."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes((IMPORTS / "llm.db").read_bytes()[:3000])

@@ -112,7 +112,7 @@ def test_what_many_requests_share_joins_nothing(store: cc.Store, tmp_path: Path)
     assert len(import_files(store, [other]).conversations) == 2
 
 
-def test_a_system_prompt_that_tells_the_time_is_the_same_prompt(store: cc.Store, tmp_path: Path) -> None:
+def test_a_system_prompt_that_contains_the_time_is_the_same_prompt(store: cc.Store, tmp_path: Path) -> None:
     """It changes with every request, and would make each a conversation of its own."""
     lines = [
         exchange("Thyme does.", U1, prompt="It is 12:01."),
@@ -280,7 +280,7 @@ def test_a_list_is_read_as_lines_are(store: cc.Store, tmp_path: Path) -> None:
         assert (taken.name, taken.messages) == (name, 5)
 
 
-def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:
+def test_a_torn_last_line_is_reported_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: the line is named, and nothing is stored."""
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(exchange("Thyme does.", U1)) + '\n{"request": {"mess')
@@ -292,7 +292,7 @@ def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_
     assert len(store.conversations()) == 1
 
 
-def test_the_format_can_be_told(store: cc.Store, tmp_path: Path) -> None:
+def test_the_format_can_be_reported(store: cc.Store, tmp_path: Path) -> None:
     lines = [{"request": {"messages": [U1]}, "response": completion("Thyme does.")}]
     log = written(tmp_path / "log.jsonl", lines)
     (taken,) = import_files(store, [log], format="openai_chat").conversations

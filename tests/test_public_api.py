@@ -73,8 +73,8 @@ def test_a_public_name_loads_only_what_it_needs() -> None:
                 os._exit(0)
             os.waitpid(child, 0)
     """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    loaded = {name: int(count) for name, count in (line.split() for line in told.splitlines())}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name: int(count) for name, count in (line.split() for line in result.splitlines())}
     assert loaded.keys() == MOST_LOADED.keys()
     assert {name: count for name, count in loaded.items() if count > MOST_LOADED[name]} == {}
 
@@ -141,6 +141,6 @@ def test_a_missing_driver_is_named_with_the_way_out() -> None:
     )
 
 
-def test_the_changelog_speaks_of_this_version() -> None:
+def test_the_changelog_describes_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()

@@ -28,7 +28,7 @@ STEP = 11
 def _tool(name: str, about: str, **properties: str) -> cc.Tool:
     schema: JSONObject = {
         "type": "object",
-        "properties": {key: {"type": "string", "description": told} for key, told in properties.items()},
+        "properties": {key: {"type": "string", "description": expected} for key, expected in properties.items()},
         "required": list(properties),
     }
     return cc.Tool(name=name, description=about, parameters=schema)
@@ -143,10 +143,10 @@ def talk(store: cc.Store) -> None:
     life.fragments, life.tools = PROMPT, TOOLS
     for asked, steps, answer in TURNS:
         store.append(NAME, cc.user(asked))
-        for number, (said, name, arguments, result) in enumerate(steps):
+        for number, (expected, name, arguments, result) in enumerate(steps):
             call = cc.tool_call(f"toolu_{store.conversation(NAME).length}", name, arguments)
             thought = None if number else cc.Reasoning(text="What would explain a time that grows with the batch?")
-            _answer(life, cc.assistant(said, tool_calls=[call], reasoning=thought))
+            _answer(life, cc.assistant(expected, tool_calls=[call], reasoning=thought))
             store.append(NAME, cc.tool_result(call.id, name, result))
         _answer(life, cc.assistant(answer))
     other = Life(store, provider_of("openai-chat:gpt-4o", window=128_000), NAME)

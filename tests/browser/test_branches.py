@@ -110,7 +110,7 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
 
 
 @pytest.mark.thorough
-def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, model: Model) -> None:
+def test_another_model_may_answer_again(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: whom is chosen first; what was answered before stays."""
     model.will(text_reply("two, I am told."))
     person.chat("demo")
@@ -145,7 +145,7 @@ def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -
 
 
 @pytest.mark.thorough
-def test_a_pinned_message_says_so(talked: cc.Store, person: Person) -> None:
+def test_a_pinned_message_is_reported(talked: cc.Store, person: Person) -> None:
     """Guarantee 7.3: pinned by hand, and let go again."""
     person.chat("demo")
     for label, count in (("Pin", 1), ("Unpin", 0)):

@@ -11,7 +11,7 @@ from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, text_reply
 
 
-def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
+def test_an_answer_appears_as_it_arrives_and_stays_as_it_is_stored(
     person: Person, model: Model, store: cc.Store
 ) -> None:
     """Guarantee 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
@@ -34,7 +34,7 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
     assert (person.texts("user"), person.texts("assistant")) == (["Hello there"], ["Good day, and welcome."])
 
 
-def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
+def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model) -> None:
     """Guarantee 12.2: reasoning does not stand in the way of the answer."""
     model.will(text_reply("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
@@ -88,21 +88,21 @@ def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None
     expect(person.page.locator(".call-line")).to_have_count(1)
 
 
-def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Model) -> None:
+def test_a_trigger_message_is_at_its_position(person: Person, model: Model) -> None:
     """Guarantees 11.6, 12.2: a system message between two steps, with the name of what spoke."""
     again = [calls(("list_files", {"path": "."}), id=f"c{number}") for number in range(3)]
     model.will(*again, text_reply("I keep looking at the same thing."))
     person.begins("Go")
     expect(person.rows("assistant").last.locator(".prose")).to_be_visible()
     person.sees_ended()
-    spoken = person.page.get_by_test_id("system-message")
-    expect(spoken).to_have_count(1)
-    expect(spoken).to_contain_text("no_progress")
+    notice = person.page.get_by_test_id("system-message")
+    expect(notice).to_have_count(1)
+    expect(notice).to_contain_text("no_progress")
     roles = person.rows().evaluate_all("rows => rows.map(row => row.className.match(/from-(\\w+)/)[1])")
     assert roles == ["user", "assistant", "assistant", "system", "assistant", "assistant"]
 
 
-def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: ServerOptions) -> None:
+def test_a_tool_that_changes_something_waits_for_approval(person: Person, model: Model, options: ServerOptions) -> None:
     """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
@@ -174,7 +174,7 @@ def test_a_second_press_does_not_allow_the_call_that_comes_next(
     assert (options.root / "owned.txt").exists()
 
 
-def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
+def test_the_partial_answer_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
     """Guarantee 11.10: stopping keeps what came so far, and says that the model does not see it; it can be asked
     again.
     """
@@ -194,7 +194,7 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
     assert "One, two, three" not in str(model.requests[-1]["messages"])
 
 
-def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
+def test_a_turn_that_is_stopped_before_it_answers_is_reported(person: Person, model: Model) -> None:
     """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()
     model.will(text_reply(gate, "never said"), text_reply("Here."))
@@ -249,7 +249,7 @@ def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: 
     expect(person.page.locator("[data-seq='40']")).to_be_in_viewport()
 
 
-def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
+def test_input_that_arrives_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
     """Guarantee 11.9: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
     gate = Gate()
     model.will(
@@ -295,7 +295,7 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
 
 
 @pytest.mark.thorough
-def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
+def test_a_line_that_opens_at_once_is_not_reported_as_away(person: Person, model: Model) -> None:
     """Guarantee 12.2: "Connecting again…" is for a line that was lost."""
     gate = Gate()
     model.will(text_reply("One ", gate, "two."))
@@ -331,13 +331,13 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
     expect(person.page.get_by_test_id("model")).to_contain_text(OTHER)
 
 
-def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Model) -> None:
+def test_what_a_provider_refuses_is_reported_with_its_text(person: Person, model: Model) -> None:
     """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
     person.begins("Hello?")
-    told = person.page.get_by_test_id("notice-error")
-    expect(told).to_contain_text("openai-chat rejected this request. The script is at its end.")
-    expect(told).not_to_contain_text("ProviderFailed")
-    expect(told).not_to_contain_text("contextc lint")
+    notice = person.page.get_by_test_id("notice-error")
+    expect(notice).to_contain_text("openai-chat rejected this request. The script is at its end.")
+    expect(notice).not_to_contain_text("ProviderFailed")
+    expect(notice).not_to_contain_text("contextc lint")
     person.sees_ended()
     model.will(text_reply("Here I am."))
     person.page.get_by_test_id("ending").get_by_role("button").click()
@@ -359,7 +359,7 @@ STILL = """list => new Promise((done) => {
 """Where a list stands when it does not move any longer."""
 
 
-def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, model: Model) -> None:
+def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, model: Model) -> None:
     """Guarantee 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads
     back.
     """

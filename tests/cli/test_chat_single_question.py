@@ -73,7 +73,7 @@ def test_an_answer_that_was_cut_off_exits_with_1(tmp_path: Path) -> None:
     assert (asked.returncode, asked.stdout.endswith("Whole.\n")) == (1, True)
 
 
-def test_commands_in_a_new_conversation_say_that_nothing_was_said(tmp_path: Path) -> None:
+def test_commands_in_a_new_conversation_report_that_there_is_no_message(tmp_path: Path) -> None:
     model = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
     lines = "/context\n/explain\n/compact\n/clear\n/fork x\nhi\n"
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines=lines)
@@ -95,7 +95,7 @@ def test_a_provider_of_ones_own_is_named_in_the_users_file(tmp_path: Path) -> No
     assert "the environment variable OTHER_KEY is not set" in other.stderr
 
 
-def test_doctor_says_of_a_key_only_whether_it_is_set(tmp_path: Path, run: Run) -> None:
+def test_doctor_reports_of_a_key_only_whether_it_is_set(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "config" / "contextc"
     folder.mkdir(parents=True)
     (folder / "contextc.toml").write_text(GROQ)
@@ -108,7 +108,7 @@ def test_doctor_says_of_a_key_only_whether_it_is_set(tmp_path: Path, run: Run) -
     assert "sk-secret" not in json.dumps(report)
 
 
-def test_a_conversation_that_is_busy_is_said_in_words_of_the_command_line(tmp_path: Path) -> None:
+def test_a_conversation_that_is_busy_is_reported_with_command_line_options(tmp_path: Path) -> None:
     """Guarantee 15.1."""
     model = recorded(tmp_path / "a.jsonl", text_reply("Never said."))
     with cc.open_store(tmp_path / "chat.db") as store:
@@ -149,9 +149,9 @@ def test_advice_is_for_the_command_line(wrong: Callable[[], None], advice: str) 
     """The library's fix is for a Python caller. The command line replaces it."""
     with pytest.raises(cc.ContextcError) as raised:
         wrong()
-    told = format_error(raised.value)
-    assert advice in told
-    assert not [word for word in ("cc.", "`store.", 'format="', "append") if word in told]
+    result = format_error(raised.value)
+    assert advice in result
+    assert not [text for text in ("cc.", "`store.", 'format="', "append") if text in result]
 
 
 def test_the_lines_of_explain_add_up_to_what_the_messages_take(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_the_lines_of_explain_add_up_to_what_the_messages_take(tmp_path: Path) -
     assert f"▒ messages {counted:,} " in shown
 
 
-def test_a_model_that_is_not_configured_is_said_on_standard_error(tmp_path: Path) -> None:
+def test_a_model_that_is_not_configured_is_reported_on_standard_error(tmp_path: Path) -> None:
     """In a terminal too: it is no part of the conversation."""
     asked = subprocess.run(
         [sys.executable, "-m", "contextc", "chat", "--store", "sqlite:///chat.db", "hi"],

@@ -87,8 +87,8 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     """Guarantee 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
-    words = [f"word{number} " for number in range(200)]
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*words)) + "?seconds=0.05"
+    texts = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
     with Terminal(tmp_path, "-m", slow, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
@@ -116,7 +116,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
         assert [message.status for message in handle.load("demo")] == ["sent", "cancelled", "sent"]
 
 
-def test_the_first_ctrl_c_at_the_prompt_says_how_to_leave(tmp_path: Path) -> None:
+def test_the_first_ctrl_c_at_the_prompt_explains_how_to_leave(tmp_path: Path) -> None:
     model = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
@@ -151,14 +151,14 @@ def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) ->
         terminal.type("/quit")
         assert terminal.leave() == 0
     with store(tmp_path) as handle:
-        said = [
+        texts = [
             (message.role, message.text) for message in handle.load("demo") if message.role in ("user", "assistant")
         ]
-    assert [role for role, _ in said] == ["user", "assistant", "user", "assistant"]
-    assert (said[2][1], said[3][1]) == ("be brief", "As you wish.")
+    assert [role for role, _ in texts] == ["user", "assistant", "user", "assistant"]
+    assert (texts[2][1], texts[3][1]) == ("be brief", "As you wish.")
 
 
-def test_nothing_a_model_says_can_style_or_steer_the_terminal(tmp_path: Path) -> None:
+def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None:
     """Words, thoughts, names, arguments, results and what is asked about are data."""
     (tmp_path / "nasty.txt").write_text(NASTY)
     model = recorded(

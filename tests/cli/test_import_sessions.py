@@ -84,7 +84,7 @@ def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[st
         (["--from", "codex", "0", "--last"], "A session and --last cannot be used together. Pass one of the two."),
     ],
 )
-def test_what_cannot_be_done_is_said(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_reported(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:
     """Guarantee 15.1."""
     refused = run("import", *arguments, **homes)
     assert refused.returncode == 2

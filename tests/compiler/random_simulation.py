@@ -91,8 +91,8 @@ class Simulation:
     def mark(self, letter: str) -> str:
         return f"«{letter}{next(self.numbers)}»"
 
-    def tell(self, *words: object) -> None:
-        self.journal.append(" ".join(str(word) for word in words))
+    def tell(self, *texts: object) -> None:
+        self.journal.append(" ".join(str(item) for item in texts))
 
     # ── what is in the log ────────────────────────────────────────────────────────────────────────────────────────────
 

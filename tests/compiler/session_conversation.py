@@ -26,8 +26,8 @@ def sent_texts(compiled: Compiled) -> list[str]:
     lines: list[str] = []
     for message in compiled.params["messages"]:
         for block in message["content"]:
-            words = block.get("text") or block.get("name") or block.get("content")
-            lines.append(f"{message['role']}: {words}")
+            text = block.get("text") or block.get("name") or block.get("content")
+            lines.append(f"{message['role']}: {text}")
     return lines
 
 

@@ -127,7 +127,7 @@ def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[
     assert request_facts(compiler_of(theirs).compile("demo", tools=TOOLS)) == here
 
 
-def test_a_conversation_made_anew_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
+def test_a_conversation_created_again_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
     """Guarantee 9.1: a name that was deleted and given again stands for another conversation."""
     mine, theirs = stores
     compiler = begun(mine)
@@ -152,7 +152,7 @@ def test_results_are_shown_alike_whether_or_not_something_hidden_follows(
     assert [line for line in beside.manifest.lines if line.shown] == list(alone.manifest.lines)
 
 
-def test_a_reply_goes_behind_what_came_while_the_model_spoke(stores: tuple[cc.Store, cc.Store]) -> None:
+def test_a_reply_goes_behind_what_came_while_the_model_answered(stores: tuple[cc.Store, cc.Store]) -> None:
     """Guarantee 9.7: a message that arrived meanwhile stays outstanding, and the next request shows it."""
     mine, theirs = stores
     compiler = begun(mine)

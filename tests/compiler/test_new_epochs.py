@@ -88,7 +88,7 @@ def test_signed_reasoning_before_a_rewind_point_stays() -> None:
     assert begins_with(blocks(compiled.params), blocks(compiler.compile("c", dry_run=True, rewind=4).params))
 
 
-def test_a_redacted_message_says_so_and_its_words_are_gone() -> None:
+def test_a_redacted_message_is_reported_and_its_texts_are_gone() -> None:
     """Guarantee 2.8: the manifest of every later request says so."""
     compiler = compiler_for()
     append_and_commit(compiler, cc.user("My number is 4711."))

@@ -98,7 +98,7 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
     assert asked == [item.place for item in seen.items[2:5] if item.place]
 
 
-def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
+def test_before_and_after_a_commit_the_same_is_reported(store: cc.Store) -> None:
     """Guarantee 13.2: a request that is foretold is the one that is then sent."""
     compiler = commit_turns(store, 3)
     channel = compiler.channel("demo")

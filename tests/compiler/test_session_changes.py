@@ -39,7 +39,7 @@ def test_another_directory_has_no_session(talk: Talk) -> None:
         ("lose", "the provider lost it"),
     ],
 )
-def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: str) -> None:
+def test_a_fallback_is_a_new_session_and_gives_the_reason(talk: Talk, change: str, why: str) -> None:
     """Guarantees 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
     store = talk.store
     store.append("demo", cc.user("One."))
@@ -71,7 +71,7 @@ def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: 
     assert sent_texts(compiled) == whole[change]
 
 
-def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) -> None:
+def test_what_was_never_sent_may_be_rewound_without_a_new_session(talk: Talk) -> None:
     """Guarantee 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -82,7 +82,7 @@ def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) 
     assert (compiled.mode, sent_texts(compiled)) == ("resume", ["user: Three."])
 
 
-def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> None:
+def test_clear_taken_back_by_a_rewind_shows_what_was_before_it(talk: Talk) -> None:
     """Guarantees 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))

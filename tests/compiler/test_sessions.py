@@ -23,7 +23,7 @@ def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None
     assert sent_texts(compiled) == ["user: Hello."]
 
 
-def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
+def test_resuming_sends_only_what_the_session_has_not_received(talk: Talk) -> None:
     """Guarantee 9.4: the items after the cursor; neither the prompt, nor the model's own answer."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
@@ -68,7 +68,7 @@ def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) ->
     assert (resumed.mode, sent_texts(resumed)) == ("resume", ["user: How tall?"])
 
 
-def test_own_words_from_another_provider_are_told_to_the_session(talk: Talk) -> None:
+def test_own_texts_from_another_provider_are_sent_to_the_session(talk: Talk) -> None:
     """Guarantee 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
     other = cc.MessageCompiler(talk.store, plain())
     talk.store.append("demo", cc.user("One."))
@@ -142,7 +142,7 @@ def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
     assert sent_texts(talk.compile(fragments=[]))[-1].endswith("no longer hold.")
 
 
-def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
+def test_a_new_session_reports_the_new_instructions_once(talk: Talk) -> None:
     """Guarantee 9.3: its head says what an update had said; the update itself stays behind."""
     poet = cc.PromptFragment("identity", "You are a poet.")
     talk.store.append("demo", cc.user("Hello."))
@@ -157,7 +157,7 @@ def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
     assert fresh.params["system"] == [{"type": "text", "text": "You are a poet."}]
 
 
-def test_changed_instructions_are_a_new_session_where_the_caller_says_so(store: cc.Store) -> None:
+def test_changed_instructions_are_a_new_session_on_request_of_the_caller(store: cc.Store) -> None:
     """Guarantee 9.3: a setting."""
     talk = Talk(store, keeper(), static_change="new session")
     store.append("demo", cc.user("Hello."))
@@ -196,7 +196,7 @@ def test_caller_may_ask_again(store: cc.Store) -> None:
     assert compiler.compile("demo", retry=True).is_new
 
 
-def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
+def test_provider_that_paused_is_asked_to_continue(store: cc.Store) -> None:
     """Guarantee 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Search."))
@@ -257,9 +257,9 @@ def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
     assert summed is not None
     store.fork("demo", "branch")
     store.append("branch", cc.user("And?"))
-    words = "\n".join(sent_texts(compiler.compile("branch")))
-    assert "Keep this." in words
-    assert "Much was asked." in words
+    compiled = "\n".join(sent_texts(compiler.compile("branch")))
+    assert "Keep this." in compiled
+    assert "Much was asked." in compiled
 
 
 def test_sessions_can_be_listed(talk: Talk) -> None:

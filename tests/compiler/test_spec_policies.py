@@ -32,11 +32,11 @@ def sent_messages(request: cc.Compiled) -> list[SentMessage]:
 
 def long_talk(turns: int) -> list[cc.Message]:
     """So many turns of about 40 tokens, and a new message."""
-    words = "word " * 12
+    text = "word " * 12
     log = [
         message
         for number in range(turns)
-        for message in (cc.user(f"question {number} {words}"), cc.assistant(f"answer {number} {words}"))
+        for message in (cc.user(f"question {number} {text}"), cc.assistant(f"answer {number} {text}"))
     ]
     return [*log, cc.user("the new message")]
 

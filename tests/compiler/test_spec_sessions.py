@@ -247,7 +247,7 @@ def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() ->
     ]
 
 
-def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_says_why() -> None:
+def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_gives_the_reason() -> None:
     """Seed A, reset on session invalidation; Guarantees 9.5, 9.6."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
@@ -296,7 +296,7 @@ def test_with_nothing_new_there_is_nothing_to_send() -> None:
         desk.compiler.begin(compiled)
 
 
-def test_static_prompts_do_change_and_a_session_that_ignores_that_is_told() -> None:
+def test_static_prompts_do_change_and_a_session_that_ignores_that_is_reported() -> None:
     """Guarantee 9.3: "static prompts never change" does not hold."""
     changed = [cc.PromptFragment("identity", "You are a tester."), *FRAGMENTS[1:]]
     desk = Desk(STATEFUL, FRAGMENTS)
@@ -307,7 +307,7 @@ def test_static_prompts_do_change_and_a_session_that_ignores_that_is_told() -> N
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "system prompt changed")
 
 
-def test_nobody_gets_anything_twice() -> None:
+def test_no_content_is_sent_twice() -> None:
     """Seed A, the problem statement: what a session was sent over many turns is the history, once."""
     desk = Desk(STATEFUL, FRAGMENTS[:2])
     session: list[SentMessage] = []

@@ -72,7 +72,7 @@ def test_whole_turns_go_oldest_first_and_the_request_begins_with_the_user() -> N
         assert compiled.manifest.lines[-1 - len(left)].seq == 2 * index + 1
 
 
-def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None:
+def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_reports_it() -> None:
     """Guarantee 7.2; strands harness-sdk#2173: a history of tools only has no plain user turn to cut at."""
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
@@ -246,7 +246,7 @@ def test_a_cut_is_recorded_and_not_computed_again() -> None:
     assert begins_with(blocks(after.params), blocks(compiled.params))
 
 
-def test_a_cleared_context_begins_anew() -> None:
+def test_a_cleared_context_starts_over() -> None:
     """Guarantee 7.7: nothing before the edge is sent."""
     compiler = compiler_for()
     append_and_commit(compiler, cc.user("The secret is 4711."))

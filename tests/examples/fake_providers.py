@@ -143,7 +143,7 @@ def reply(format: str, number: int, text: str, cities: list[str]) -> JSONObject:
                 {"id": name, "type": "function", "function": {"name": "get_weather", "arguments": json.dumps(given)}}
                 for name, given in calls
             ]
-            said: JSONObject = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+            message: JSONObject = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
             return {
                 "id": f"chatcmpl-{number}",
                 "object": "chat.completion",
@@ -152,7 +152,7 @@ def reply(format: str, number: int, text: str, cities: list[str]) -> JSONObject:
                 "choices": [
                     {
                         "index": 0,
-                        "message": {**said, "tool_calls": functions} if functions else said,
+                        "message": {**message, "tool_calls": functions} if functions else message,
                         "logprobs": None,
                         "finish_reason": "tool_calls" if calls else "stop",
                     }

@@ -203,7 +203,7 @@ def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider
     ]
 
 
-def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: StandIn, tmp_path: Path) -> None:
+def test_a_conversation_begun_with_anthropic_continues_with_openai(provider: StandIn, tmp_path: Path) -> None:
     """Guarantee 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model
     thought.
     """
@@ -318,17 +318,17 @@ ANSWERS: dict[str, tuple[str, JSONObject, str]] = {
 def test_the_stand_in_refuses_a_call_without_its_result(format: str) -> None:
     """It would prove nothing if it took everything."""
     question = QUESTIONS[format]
-    name, call, said = ANSWERS[format]
+    name, call, text = ANSWERS[format]
     again = question[name][-1]
     assert refusal(format, question) is None
     refused = refusal(format, {**question, name: [*question[name], call, again]})
     assert refused is not None
     status, body = refused
-    assert (status, body["error"]["message"]) == (400, said)
+    assert (status, body["error"]["message"]) == (400, text)
 
 
 @pytest.mark.parametrize("format", RULES)
-def test_the_stand_in_refuses_a_role_nobody_has(format: str) -> None:
+def test_the_stand_in_refuses_an_unknown_role(format: str) -> None:
     """It would prove nothing if it took everything."""
     question = QUESTIONS[format]
     name = ANSWERS[format][0]

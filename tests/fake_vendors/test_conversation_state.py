@@ -92,7 +92,7 @@ def test_the_cache_serves_what_an_earlier_request_began_with(client: SDKClient) 
 
 
 @pytest.mark.parametrize("weather", [None, RandomFaults(7, share=0.5)], ids=["fair", "foul"])
-def test_a_wanderer_is_followed_without_a_word_refused(client: SDKClient, weather: RandomFaults | None) -> None:
+def test_a_random_script_is_followed_without_a_refused_request(client: SDKClient, weather: RandomFaults | None) -> None:
     """Guarantees 10.5, 11.11: turns of tool use in all shapes, sent again after each fault, as our formatter writes
     them.
     """

@@ -47,15 +47,17 @@ def test_arguments_fit_their_schema() -> None:
         judge.validate(fitting(SCHEMA, Random(seed)))  # pyright: ignore[reportUnknownMemberType] - untyped stubs
 
 
-def test_what_is_said_depends_on_the_seed_and_on_the_request() -> None:
+def test_a_reply_depends_on_the_seed_and_on_the_request() -> None:
     """No state: a request that comes again has the same reply, another one another."""
-    said = {
+    content = {
         (seed, text): RandomScript(seed)(asked(client_of("anthropic"), user(text)))
         for seed in (1, 2)
         for text in ("a", "b")
     }
-    assert said == {(seed, text): RandomScript(seed)(asked(client_of("anthropic"), user(text))) for seed, text in said}
-    assert len({repr(reply) for reply in said.values()}) == 4
+    assert content == {
+        (seed, text): RandomScript(seed)(asked(client_of("anthropic"), user(text))) for seed, text in content
+    }
+    assert len({repr(reply) for reply in content.values()}) == 4
 
 
 def test_a_turn_comes_to_an_end() -> None:
@@ -82,7 +84,7 @@ def test_it_writes_nonsense_only_where_the_format_can_carry_it(client: SDKClient
     assert any(len(reply.calls) > 1 for reply in replies)
 
 
-def test_a_reply_ends_as_its_calls_say() -> None:
+def test_a_reply_ends_as_its_calls_require() -> None:
     assert Reply("a").ended == "stop"
     assert Reply(calls=[ScriptedCall("look")]).ended == "tool_calls"
     assert Reply("a", finish="length").ended == "length"

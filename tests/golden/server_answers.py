@@ -162,8 +162,10 @@ def streams(store: cc.Store) -> dict[str, str]:
         last = as_json(events[-1])["number"]
         for vocabulary in ("contextc", "agui", "vercel") if each.name in STREAMED else ("contextc",):
             path = f"/api/conversations/{quote(each.name, safe='')}/events"
-            told = asyncio.run(_read_stream(served, path, f"vocabulary={vocabulary}", f"id: {last}\n".encode()))
-            found[f"{each.name} | {vocabulary}"] = TIME.sub(lambda time: str(later_hidden(int(time[0]))), told.decode())
+            result = asyncio.run(_read_stream(served, path, f"vocabulary={vocabulary}", f"id: {last}\n".encode()))
+            found[f"{each.name} | {vocabulary}"] = TIME.sub(
+                lambda time: str(later_hidden(int(time[0]))), result.decode()
+            )
     return found
 
 
@@ -227,7 +229,7 @@ def turns(root: Path) -> dict[str, str]:
             found["waiting"] = _normal(json.dumps(waiting))
             client.post("/api/conversations/chat-2/cancel", json={})
         found["requests"] = _normal(json.dumps([as_json(store.events(name)) for name in ("chat-0", "agui")]))
-    return {name: told.replace(str(root), "<root>") for name, told in found.items()}
+    return {name: expected.replace(str(root), "<root>") for name, expected in found.items()}
 
 
 TOKEN = re.compile(r'(\d+:|"(?:approval|id)": ?")[\w-]{22}(?=")')

@@ -133,7 +133,9 @@ def test_an_empty_result_is_a_result(content: object) -> None:
 
 @pytest.mark.parametrize("provider", [CHAT, CLAUDE], ids=["chat", "anthropic"])
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
-def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provider: cc.Provider, cold: bool) -> None:
+def test_a_late_result_is_reported_as_a_new_message_and_the_past_is_not_edited(
+    provider: cc.Provider, cold: bool
+) -> None:
     """Guarantee 5.3: a synthetic result that was shown stays; the real one names its call, once."""
     talk = Talk(cc.user("one"), calls("a"), cc.user("two"), provider=provider)
     first = talk.step("I wait.")
@@ -143,16 +145,16 @@ def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provi
         get_channel_cache(talk.store).clear()
     second = talk.step("Thanks.")
     assert encode(second[: len(first)]) == encode(first)
-    told = "[The result of read, call a, which was still missing:]\nthe real one"
+    text = "[The result of read, call a, which was still missing:]\nthe real one"
     assert second[-1]["role"] == "user"
-    assert second[-1]["content"] in (told, [{"type": "text", "text": told}])
+    assert second[-1]["content"] in (text, [{"type": "text", "text": text}])
     talk.add(result("a", "and again"))
     if cold:
         get_channel_cache(talk.store).clear()
     assert not talk.compile().is_new
 
 
-def test_a_late_result_with_a_picture_says_that_there_was_one() -> None:
+def test_a_late_result_with_a_picture_reports_that_there_was_one() -> None:
     """Guarantees 5.3, 2.6: nothing is dropped in silence."""
     talk = Talk(cc.user("one"), calls("a"))
     talk.step("I wait.")

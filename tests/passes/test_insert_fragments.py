@@ -51,8 +51,8 @@ def sent_contents(messages: Sequence[JSONObject]) -> list[tuple[str, object]]:
     return [(message["role"], message["content"]) for message in messages]
 
 
-def text(words: str) -> JSONObject:
-    return {"type": "text", "text": words}
+def text(texts: str) -> JSONObject:
+    return {"type": "text", "text": texts}
 
 
 # ── static ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,13 +98,13 @@ def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
 
 
 @pytest.mark.parametrize("provider", [CHAT, TAGGED, BETWEEN], ids=["chat", "tagged", "between"])
-@pytest.mark.parametrize("words", ["", " \n"], ids=["empty", "blank"])
-def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider, words: str) -> None:
+@pytest.mark.parametrize("expected", ["", " \n"], ids=["empty", "blank"])
+def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider, expected: str) -> None:
     """Guarantee 8.5."""
     talk = Talk(provider)
     talk.add(cc.user("hi"))
-    fragments = [cc.PromptFragment("identity", words), cc.PromptFragment("state", words, "dynamic")]
-    compiled = talk.compiler.compile("demo", fragments=fragments, system_prompt=words)
+    fragments = [cc.PromptFragment("identity", expected), cc.PromptFragment("state", expected, "dynamic")]
+    compiled = talk.compiler.compile("demo", fragments=fragments, system_prompt=expected)
     assert "system" not in compiled.params
     assert [message["role"] for message in compiled.params["messages"]] == ["user"]
 
@@ -129,7 +129,7 @@ def test_dynamic_fragments_are_shown_in_one_block_and_stay_where_they_were_shown
     ]
 
 
-def test_only_the_fragment_that_changed_is_sent_again_and_says_that_it_replaces_the_earlier_one() -> None:
+def test_only_the_fragment_that_changed_is_sent_again_and_reports_that_it_replaces_the_earlier_one() -> None:
     """Two copies that contradict each other must not be equal in rank."""
     talk = Talk()
     talk.add(cc.user("one"))
@@ -140,7 +140,7 @@ def test_only_the_fragment_that_changed_is_sent_again_and_says_that_it_replaces_
     assert [(each.id, each.shown) for each in second.manifest.fragments] == [("state", False), ("clock", True)]
 
 
-def test_a_fragment_that_becomes_empty_is_withdrawn_once_in_words() -> None:
+def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
     """Its earlier copy is still in the prefix, and would hold for ever."""
     talk = Talk()
     talk.add(cc.user("one"))
@@ -288,7 +288,7 @@ def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts
     assert sent_contents(changed.params["messages"])[0] == ("system", "You are a coder.\n\n## State\nbored")
 
 
-def test_a_new_epoch_keeps_the_latest_block_also_where_it_stood_in_a_step_that_is_cut_away() -> None:
+def test_a_new_epoch_keeps_the_latest_block_also_where_it_was_in_a_step_that_is_cut_away() -> None:
     """Guarantees 9.3, 8.3: the model must still know how things stand."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", window=1_000, output=100), decay=False)
     talk.add(cc.user("go"))
@@ -359,7 +359,7 @@ def test_on_resume_tools_that_the_session_ran_itself_are_not_sent_again() -> Non
     assert talk.compile().params["messages"] == [{"role": "user", "content": [text("two")]}]
 
 
-def test_a_session_that_keeps_its_prompt_is_told_of_a_change_once_and_a_new_one_is_not() -> None:
+def test_a_session_that_keeps_its_prompt_receives_a_change_once_and_a_new_one_is_not() -> None:
     """Guarantee 9.3: an update, in the provider's own append-only form; a new session begins with the prompt as it
     is.
     """
@@ -493,6 +493,6 @@ def test_a_fragment_that_moves_to_the_head_leaves_no_copy_at_the_tail() -> None:
     talk.add(cc.user("one"))
     assert encode(talk.step(state("open"))).count(b"open") == 1
     talk.compiler = cc.MessageCompiler(talk.store, CHAT, placement="head")
-    for words in ("two", "three"):
-        talk.add(cc.user(words))
+    for text in ("two", "three"):
+        talk.add(cc.user(text))
         assert encode(talk.step(state("open"))).count(b"open") == 1

@@ -93,9 +93,9 @@ async def opened(standin: FakeVendors, home: Path, **options: JSON) -> AsyncGene
 
 def line_to(standin: FakeVendors, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
     """Return an endpoint. Our system prompt replaces the CLI's, to keep requests small."""
-    spoken = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
+    replies = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
     env = environment(home) | options.pop("env", {})
-    found = endpoint(spoken, **{"env": env, "prompt": "replace", **options})
+    found = endpoint(replies, **{"env": env, "prompt": "replace", **options})
     assert isinstance(found, ClaudeCodeEndpoint)
     return found
 

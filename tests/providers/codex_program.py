@@ -90,15 +90,15 @@ class Codex:
         self, line: CodexEndpoint, items: str | Sequence[JSONObject], after: CallResult | None = None, **fields: Any
     ) -> CallResult:
         call = self.call(items, after, **fields)
-        told = CallResult([], call.provider.formatter.create_reader())
+        result = CallResult([], call.provider.formatter.create_reader())
         try:
             async with aclosing(line.stream(call)) as events:
                 async for event in events:
-                    told.events.append(event)
-                    told.reader.read(event)
+                    result.events.append(event)
+                    result.reader.read(event)
         except cc.errors.ProviderFailed as error:
-            told.error = error
-        return told
+            result.error = error
+        return result
 
 
 def is_alive(pid: int) -> bool:

@@ -79,8 +79,8 @@ def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
     results = sorted(result.text for message in messages for result in message.tool_results)
     assert results == ["a is there"] * 2 + ["b is there"] * 2
     assert messages[-1].text == "Both are there."
-    said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert said == "Let me look.Both are there." * 2
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert text == "Let me look.Both are there." * 2
     path = "/converse-stream" if streamed else "/converse"
     assert all(record.path.endswith(path) for record in standin.records)
 

@@ -35,7 +35,7 @@ from tests.providers.claude_code_program import (
 pytest.importorskip("claude_agent_sdk")
 
 
-def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
+def test_a_session_continues_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
     """Guarantee 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt
     is text, and no file is read for it."""
     with FakeVendors(echo) as standin:
@@ -63,7 +63,7 @@ def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_pa
         assert not standin.refused
 
 
-def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path) -> None:
+def test_another_process_continues_with_the_session_from_the_store(tmp_path: Path) -> None:
     """Guarantee 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a
     program that is ended loses nothing."""
     store = cc.open_store(f"sqlite:{tmp_path / 'store.db'}")
@@ -157,7 +157,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
         assert other.session != lost.session
 
 
-def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_session_that_is_not_in_the_record_is_reported_as_missing(tmp_path: Path) -> None:
     """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
     with FakeVendors(echo) as standin:
 
@@ -209,7 +209,7 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
         assert (second.session, second.pid) == (first.session, first.pid)
 
 
-def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_turn_that_broke_off_after_its_tools_is_continued(tmp_path: Path) -> None:
     """Guarantee 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that
     ends with anything but a reply is ended by the CLI in its own words, which is told."""
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
@@ -230,7 +230,7 @@ def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -
         ]
 
 
-def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
+def test_a_message_from_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
     """Guarantee 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
     with FakeVendors(echo) as standin:
 
@@ -274,7 +274,7 @@ def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_othe
         assert left.session == first.session != right.session
 
 
-def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_ends_the_program_at_once(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
     with FakeVendors(echo, faults=slow_where_asked) as standin:
 

@@ -203,7 +203,7 @@ def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
+def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     """Guarantee 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
 
     async def run() -> None:
@@ -235,16 +235,16 @@ def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
             async with codex.line() as line:
                 wrong = CallResult([], codex.provider().formatter.create_reader())
                 wrong.reader.session, wrong.reader.cursor = "the-one-of-yesterday", "1"
-                told = await codex.ask(line, "two", wrong)
+                answer = await codex.ask(line, "two", wrong)
                 assert line.pid is None
-            assert told.error is not None
-            assert told.error.kind == "session"
+            assert answer.error is not None
+            assert answer.error.kind == "session"
             assert not standin.records
 
     asyncio.run(run())
 
 
-def test_a_thread_is_let_go_of_so_that_another_process_can_go_on(tmp_path: Path) -> None:
+def test_a_thread_is_let_go_of_so_that_another_process_can_continue(tmp_path: Path) -> None:
     """Guarantee 9.5: a thread has one writer. It is free after a while; before that, the other one goes on in a
     fork.
     """
@@ -275,15 +275,15 @@ def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
         with FakeVendors(echo, faults=lambda ask: faults.slow(0.01)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await asyncio.gather(*[codex.ask(line, name) for name in ("a", "b", "c")])
+                answer = await asyncio.gather(*[codex.ask(line, name) for name in ("a", "b", "c")])
                 assert line.pid is not None
-            assert [each.text for each in told] == ["to a", "to b", "to c"]
-            assert len({each.session for each in told}) == 3
+            assert [each.text for each in answer] == ["to a", "to b", "to c"]
+            assert len({each.session for each in answer}) == 3
 
     asyncio.run(run())
 
 
-def test_what_a_thread_was_told_survives_that_codex_shortens_it(tmp_path: Path) -> None:
+def test_the_history_of_a_thread_survives_that_codex_shortens_it(tmp_path: Path) -> None:
     """A thread that is loaded anew without its instructions would lose them with its first compaction."""
 
     async def run() -> None:

@@ -36,11 +36,11 @@ def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 tools = {"dynamicTools": [LOOK]}
-                told = await codex.ask(line, "Look for it.", host=host, settings=tools)
-                alone = await codex.ask(line, "Look again.", told, settings=tools)
+                answer = await codex.ask(line, "Look for it.", host=host, settings=tools)
+                alone = await codex.ask(line, "Look again.", answer, settings=tools)
             assert [(call.name, call.arguments) for call in host.ran] == [("look", {"thing": "the key"})]
-            assert told.text == "I see: the key is there."
-            assert [message.role for message in told.reader.messages()] == ["assistant", "tool", "assistant"]
+            assert answer.text == "I see: the key is there."
+            assert [message.role for message in answer.reader.messages()] == ["assistant", "tool", "assistant"]
             assert alone.text == "I see: Nobody is here to run this tool.."
             assert not standin.refused
 
@@ -63,12 +63,12 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
         with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
+                answer = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
             (call,) = host.asked
             assert call.name == "shell"
             assert str(made) in call.arguments["command"]
             assert call.arguments["reason"] == "May I?"
-            assert told.text == "Done."
+            assert answer.text == "Done."
             assert made.exists() is bool(approved)
 
     asyncio.run(run())
@@ -84,10 +84,10 @@ def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> N
         with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
-            changes = [event["params"]["item"] for event in told.events if event["method"] == "item/completed"]
+                answer = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
+            changes = [event["params"]["item"] for event in answer.events if event["method"] == "item/completed"]
             assert [item["status"] for item in changes if item["type"] == "fileChange"] == ["declined"]
-            assert told.text == "Done."
+            assert answer.text == "Done."
             assert not (codex.home / "made.txt").exists()
 
     asyncio.run(run())

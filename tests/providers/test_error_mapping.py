@@ -117,7 +117,7 @@ def test_a_refusal_is_one_of_eight_kinds(table: ErrorTable, status: int | None, 
     assert (NOT_FOUND_FIX if status == 404 and kind == "invalid" else DEFAULT_FIXES[kind]) in str(failed)
 
 
-def test_the_message_says_what_happened_and_the_way_out() -> None:
+def test_the_message_reports_what_happened_and_the_way_out() -> None:
     """Guarantee 15.1."""
     body = error_body("Slow down.", type="rate_limit_error")
     failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
@@ -129,7 +129,7 @@ def test_the_message_says_what_happened_and_the_way_out() -> None:
     assert not ProviderFailed("x", "auth").may_retry
 
 
-def test_how_long_to_wait_is_said_in_many_ways() -> None:
+def test_how_long_to_wait_is_reported_in_many_ways() -> None:
     """Guarantee 11.11: Retry-After is honoured."""
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     info: JSONObject = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
@@ -159,7 +159,7 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
     assert mask_secrets("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
 
 
-def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
+def test_a_login_is_masked_as_it_is_in_a_header() -> None:
     """Guarantee 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were
     sent.
     """
@@ -167,11 +167,11 @@ def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
     for login in (packed, packed.rstrip("=")):
         assert mask_secrets(f"No: Basic {login}.") == "No: [key]."
         assert mask_secrets(f'{{"authorization":"basic {login}"}}') == '{"authorization":"[key]"}'
-    words = "Basic authentication is needed; basic information, basic auth"
-    assert mask_secrets(words) == words
+    text = "Basic authentication is needed; basic information, basic auth"
+    assert mask_secrets(text) == text
 
 
-def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
+def test_a_page_of_some_proxy_is_reported_without_its_tags() -> None:
     body = "<html><style>b{}</style><body>\n<h1>502 Bad Gateway</h1></body></html>"
     assert map_error("x", openai.TABLE, body, status=502).said == "502 Bad Gateway"
 
@@ -179,10 +179,10 @@ def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
 def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
     """Guarantee 15.1: an HTTP client's own exceptions often say nothing, or less than the socket's."""
     inner = ConnectionResetError(104, "Connection reset by peer")
-    for said, told in (("", ""), ("Connection error.", "Connection error: ")):
-        error = RuntimeError(said)
+    for expected, text in (("", ""), ("Connection error.", "Connection error: ")):
+        error = RuntimeError(expected)
         error.__cause__ = inner
-        assert error_reason(error) == f"{told}[Errno 104] Connection reset by peer"
+        assert error_reason(error) == f"{text}[Errno 104] Connection reset by peer"
     assert error_reason(TimeoutError()) == "TimeoutError"
 
 
@@ -213,15 +213,15 @@ LATE: list[tuple[BaseException, float | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "given", "said"), LATE, ids=[repr(error) for error, _, _ in LATE])
-def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
-    error: BaseException, given: float | None, said: str
+@pytest.mark.parametrize(("error", "given", "expected"), LATE, ids=[repr(error) for error, _, _ in LATE])
+def test_a_call_that_waited_in_vain_reports_for_what_and_how_long(
+    error: BaseException, given: float | None, expected: str
 ) -> None:
     """Guarantee 15.1: with the limit in force, whoever's exception it was."""
-    assert describe_timeout(error, given, use_default=True) == said
+    assert describe_timeout(error, given, use_default=True) == expected
 
 
-def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
+def test_an_unknown_limit_is_not_made_up() -> None:
     """A client of the caller's own has its own limits."""
     assert describe_timeout(TimeoutError(), None, use_default=False) == "no data received for too long"
 
@@ -231,7 +231,7 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         ({"detail": [FORBIDDEN]}, "body.user: Extra inputs are not permitted"),
         (
@@ -241,7 +241,7 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
         ({"detail": {"reason": 1}}, '{"reason":1}'),
     ],
 )
-def test_a_list_of_what_is_wrong_is_said_in_words(body: JSONObject, told: str) -> None:
+def test_a_list_of_what_is_wrong_is_reported_as_text(body: JSONObject, expected: str) -> None:
     """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
     failed = map_error("mistral", openai.TABLE, body, status=422)
-    assert (failed.kind, failed.said) == ("invalid", told)
+    assert (failed.kind, failed.said) == ("invalid", expected)

@@ -50,7 +50,7 @@ def sent(standin: FakeVendors) -> list[JSONObject]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_turn_with_tools_is_told_in_mistrals_words(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+def test_a_turn_with_tools_is_sent_in_mistrals_format(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     """Guarantees 11.1, 9.2: reasoning goes back signed, ids as they came, each request begins as the one before."""
     standin, messages = turned(monkeypatch, stream=stream)
     assert not standin.refused

@@ -34,16 +34,16 @@ class Compared(NamedTuple):
 
 
 def apply_known_differences(
-    theirs: JSONObject, ours: JSONObject, told: RewriteContext, known: Iterable[Difference]
+    theirs: JSONObject, ours: JSONObject, context: RewriteContext, known: Iterable[Difference]
 ) -> Compared:
     """The SDK's body with what is known to differ written our way, as far as it does differ."""
     body, met = deepcopy(theirs), list[str]()
     for difference in known:
         if body == ours:
             break
-        if told.form.name in difference.formats:
+        if context.form.name in difference.formats:
             before = deepcopy(body)
-            difference.rewrite(body, told)
+            difference.rewrite(body, context)
             met += [difference.name] if body != before else []
     return Compared(body, met)
 

@@ -70,7 +70,7 @@ def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch
     assert not has_ended(f"{machine} 4711 {started}")
 
 
-def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:
+def test_a_dead_process_that_was_not_reaped_is_gone() -> None:
     """Its parent may take its time, or be stuck itself."""
     reader, writer = os.pipe()
     child = os.fork()

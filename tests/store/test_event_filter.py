@@ -46,7 +46,7 @@ def delta(text: str = "so ") -> TextDelta:
     return TextDelta(uid="u", text=text)
 
 
-def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.Store) -> None:
+def test_a_notice_is_after_the_message_that_was_reported_of_before_it(store: cc.Store) -> None:
     """Guarantee 12.2: hints where they happened, whichever kind of event named the message."""
     store.append("demo", cc.user("hi"))
     assert found(store) == []
@@ -68,12 +68,14 @@ def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.
     assert found(store) == [("before all", 0, ""), *placed]
 
 
-def test_a_turn_names_the_message_that_opened_it_unless_it_goes_on(store: cc.Store) -> None:
+def test_a_turn_names_the_message_that_opened_it_unless_it_continues(store: cc.Store) -> None:
     """Guarantees 12.1, 12.2: the start of a turn has no uid; its record has. One that is resumed is further along."""
-    said = store.append("demo", cc.user("hi"))
+    message = store.append("demo", cc.user("hi"))
     store.write(
         lambda tx: execution_records.insert_turn(
-            tx, load_tip(tx, "demo").conversation, TurnRecord(number=0, agent="assistant", opened=1, opening=said.uid)
+            tx,
+            load_tip(tx, "demo").conversation,
+            TurnRecord(number=0, agent="assistant", opened=1, opening=message.uid),
         )
     )
     append_events(store, TurnStart(turn=1, seq=1), UserNoticeCreated(turn=1, text="at once"))
@@ -81,7 +83,7 @@ def test_a_turn_names_the_message_that_opened_it_unless_it_goes_on(store: cc.Sto
     append_events(
         store, UserNoticeCreated(turn=1, text="again"), TurnStart(turn=7, seq=3), UserNoticeCreated(text="of no record")
     )
-    assert found(store) == [("at once", 1, said.uid), ("again", 2, "reply"), ("of no record", 3, "")]
+    assert found(store) == [("at once", 1, message.uid), ("again", 2, "reply"), ("of no record", 3, "")]
 
 
 def test_only_the_kinds_that_are_wanted_come_and_only_of_this_conversation(store: cc.Store) -> None:
@@ -115,12 +117,14 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
 
 def test_notices_are_found_in_what_was_forgotten(store: cc.Store) -> None:
     """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
-    said = store.append("demo", cc.user("a secret"))
+    message = store.append("demo", cc.user("a secret"))
     append_events(
-        store, StepFinish(turn=1, step=1, seq=1, uid=said.uid), UserNoticeCreated(turn=1, step=1, text="a secret of 1")
+        store,
+        StepFinish(turn=1, step=1, seq=1, uid=message.uid),
+        UserNoticeCreated(turn=1, step=1, text="a secret of 1"),
     )
     store.redact("demo", 1)
-    assert found(store) == [("", 1, said.uid)]
+    assert found(store) == [("", 1, message.uid)]
 
 
 class Counting:

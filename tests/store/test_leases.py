@@ -83,17 +83,17 @@ def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store
 
 def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     lost, kept = store.acquire("lost", ttl=0.3), store.acquire("kept", ttl=0.3)
-    told = threading.Event()
-    store.on_lease_lost(lost, told.set)
+    result = threading.Event()
+    store.on_lease_lost(lost, result.set)
     store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'lost'"))
-    assert told.wait(20)
+    assert result.wait(20)
     assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
     store.append("kept", cc.assistant("still here"), lease=kept)
     with pytest.raises(cc.errors.LeaseLost):
         store.append("lost", cc.assistant("too late"), lease=lost)
 
 
-def test_renewing_waits_for_nobody_who_writes(postgres_address: str) -> None:
+def test_renewing_does_not_wait_who_writes(postgres_address: str) -> None:
     """Guarantee 3.2: one long write must not end the turns of others."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         lease = store.acquire("demo")
@@ -387,8 +387,8 @@ def test_a_failing_agent_does_not_answer_for_another(store: cc.Store) -> None:
     store.append("demo", cc.tool_result("c1", "t", "real"), lease=other)
     assert [result.text for message in store.load("demo") for result in message.tool_results] == ["real"]
     assert store.load("demo")[0].author == "b"
-    (spoken,) = store.extend("demo", [cc.assistant("done")], lease=other)
-    assert spoken.author == "b"
+    (replies,) = store.extend("demo", [cc.assistant("done")], lease=other)
+    assert replies.author == "b"
     with pytest.raises(cc.errors.InvalidMessage, match="expected a Message, got dict"):
         store.append("demo", {"role": "user"}, lease=other)  # pyright: ignore[reportArgumentType]
 

@@ -187,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
     def sync(self, pick: int, texts: list[str]) -> None:
         name = sorted(self.model)[pick % len(self.model)]
         line = self.model[name].line
-        known = [cc.user(said.original) for said in line.said]  # redacted words too: the client still has them
+        known = [cc.user(expected.original) for expected in line.said]  # redacted words too: the client still has them
         self.store.sync(name, [*known, *[cc.user(text) for text in texts]])
         line.said += [ExpectedMessage(text) for text in texts]
 
@@ -207,13 +207,16 @@ class StoreMachine(RuleBasedStateMachine):
 
         def copy(line: Line) -> Line:
             return Line(
-                [copies.setdefault(id(said), ExpectedMessage(said.text, said.original)) for said in line.said],
+                [
+                    copies.setdefault(id(expected), ExpectedMessage(expected.text, expected.original))
+                    for expected in line.said
+                ],
                 list(line.edges),
             )
 
         talk = self.model[source]
         lines_ = [copy(line) for line in talk.lines]
-        self.model[name] = Talk(lines_, talk.current, {key: copies[id(said)] for key, said in talk.keys.items()})
+        self.model[name] = Talk(lines_, talk.current, {key: copies[id(text)] for key, text in talk.keys.items()})
 
     @rule()
     def reopen(self) -> None:
@@ -226,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [each.name for each in self.store.conversations()] == sorted(self.model)
         for name, talk in self.model.items():
             found, messages = self.store.conversation(name), self.store.load(name)
-            assert [message.text for message in messages] == [said.text for said in talk.line.said]
+            assert [message.text for message in messages] == [expected.text for expected in talk.line.said]
             assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
             assert (found.length, found.context_start) == (len(messages), max(talk.line.edges, default=0))
             branches = self.store.branches(name)
@@ -234,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert [branch.current for branch in branches].index(True) == talk.current
             for branch, line in zip(branches, talk.lines, strict=True):
                 loaded = self.store.load(name, branch=branch.number)
-                assert [message.text for message in loaded] == [said.text for said in line.said]
+                assert [message.text for message in loaded] == [expected.text for expected in line.said]
 
 
 class SQLiteMachine(StoreMachine):

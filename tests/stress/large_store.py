@@ -74,11 +74,11 @@ def measured(path: Path) -> dict[str, float]:
     return found
 
 
-def _searched(store: cc.Store, words: str) -> None:
-    page = store.overviews(search=words)
+def _searched(store: cc.Store, text: str) -> None:
+    page = store.overviews(search=text)
     while page.next:
         assert not page.found
-        page = store.overviews(search=words, before=page.next)
+        page = store.overviews(search=text, before=page.next)
 
 
 def _sound(store: cc.Store) -> None:

@@ -130,9 +130,9 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     time.sleep(scenario.lease if scenario.lease < 10 else 0)  # until what a dead process held has ended
     wrong = _wrong(in_schema(server.address, "stress"), notes)
     other = sum(turns.values()) - turns["stop"]
-    told = sum(note[0] == "told" for note in notes)
+    result = sum(note[0] == "told" for note in notes)
     _report(
-        f"{name}: {turns['stop']} turns finished, {other} did not, {told} acknowledged,"
+        f"{name}: {turns['stop']} turns finished, {other} did not, {result} acknowledged,"
         f" wrong: {dict(wrong) or 'nothing'}, {time.monotonic() - began:.0f} s"
         + "".join(f"\n    {count} times: {reason}" for reason, count in reasons.most_common(4))
     )
@@ -175,8 +175,8 @@ def _wrong(address: str, notes: list[list[Any]]) -> Counter[str]:
         results = Counter(each.call_id for message in messages[name].values() for each in message.tool_results)
         wrong["calls without one result"] += sum(results[call] != 1 for call in calls)
         wrong["doubled calls"] += len(calls) - len({*calls})
-        said = [message.uid for message in messages[name].values()]
-        wrong["doubled messages"] += len(said) - len({*said})
+        texts = [message.uid for message in messages[name].values()]
+        wrong["doubled messages"] += len(texts) - len({*texts})
     for note in notes:
         if note[0] != "told":
             continue

@@ -73,9 +73,9 @@ class Sample(NamedTuple):
     counter: TokenCounter
 
 
-def samples(house: str) -> list[Sample]:
+def samples(vendor: str) -> list[Sample]:
     """The text-only requests of a house, each once."""
-    tokenizer, apis, vendors, names = VENDORS[house]
+    tokenizer, apis, vendors, names = VENDORS[vendor]
     found: dict[str, Sample] = {}
     for api in apis:
         for exchange in accepted(api):
@@ -99,14 +99,14 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
     provider = "vertex" if (api, exchange.vendor) == ("gemini", "other") else speaks.provider
     counts = get_counter(tokenizer, provider=provider, model=model)
     figures = find_profile(tokenizer, provider, model)
-    words, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
+    text, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
     return Sample(
         exchange.case,
         re.sub(r"^\w+/|-\d{8}$", "", model).replace(".", "-"),
         figures.name,
         usage.input,
         whole(request, exchange.request, counts),
-        words,
+        text,
         frames,
         request,
         reply,
@@ -116,8 +116,8 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
 
 def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
-    spoken = [place for place, message in enumerate(request.messages) if message.role == "user"]
-    earlier = request.messages[: spoken[-1]] if spoken and counts.keeps_reasoning == "turn" else ()
+    texts = [place for place, message in enumerate(request.messages) if message.role == "user"]
+    earlier = request.messages[: texts[-1]] if texts and counts.keeps_reasoning == "turn" else ()
     return (
         counts.overhead
         + (counts.count_system(request.system.text) if request.system else 0)
@@ -154,11 +154,11 @@ def _taken_apart(
     parts = [part for message in request.messages for part in message.parts]
     calls = sum(len(message.tool_calls) for message in request.messages)
     results = sum(isinstance(part, ToolResult) for part in parts)
-    spoken = sum(message.role != "tool" for message in request.messages) + (request.system is not None)
+    replies = sum(message.role != "tool" for message in request.messages) + (request.system is not None)
     tools = len(request.tools) if figures.tool_form != "names" else 0
     return whole(request, body, bare), Frames(
         request=1,
-        messages=spoken,
+        messages=replies,
         calls=calls,
         results=results,
         tools=tools if figures.tool_form == "properties" else min(tools, 1),
@@ -203,8 +203,8 @@ def _reply(api: str, reply: JSON) -> Message:
 def _model(exchange: Exchange) -> str:
     if exchange.request.get("model"):
         return str(exchange.request["model"])
-    said = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
-    chunks = cast(list[JSONObject], said if isinstance(said, list) else [said])
+    stored = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
+    chunks = cast(list[JSONObject], stored if isinstance(stored, list) else [stored])
     return str(chunks[0].get("modelVersion", ""))
 
 

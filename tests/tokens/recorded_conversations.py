@@ -17,9 +17,9 @@ class Step(NamedTuple):
     new: tuple[Message, ...]
 
 
-def steps(house: str) -> list[Step]:
+def steps(vendor: str) -> list[Step]:
     """The pairs of requests of a house of which one continues the other, as closely as there is one."""
-    found = samples(house)
+    found = samples(vendor)
     kin: dict[tuple[str, str], list[Sample]] = {}
     for sample in found:
         kin.setdefault((sample.model, sample.family), []).append(sample)
@@ -80,4 +80,4 @@ def _without_reasoning(reply: Message) -> Message:
 
 
 def all_steps() -> list[Step]:
-    return [step for house in VENDORS for step in steps(house)]
+    return [step for vendor in VENDORS for step in steps(vendor)]

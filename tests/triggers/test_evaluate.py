@@ -44,7 +44,7 @@ def names(*triggers: Trigger, moment: TriggerContext | None = None) -> list[str]
     return [trigger.name for trigger, _ in evaluate_triggers(triggers, moment or TriggerContext(), {}).messages]
 
 
-def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
+def test_all_that_fire_fire_by_priority_and_equals_as_given() -> None:
     """Guarantee 11.3: collected by priority; a lower one comes first."""
     assert names(
         constant_trigger("c"),
@@ -54,7 +54,7 @@ def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
     ) == ["a", "b", "c", "d"]
 
 
-def test_of_one_group_only_the_highest_level_speaks() -> None:
+def test_of_one_group_only_the_highest_level_fires() -> None:
     """Guarantee 11.3."""
     low, high = constant_trigger("low", group="g", level=1), constant_trigger("high", group="g", level=2)
     assert names(low, high, constant_trigger("other"), constant_trigger("alone", group="h")) == [
@@ -65,12 +65,12 @@ def test_of_one_group_only_the_highest_level_speaks() -> None:
     assert names(high, low) == ["high"]
 
 
-def test_a_level_of_what_is_said_counts_before_that_of_the_trigger() -> None:
+def test_a_level_of_the_message_counts_before_that_of_the_trigger() -> None:
     risen = ConstantTrigger(name="risen", group="g", level=1, say=TriggerMessage(text="x", level=9))
     assert names(risen, constant_trigger("high", group="g", level=2)) == ["risen"]
 
 
-def test_of_equal_levels_of_one_group_the_first_speaks() -> None:
+def test_of_equal_levels_of_one_group_the_first_fires() -> None:
     assert names(constant_trigger("b", group="g"), constant_trigger("a", group="g", priority=1)) == ["a"]
 
 
@@ -82,13 +82,13 @@ def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
     assert evaluate_triggers([constant_trigger("x")], TriggerContext(), {}).stop is None
 
 
-def test_words_for_people_do_not_silence_words_for_the_model() -> None:
+def test_texts_for_people_do_not_silence_texts_for_the_model() -> None:
     """Guarantee 11.7."""
     hint = constant_trigger("hint", group="g", level=5, kind="hint")
     assert names(hint, constant_trigger("system", group="g", level=1)) == ["hint", "system"]
 
 
-def test_who_is_silenced_by_its_group_counts_as_having_spoken() -> None:
+def test_who_is_silenced_by_its_group_counts_as_having_fired() -> None:
     """Guarantees 11.3, 11.4: what was left unsaid once is not said late."""
     play = Play(
         [
@@ -111,12 +111,12 @@ def test_a_trigger_is_asked_only_at_its_moments() -> None:
     assert names(*triggers, moment=TriggerContext(when="after_compaction")) == ["compacted"]
 
 
-def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
+def test_a_trigger_for_people_never_sends_to_a_model() -> None:
     """Guarantee 11.7: whatever kind its words claim to be of."""
-    ((_, say),) = evaluate_triggers(
+    ((_, message),) = evaluate_triggers(
         [constant_trigger("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
     ).messages
-    assert say.kind == "hint"
+    assert message.kind == "hint"
     with pytest.raises(InvalidInput, match="at='mid_step' requires kind='hint'"):
         constant_trigger("x", at=("mid_step",))
 
@@ -159,9 +159,9 @@ def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason
     """Guarantee 11.3."""
     verdict = evaluate_triggers([constant_trigger("before"), failing, constant_trigger("after")], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.messages] == ["before", "after"]
-    ((name, told),) = verdict.failures
+    ((name, result),) = verdict.failures
     assert name == "bad"
-    assert told.startswith(reason.removesuffix("…"))
+    assert result.startswith(reason.removesuffix("…"))
 
 
 def test_the_same_failure_is_reported_once_until_the_trigger_works_again() -> None:
@@ -205,7 +205,7 @@ def test_only_states_that_changed_come_back() -> None:
     assert [sorted(each) for each in play.written] == [["once"], ["shares"], [], ["shares"]]
 
 
-def test_nobody_speaks_twice_at_one_moment() -> None:
+def test_no_trigger_fires_twice_at_one_moment() -> None:
     """Guarantees 11.4, 3.6: a turn that is taken up again after a crash asks again, and the message is there
     already.
     """
@@ -226,17 +226,17 @@ def test_two_moments_of_one_step_are_two() -> None:
     assert [play.lead(TriggerContext()), play.lead(TriggerContext(when="after_compaction"))] == [["x"], ["x"]]
 
 
-def test_the_end_of_a_turn_is_said_again_if_it_did_not_come_about() -> None:
+def test_the_end_of_a_turn_is_reported_again_if_it_did_not_come_about() -> None:
     play = Play([ConstantTrigger(name="x", say=TriggerMessage(text="Enough.", stop="done"))])
     assert [len(play.at(TriggerContext())), len(play.at(TriggerContext()))] == [1, 1]
 
 
-def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice() -> None:
+def test_a_cooldown_in_steps_continues_in_the_next_turn_and_counts_no_step_twice() -> None:
     """Guarantee 11.4: cooldown."""
     play = Play([constant_trigger("x", cooldown_steps=3)])
     places = [(1, 1), (1, 2), (1, 2), (2, 1), (2, 1), (3, 1), (3, 2)]
-    said = [bool(play.at(TriggerContext(turn=turn, step=step))) for turn, step in places]
-    assert said == [True, False, False, False, False, True, False]
+    texts = [bool(play.at(TriggerContext(turn=turn, step=step))) for turn, step in places]
+    assert texts == [True, False, False, False, False, True, False]
 
 
 def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
@@ -244,11 +244,11 @@ def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
     assert len(evaluate_triggers([constant_trigger("x", once=True)], TriggerContext(), states).messages) == 1
 
 
-def test_words_that_no_encoding_can_carry_are_mended() -> None:
-    ((_, say),) = evaluate_triggers(
+def test_texts_that_no_encoding_can_carry_are_repaired() -> None:
+    ((_, message),) = evaluate_triggers(
         [ConstantTrigger(name="x", say=TriggerMessage(text="half \ud83d"))], TriggerContext(), {}
     ).messages
-    assert say.text == "half \N{REPLACEMENT CHARACTER}"
+    assert message.text == "half \N{REPLACEMENT CHARACTER}"
 
 
 def test_two_triggers_of_one_name_are_refused() -> None:
@@ -260,7 +260,7 @@ def test_two_triggers_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected"),
     [
         ({"name": " "}, "name must have 1 to 128 printable characters"),
         ({"name": "x", "at": ("sometimes",)}, "at must be one of .*, got 'sometimes'"),
@@ -268,6 +268,6 @@ def test_two_triggers_of_one_name_are_refused() -> None:
         ({"name": "x", "cooldown_steps": -1}, "cooldowns must be 0 or more, got -1"),
     ],
 )
-def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=expected):
         Trigger(**wrong)

@@ -45,10 +45,10 @@ class Life:
         return self.compiler.compile(self.name, fragments=self.fragments, tools=self.tools, **how)
 
     def turn(
-        self, said: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
+        self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
     ) -> cc.Compiled:
         """A person speaks, and the model answers."""
-        self.store.append(self.name, cc.user(said))
+        self.store.append(self.name, cc.user(text))
         return self.answer(reply, usage, **how)
 
     def answer(self, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any) -> cc.Compiled:

@@ -66,7 +66,7 @@ def stored(server: Served, name: str = "demo") -> list[cc.Message]:
         return store.load(name)
 
 
-def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
+def test_a_client_talks_and_continues(server: Served, agent: Client) -> None:
     """Guarantee 12.2: it sends what it has each time, and nothing is stored twice."""
     first = agent.run("demo", say="Hello")
     assert (first["types"][0], first["types"][-1], first["problem"]) == ("RUN_STARTED", "RUN_FINISHED", None)
@@ -92,7 +92,7 @@ def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent
     assert "buy milk" in next(message for message in answer["messages"] if message["role"] == "tool")["content"]
 
 
-def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
+def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """AG-UI's own way to ask a person, and to be answered."""
     writes = calls("write_file", {"path": "note.txt", "content": "hello"}, "I write. ", id="w1")
     model = recorded(tmp_path / "writing.jsonl", writes, text_reply("Done."))
@@ -101,8 +101,8 @@ def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Clie
     (interrupt,) = asked["interrupts"]
     assert interrupt["toolCallId"] == "w1"
     assert not (tmp_path / "note.txt").exists()
-    word = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
-    answer = agent.run("demo", resume=[word])
+    content = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answer = agent.run("demo", resume=[content])
     assert answer["problem"] is None
     assert roles(answer) == ["user", "assistant", "tool", "assistant"]
     assert (tmp_path / "note.txt").read_text() == "hello"
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_pa
     assert [message.status for message in stored(server) if message.role == "assistant"] == ["cancelled", "sent"]
 
 
-def test_a_turn_that_nobody_follows_any_longer_is_stopped(
+def test_a_turn_without_followers_is_stopped(
     server: Served, agent: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.10: a page that was closed spends nothing."""
@@ -131,7 +131,7 @@ def test_a_turn_that_nobody_follows_any_longer_is_stopped(
     assert read_events(server.url, "demo")[-1]["finish"] == "cancelled"
 
 
-def test_a_run_that_fails_says_why(server: Served, agent: Client, tmp_path: Path) -> None:
+def test_a_run_that_fails_gives_the_reason(server: Served, agent: Client, tmp_path: Path) -> None:
     model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."))
     answer = agent.run("demo", say="Hello", props={"model": model})
     assert answer["types"][-1] == "RUN_ERROR"
@@ -169,8 +169,8 @@ def test_what_is_no_run_is_refused(server: Served) -> None:
 def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
     """Guarantee 15.1: the run that a client follows goes on, whatever another one sends."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
-    said = {"id": "m0", "role": "user", "content": "Count"}
-    body = {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": slow}}
+    message = {"id": "m0", "role": "user", "content": "Count"}
+    body = {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": slow}}
     with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=20) as answer:
         lines = answer.iter_lines()
         assert any("TEXT_MESSAGE_CONTENT" in line for line in lines)
@@ -187,7 +187,7 @@ def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
         httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
 
 
-def test_a_word_that_comes_too_late_is_told_so(server: Served) -> None:
+def test_a_late_approval_is_reported(server: Served) -> None:
     body = {"threadId": "demo", "runId": "r", "resume": [{"interruptId": "1:c1", "status": "resolved"}]}
     answer = httpx.post(f"{server.url}/api/agui", json=body)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (409, "UnknownApproval")

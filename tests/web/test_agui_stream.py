@@ -57,8 +57,8 @@ def test_nothing_of_an_event_is_lost(judge: ClientProcess) -> None:
         stream = taken(events)
         whole = [each["value"] for each in stream if each["type"] == "CUSTOM"]
         assert whole == [msgspec.to_builtins(event) for event in events if event.__struct_config__.tag not in DELTAS]
-        said = "".join([each["delta"] for each in stream if each["type"] == "TEXT_MESSAGE_CONTENT"])
-        assert said == "".join([event.text for event in events if isinstance(event, TextDelta)])
+        text = "".join([each["delta"] for each in stream if each["type"] == "TEXT_MESSAGE_CONTENT"])
+        assert text == "".join([event.text for event in events if isinstance(event, TextDelta)])
 
 
 def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
@@ -76,7 +76,7 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
     assert ends("resumed")[0] == "interrupted"
 
 
-def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
+def test_the_number_of_an_event_is_on_its_last_frame() -> None:
     """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
     runs = AGUIEncoder("demo")
     for event in recorded_events()["answered"]:
@@ -109,8 +109,8 @@ def test_a_turn_that_a_dead_process_left_ends_with_an_error() -> None:
 
 def test_two_agents_at_once_are_one_run_that_ends_with_the_last() -> None:
     begun = ((1, "a"), (2, "b"))
-    said = [TextDelta(number=turn, agent=who, turn=turn, uid=who, text="Hi") for turn, who in begun]
+    messages = [TextDelta(number=turn, agent=who, turn=turn, uid=who, text="Hi") for turn, who in begun]
     ends = [TurnFinish(number=turn + 2, agent=who, turn=turn, finish="stop") for turn, who in begun]
-    stream = taken([*said, *ends])
+    stream = taken([*messages, *ends])
     assert [each["type"] for each in stream].count("RUN_STARTED") == 1
     assert stream[-1]["type"] == "RUN_FINISHED"

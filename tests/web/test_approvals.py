@@ -69,8 +69,8 @@ def pending(server: Served) -> ApprovalView:
 
 
 def answer(server: Served, approval: ApprovalView, *, id: str | None = None, hash: str | None = None) -> httpx.Response:
-    said = {"id": id or approval.id, "hash": hash or approval.hash, "approve": True}
-    return httpx.post(f"{server.url}/api/conversations/demo/approvals", json=said)
+    content = {"id": id or approval.id, "hash": hash or approval.hash, "approve": True}
+    return httpx.post(f"{server.url}/api/conversations/demo/approvals", json=content)
 
 
 def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Served, model: str, tmp_path: Path) -> None:
@@ -166,20 +166,20 @@ def test_a_page_of_use_chat_answers_one_call_and_sees_what_it_answers(
     assert request["type"] == "tool-approval-request"
     part = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": "x", "input": HARMLESS}
     yes = {**part, "state": "approval-responded", "approval": {"id": request["approvalId"], "approved": True}}
-    said = {"id": "turn-1", "role": "assistant", "parts": [yes]}
-    then = chunks(server, user, said)
+    message = {"id": "turn-1", "role": "assistant", "parts": [yes]}
+    then = chunks(server, user, message)
     shown, second = [each for each in then if each["type"].startswith("tool-") and "toolCallId" in each][-2:]
     assert (shown["type"], shown["input"]) == ("tool-input-available", HARMFUL)
     assert second["type"] == "tool-approval-request"
     assert second["approvalId"] != request["approvalId"]
-    (again,) = chunks(server, user, said)
+    (again,) = chunks(server, user, message)
     assert (again["status"], again["kind"]) == (409, "UnknownApproval")
     guessed = f"{second['approvalId'].partition(':')[0]}:x"
-    (by_call,) = chunks(server, user, {**said, "parts": [{**yes, "approval": {"id": guessed, "approved": True}}]})
+    (by_call,) = chunks(server, user, {**message, "parts": [{**yes, "approval": {"id": guessed, "approved": True}}]})
     assert (by_call["status"], by_call["kind"]) == (409, "UnknownApproval")
     assert not (tmp_path / "owned.txt").exists()
     no = {**part, "state": "approval-responded", "approval": {"id": second["approvalId"], "approved": False}}
-    last = chunks(server, user, {**said, "parts": [yes, no]})
+    last = chunks(server, user, {**message, "parts": [yes, no]})
     assert "tool-output-denied" in [each["type"] for each in last]
     assert (tmp_path / "list.txt").exists()
     assert not (tmp_path / "owned.txt").exists()
@@ -201,7 +201,7 @@ def resumed(*interrupts: str, approved: bool = True) -> list[JSONObject]:
     return [{"interruptId": each, "status": "resolved", "payload": {"approved": approved}} for each in interrupts]
 
 
-def test_an_ag_ui_client_answers_one_call_and_is_told_which(server: Served, model: str, tmp_path: Path) -> None:
+def test_an_ag_ui_client_answers_one_call_and_learns_which(server: Served, model: str, tmp_path: Path) -> None:
     """The interrupt says what would run: by the model's id alone a client could not tell the calls apart."""
     message = {"id": "m1", "role": "user", "content": "List the files"}
     first = run(server, messages=[message], forwardedProps={"model": model})
@@ -215,7 +215,7 @@ def test_an_ag_ui_client_answers_one_call_and_is_told_which(server: Served, mode
         refused = run(server, resume=resumed(*stale))
         assert (refused["status"], refused["kind"]) == (409, "UnknownApproval")
     assert not (tmp_path / "owned.txt").exists(), "an answer that is refused in part approves nothing"
-    both_words = [*resumed(other["id"], approved=False), *resumed(other["id"])]
-    assert run(server, resume=both_words)["type"] == "RUN_FINISHED", "the first word counts"
+    texts = [*resumed(other["id"], approved=False), *resumed(other["id"])]
+    assert run(server, resume=texts)["type"] == "RUN_FINISHED", "the first word counts"
     assert (tmp_path / "list.txt").exists()
     assert not (tmp_path / "owned.txt").exists()

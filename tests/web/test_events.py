@@ -35,7 +35,7 @@ def is_end(frame: Frame) -> bool:
     return '"RUN_FINISHED"' in frame.data or frame.event == "turn-finish"
 
 
-def test_who_watches_twice_is_told_the_same(server: Served) -> None:
+def test_who_watches_twice_receives_the_same(server: Served) -> None:
     """Guarantee 12.1: events replay from any number, and are what was told live."""
     turn(server)
     live = read_events(server.url, "demo")
@@ -44,7 +44,7 @@ def test_who_watches_twice_is_told_the_same(server: Served) -> None:
         assert read_events(server.url, "demo", after=start) == live[start:]
 
 
-def test_a_reader_that_reconnects_goes_on_where_it_was(server: Served) -> None:
+def test_a_reader_that_reconnects_continues_where_it_was(server: Served) -> None:
     """Guarantee 12.1: none is lost and none is told twice; the header counts, and not the address."""
     turn(server)
     with listening(address(server, vocabulary="contextc")) as stream:
@@ -124,7 +124,7 @@ def test_a_stream_ends_when_the_server_does(server: Served) -> None:
         assert list(stream) == []
 
 
-def test_what_another_process_tells_is_found(server: Served) -> None:
+def test_what_another_process_reports_is_found(server: Served) -> None:
     """Guarantee 12.1: whoever writes, whoever watches."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))

@@ -43,7 +43,7 @@ def slowly(tmp_path: Path, *replies: JSONObject, name: str = "slow.jsonl") -> st
     return recorded(tmp_path / name, *replies) + SLOW
 
 
-def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
+def test_a_turn_runs_by_itself_and_reports_what_happens(server: Served) -> None:
     """Guarantees 12.1, 12.2: the events of a turn come in order, from the number that its beginning names."""
     begun = post(server, "demo/turns", 202, input="Hello")
     assert begun == {"after": 0}
@@ -74,7 +74,7 @@ def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
     assert post(server, "demo/cancel") == {"cancelled": False}
 
 
-def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> None:
+def test_what_a_cancelled_turn_wrote_stays(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.10: cancelling keeps what was said, with its status."""
     post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, text_reply(*[f"{n} " for n in range(200)])))
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
@@ -117,7 +117,7 @@ def waits(server: Served) -> ApprovalView:
     return found
 
 
-def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
+def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
     """A tool that needs approval runs when somebody says yes, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
@@ -159,10 +159,10 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     post(server, "demo/cancel")
     read_events(server.url, "demo")
     assert server.desk.turns.approvals("demo") == []
-    said = {"hash": asked.hash, "approve": True}
-    assert post(server, f"demo/approvals/{asked.id}", 409, **said)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "demo/approvals", 409, id=asked.id, **said)["error"]["kind"] == "UnknownApproval"
-    assert post(server, f"nobody/approvals/{asked.id}", 404, **said)["error"]["kind"] == "UnknownConversation"
+    content = {"hash": asked.hash, "approve": True}
+    assert post(server, f"demo/approvals/{asked.id}", 409, **content)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals", 409, id=asked.id, **content)["error"]["kind"] == "UnknownApproval"
+    assert post(server, f"nobody/approvals/{asked.id}", 404, **content)["error"]["kind"] == "UnknownConversation"
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
@@ -180,13 +180,13 @@ def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Pat
     assert post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False) == {}
 
 
-def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:
+def test_a_conversation_stays_with_the_model_it_was_given(server: Served, tmp_path: Path) -> None:
     other = recorded(tmp_path / "other.jsonl", text_reply("I am another."), text_reply("Still another."))
     post(server, "demo/turns", 202, input="Hello", model=other)
     first = read_events(server.url, "demo")
     begun = post(server, "demo/turns", 202, input="Who are you?")
-    said = "".join(str(event.get("text", "")) for event in read_events(server.url, "demo", after=begun["after"]))
-    assert "Still another." in said
+    events = "".join(str(event.get("text", "")) for event in read_events(server.url, "demo", after=begun["after"]))
+    assert "Still another." in events
     assert first[1]["model"] == "other"
 
 
@@ -197,7 +197,7 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
     assert answer.status_code == 404
 
 
-def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
+def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
@@ -219,7 +219,7 @@ def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: 
         assert client.post("/api/conversations/demo/turns", json={"input": "Hi", "model": own}).status_code == 202
 
 
-def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.Store, tmp_path: Path) -> None:
+def test_recordings_of_a_folder_may_be_named_if_the_server_allows_it(store: cc.Store, tmp_path: Path) -> None:
     """And nothing of what else is in it is told."""
     folder = tmp_path / "recordings"
     folder.mkdir()
@@ -237,27 +237,27 @@ def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.
         for other in (outside, f"replay:{folder}/link.jsonl", f"replay:{folder}/../outside.jsonl"):
             assert status(other)[0] == 403
         assert status(f"replay:file://{tmp_path}/outside.jsonl")[0] == 403
-        for odd, said in (
+        for odd, expected in (
             ("key.txt", "line 1: expected a JSON object"),
             (".", "must be a regular file"),
             ("gone", "cannot read"),
         ):
             code, text = status(f"replay:{folder}/{odd}")
-            assert (code, said in text, "private" in text) == (400, True, False)
+            assert (code, expected in text, "private" in text) == (400, True, False)
         assert status(there)[0] == 202
 
 
 def run_of(model: str) -> JSONObject:
-    said = {"id": "m1", "role": "user", "content": "Hi"}
-    return {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": model}}
+    message = {"id": "m1", "role": "user", "content": "Hi"}
+    return {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": model}}
 
 
 def chat_of(model: str) -> JSONObject:
-    said = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
-    return {"id": "demo", "messages": [said], "model": model}
+    message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    return {"id": "demo", "messages": [message], "model": model}
 
 
-def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:
+def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.11: an error ends a turn, never the conversation."""
     model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), text_reply("Here I am."))
     post(server, "demo/turns", 202, input="Hello", model=model)
@@ -336,7 +336,7 @@ def has_reply(store: cc.Store) -> bool:
     return False
 
 
-def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: Path) -> None:
+def test_what_is_old_is_summed_up_on_request(server: Served, tmp_path: Path) -> None:
     """Guarantee 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):
@@ -349,7 +349,7 @@ def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: P
     assert post(server, "nobody/compact", 404, model=model)["error"]["kind"] == "UnknownConversation"
 
 
-def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
+def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
     """Memory is bounded: what is over is in the store, and nowhere else."""
     for number in range(MAX_EXECUTORS + 4):
         model = recorded(tmp_path / f"model{number}.jsonl", text_reply("Hello."))
@@ -363,7 +363,7 @@ def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, t
     assert len(running.executors) == MAX_EXECUTORS
 
 
-def test_a_body_that_cannot_be_read_says_where(server: Served) -> None:
+def test_a_body_that_cannot_be_read_reports_where(server: Served) -> None:
     answer = post(server, "demo/turns", 400, inputs="Hello")
     assert "inputs" in answer["error"]["message"]
     role = post(server, "demo/turns", 400, input=json.loads(encode_message(cc.assistant("I am no input."))))

@@ -138,7 +138,7 @@ def use(server: Served, model: str, name: str = "demo") -> None:
     server.desk.turns.remember_model(name, model)
 
 
-def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
+def test_a_page_talks_and_continues(server: Served, reader: Reader) -> None:
     """Guarantee 12.2: an existing `useChat` page works unchanged, and nothing is stored twice."""
     reader.open("demo")
     reader.says("Hello")
@@ -162,7 +162,7 @@ def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_
     assert "buy milk" in call["output"]
 
 
-def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantee 11.10: what was said so far stays; the next message is not kept waiting."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     use(server, f"{slow}?seconds=0.05")
@@ -178,7 +178,7 @@ def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tm
     assert found[3][1] == "Here."
 
 
-def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_that_is_loaded_again_continues_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantees 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(60)]))
     use(server, f"{slow}?seconds=0.05")
@@ -193,7 +193,7 @@ def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, rea
     assert httpx.get(f"{server.url}/api/chat/demo/stream").status_code == 204
 
 
-def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None:
+def test_a_page_has_an_answer_regenerated(server: Served, reader: Reader) -> None:
     """Guarantee 3.4: the first answer stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
@@ -211,8 +211,8 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
     reader.says("Hello")
     reader.says("Really?")
     reader.awaits('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
-    said = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
-    assert stored(server) == said
+    texts = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
+    assert stored(server) == texts
     with cc.open_store(server.address) as store:
         assert len(store.branches("demo")) == 2
 
@@ -239,7 +239,7 @@ def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path
     assert not (tmp_path / "other.txt").exists()
 
 
-def test_a_page_is_told_what_went_wrong(server: Served, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_receives_the_error(server: Served, reader: Reader, tmp_path: Path) -> None:
     use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), text_reply("Now.")))
     reader.open("demo")
     reader.do('sendMessage({ text: "Hello" })')
@@ -279,8 +279,8 @@ def test_a_page_that_sends_only_its_last_message_adds_to_what_there_is(server: S
 
 
 def test_a_history_that_was_begun_elsewhere_is_taken_in(server: Served) -> None:
-    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
-    chat(server, user("Hello", "m1"), said, user("Who are you?", "m2"))
+    message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    chat(server, user("Hello", "m1"), message, user("Who are you?", "m2"))
     assert [text for _, text in stored(server)] == ["Hello", "Hello.", "Who are you?", "Good day."]
 
 
@@ -292,7 +292,7 @@ def test_messages_that_a_page_dropped_are_left_on_their_branch(server: Served) -
     assert [text for role, text in stored(server) if role == "user"] == ["One", "Three"]
 
 
-def test_what_others_said_meanwhile_stays(server: Served) -> None:
+def test_what_other_clients_wrote_meanwhile_stays(server: Served) -> None:
     chat(server, user("One", "m1"))
     body = {"input": "From elsewhere"}
     begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json=body).json()
@@ -319,12 +319,12 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
 def test_what_is_no_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
-    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
-    assert "has no approval response" in chat(server, said, status=400)[0]["message"]
+    message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    assert "has no approval response" in chat(server, message, status=400)[0]["message"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         {"id": "m1", "role": "user", "parts": [5]},
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": 5}]},
@@ -341,14 +341,14 @@ def test_what_is_no_chat_is_refused(server: Served) -> None:
         },
     ],
 )
-def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, said: JSONObject) -> None:
+def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, expected: JSONObject) -> None:
     """Guarantee 15.1: the answer that another page is being given goes on."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     body = {"id": "demo", "messages": [user("Count", "m0")], "model": slow}
     with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=20) as answer:
         lines = answer.iter_lines()
         assert any("text-delta" in line for line in lines)
-        chat(server, user("Count", "m0"), said, status=400)
+        chat(server, user("Count", "m0"), expected, status=400)
         chat(server, user("Count", "m0"), user("Now", "m1"), status=400, model="nobody:nothing")
         begun = server.desk.turns.running_turn("demo")
         assert begun is not None
@@ -358,7 +358,7 @@ def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_pa
 
 
 @pytest.mark.parametrize("approval", [{"id": "1:c1", "approved": True}, {"id": "1:c1", "approved": False, "reason": 7}])
-def test_a_word_that_comes_too_late_is_told_so(server: Served, approval: JSONObject) -> None:
+def test_a_late_approval_is_reported(server: Served, approval: JSONObject) -> None:
     part = {"type": "tool-x", "toolCallId": "c1", "state": "approval-responded", "input": {}, "approval": approval}
-    said = {"id": "a1", "role": "assistant", "parts": [part]}
-    assert chat(server, user("Hello", "m0"), said, status=409)[0]["kind"] == "UnknownApproval"
+    message = {"id": "a1", "role": "assistant", "parts": [part]}
+    assert chat(server, user("Hello", "m0"), message, status=409)[0]["kind"] == "UnknownApproval"

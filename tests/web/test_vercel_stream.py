@@ -63,7 +63,7 @@ def test_the_sdk_and_we_read_the_same_message_from_it(judge: ClientProcess) -> N
     assert theirs["id"] == "turn-1"
 
 
-def test_a_call_that_was_declined_says_so(judge: ClientProcess) -> None:
+def test_a_call_that_was_declined_is_reported(judge: ClientProcess) -> None:
     message = judge.vercel(taken(recorded_events()["asked"]))["message"]
     (call,) = [part for part in message["parts"] if part["type"] == "dynamic-tool"]
     assert call["state"] == "output-denied"
@@ -72,8 +72,8 @@ def test_a_call_that_was_declined_says_so(judge: ClientProcess) -> None:
 
 def test_arguments_that_are_no_json_are_an_error_of_the_call(judge: ClientProcess) -> None:
     broken = ToolCallDelta(number=1, turn=1, uid="u", id="c", name="add", arguments='{"a": ')
-    said = TextDelta(number=2, turn=1, uid="u", text="Oh.")
-    message = judge.vercel(taken([broken, said]))["message"]
+    text = TextDelta(number=2, turn=1, uid="u", text="Oh.")
+    message = judge.vercel(taken([broken, text]))["message"]
     assert (message["parts"][0]["state"], message["parts"][0]["input"]) == ("output-error", '{"a": ')
 
 
