@@ -68,21 +68,21 @@ def tokens(text: str) -> int:
     return get_counter("o200k_base", provider="openai", model="gpt-5.4").count_text(text)
 
 
-async def ours(program: ProgramUnderTest, house: AgentSetup, standin: FakeVendors) -> list[Turn]:
-    agent, turns = house.agent(program, standin), list[Turn]()
+async def ours(program: ProgramUnderTest, setup: AgentSetup, standin: FakeVendors) -> list[Turn]:
+    agent, turns = setup.agent(program, standin), list[Turn]()
     for number in range(1, TURNS + 1):
         began = perf_counter()
-        house.store.append("talk", cc.system(note(number)))
+        setup.store.append("talk", cc.system(note(number)))
         await turn(agent, "talk", question(number))
         took = perf_counter() - began
-        turns.append(Turn(tokens(agent.compiler.rebuild("talk", directory=str(house.work)).decode()), took))
+        turns.append(Turn(tokens(agent.compiler.rebuild("talk", directory=str(setup.work)).decode()), took))
     await (await agent.client()).close()
     return turns
 
 
-async def naive(program: ProgramUnderTest, house: AgentSetup, standin: FakeVendors) -> list[Turn]:
-    provider = house.provider(program, standin)
-    line, history, turns = house.line(provider), list[str](), list[Turn]()
+async def naive(program: ProgramUnderTest, setup: AgentSetup, standin: FakeVendors) -> list[Turn]:
+    provider = setup.provider(program, standin)
+    line, history, turns = setup.line(provider), list[str](), list[Turn]()
     session = cursor = ""
     for number in range(1, TURNS + 1):
         began = perf_counter()
@@ -90,7 +90,7 @@ async def naive(program: ProgramUnderTest, house: AgentSetup, standin: FakeVendo
         message = cc.user("\n\n".join(history))
         settings: JSONObject = {"model": provider.model_id, **provider.stream_settings}
         body = encode({**settings, provider.formatter.messages_key: provider.formatter.format([message])})
-        call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(house.work))
+        call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(setup.work))
         reader = provider.formatter.create_reader()
         async with aclosing(line.stream(call)) as events:
             async for event in events:

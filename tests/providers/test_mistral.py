@@ -125,7 +125,7 @@ def test_its_refusals_are_understood(status: int | None, body: JSONObject, kind:
 
 
 def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
-    """Guarantee 9.11: by its name, or by the name of a model of its house."""
+    """Guarantee 9.11: by its name, or by the name of a model of its vendor."""
     for spec in (SPEC, "mistralai:mistral-medium-latest", "mistral-medium-latest"):
         provider = cc.provider(spec)
         assert (provider.name, provider.format, provider.client) == ("mistral", "mistral", "openai")

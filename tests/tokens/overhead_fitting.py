@@ -26,7 +26,7 @@ VENDORS = {
     "Anthropic": ("claude", ("anthropic", "openai_chat"), ("anthropic", "openrouter", "other"), r"claude-"),
     "Gemini": ("gemini", ("gemini",), ("google", "other"), r"gemini-"),
 }
-"""The tokenizer of a house, over which interfaces and from whom its models were asked, and what they are called."""
+"""The tokenizer of a vendor, over which interfaces and from whom its models were asked, and what they are called."""
 HELD_ELSEWHERE = ("previous_response_id", "conversation", "context_management", "mcp_servers", "web_search_options")
 
 
@@ -35,7 +35,7 @@ PRIOR = 0.002
 
 
 class Frames(NamedTuple):
-    """How many a request has of what a house puts around the words."""
+    """How many a request has of what a vendor puts around the words."""
 
     request: int
     messages: int
@@ -74,7 +74,7 @@ class Sample(NamedTuple):
 
 
 def samples(vendor: str) -> list[Sample]:
-    """The text-only requests of a house, each once."""
+    """The text-only requests of a vendor, each once."""
     tokenizer, apis, vendors, names = VENDORS[vendor]
     found: dict[str, Sample] = {}
     for api in apis:
@@ -211,7 +211,7 @@ def _model(exchange: Exchange) -> str:
 def left_out(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, float]]:
     """Each request with its error, counted with figures fitted to the other models alone.
 
-    First to those of the same generation (to the whole house where it has no other), then to those of its family.
+    First to those of the same generation (to the whole vendor where it has no other), then to those of its family.
     """
     errors: list[tuple[Sample, float]] = []
     for model, family in sorted({(sample.model, sample.family) for sample in found}):

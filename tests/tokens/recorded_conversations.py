@@ -18,7 +18,7 @@ class Step(NamedTuple):
 
 
 def steps(vendor: str) -> list[Step]:
-    """The pairs of requests of a house of which one continues the other, as closely as there is one."""
+    """The pairs of requests of a vendor of which one continues the other, as closely as there is one."""
     found = samples(vendor)
     kin: dict[tuple[str, str], list[Sample]] = {}
     for sample in found:

@@ -38,7 +38,7 @@ def test_most_estimates_are_on_the_high_side(vendor: str) -> None:
 
 
 def test_the_next_input_is_the_last_one_and_what_came_after() -> None:
-    """Guarantee 6.2: requests that continue a conversation, of all houses together and of each by itself."""
+    """Guarantee 6.2: requests that continue a conversation, of all vendors together and of each by itself."""
     found = all_steps()
     assert len(found) < ENOUGH or median([_error(step) for step in found]) < 0.05
     for vendor in VENDORS:
