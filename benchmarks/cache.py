@@ -219,8 +219,8 @@ def langchain(reader: Reader, turn: int, count: int) -> Iterator[Request]:
         add(*step)
 
 
-def compare(turn: int, house: str, count: int, *, peers: bool) -> dict[str, Bill]:
-    name = PROVIDERS[house]
+def compare(turn: int, vendor: str, count: int, *, peers: bool) -> dict[str, Bill]:
+    name = PROVIDERS[vendor]
     with cc.open_store("memory:") as store:
         compiler = cc.MessageCompiler(store, cc.provider(name, window=WINDOW))
     model, reader = compiler.provider.model, Reader(compiler.counter)
@@ -282,9 +282,9 @@ def main() -> None:
     count, peers = STEPS // 2 if options.quick else STEPS, all(versions[name] for name in packages)
     found: dict[str, dict[str, Bill]] = {}
     for shape, turn in TURNS.items():
-        for house, name in PROVIDERS.items():
-            title = f"{house} ({name.partition(':')[2]}), {shape}"
-            found[title] = compare(turn, house, count, peers=peers)
+        for vendor, name in PROVIDERS.items():
+            title = f"{vendor} ({name.partition(':')[2]}), {shape}"
+            found[title] = compare(turn, vendor, count, peers=peers)
             console.print(table(title, found[title]))
     reached = [goal for title, bills in found.items() for goal in goals(title, bills)]
     show_goals(console, reached)

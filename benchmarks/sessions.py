@@ -24,7 +24,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fake_vendors import FakeVendors
-from tests.sessions.cli_agents import PROGRAMS, House, Marked, ProgramUnderTest, answered, marks, turn
+from tests.sessions.cli_agents import PROGRAMS, AgentSetup, Marked, ProgramUnderTest, answered, marks, turn
 
 import contextc as cc
 from contextc._json import JSONObject, encode
@@ -53,7 +53,7 @@ class Figures(NamedTuple):
     missing: int
 
 
-Way: TypeAlias = Callable[[ProgramUnderTest, House, FakeVendors], Coroutine[object, object, list[Turn]]]
+Way: TypeAlias = Callable[[ProgramUnderTest, AgentSetup, FakeVendors], Coroutine[object, object, list[Turn]]]
 
 
 def question(number: int) -> str:
@@ -68,21 +68,21 @@ def tokens(text: str) -> int:
     return get_counter("o200k_base", provider="openai", model="gpt-5.4").count_text(text)
 
 
-async def ours(program: ProgramUnderTest, house: House, standin: FakeVendors) -> list[Turn]:
-    agent, turns = house.agent(program, standin), list[Turn]()
+async def ours(program: ProgramUnderTest, setup: AgentSetup, standin: FakeVendors) -> list[Turn]:
+    agent, turns = setup.agent(program, standin), list[Turn]()
     for number in range(1, TURNS + 1):
         began = perf_counter()
-        house.store.append("talk", cc.system(note(number)))
+        setup.store.append("talk", cc.system(note(number)))
         await turn(agent, "talk", question(number))
         took = perf_counter() - began
-        turns.append(Turn(tokens(agent.compiler.rebuild("talk", directory=str(house.work)).decode()), took))
+        turns.append(Turn(tokens(agent.compiler.rebuild("talk", directory=str(setup.work)).decode()), took))
     await (await agent.client()).close()
     return turns
 
 
-async def naive(program: ProgramUnderTest, house: House, standin: FakeVendors) -> list[Turn]:
-    provider = house.provider(program, standin)
-    line, history, turns = house.line(provider), list[str](), list[Turn]()
+async def naive(program: ProgramUnderTest, setup: AgentSetup, standin: FakeVendors) -> list[Turn]:
+    provider = setup.provider(program, standin)
+    line, history, turns = setup.line(provider), list[str](), list[Turn]()
     session = cursor = ""
     for number in range(1, TURNS + 1):
         began = perf_counter()
@@ -90,7 +90,7 @@ async def naive(program: ProgramUnderTest, house: House, standin: FakeVendors) -
         message = cc.user("\n\n".join(history))
         settings: JSONObject = {"model": provider.model_id, **provider.stream_settings}
         body = encode({**settings, provider.formatter.messages_key: provider.formatter.format([message])})
-        call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(house.work))
+        call = ProviderCall(provider=provider, body=body, session=session, cursor=cursor, directory=str(setup.work))
         reader = provider.formatter.create_reader()
         async with aclosing(line.stream(call)) as events:
             async for event in events:
@@ -105,7 +105,7 @@ async def naive(program: ProgramUnderTest, house: House, standin: FakeVendors) -
 def measured(program: ProgramUnderTest, way: Way) -> Figures:
     with TemporaryDirectory() as folder, FakeVendors(Marked()) as standin:
         store = cc.open_store(f"sqlite:///{folder}/chat.db")
-        turns = asyncio.run(way(program, House(store, Path(folder)), standin))
+        turns = asyncio.run(way(program, AgentSetup(store, Path(folder)), standin))
         store.close()
         records = answered(standin)
         assert not standin.refused, standin.refused[0].refused

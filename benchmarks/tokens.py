@@ -12,21 +12,21 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.tokens.overhead_fitting import HOUSES, left_out, samples
+from tests.tokens.overhead_fitting import VENDORS, left_out, samples
 
 
 def main() -> None:
-    table = Table("house", "model", "n", "left out: median", "90 %", "in the code: median", "90 %", "high")
-    for house in HOUSES:
-        found = samples(house)
-        errors = left_out(found, words=house == "Anthropic")
+    table = Table("vendor", "model", "n", "left out: median", "90 %", "in the code: median", "90 %", "high")
+    for vendor in VENDORS:
+        found = samples(vendor)
+        errors = left_out(found, words=vendor == "Anthropic")
         for model in (None, *sorted({sample.model for sample in found})):
             fitted = [error for sample, error in errors if model in (None, sample.model)]
             signed = [sample.counted / sample.real - 1 for sample in found if model in (None, sample.model)]
             coded = [abs(each) for each in signed]
             high = sum(each >= -0.02 for each in signed) / len(signed)
             numbers = [median(fitted), tenth(fitted), median(coded), tenth(coded), high]
-            table.add_row(house, model or "all", str(len(fitted)), *[f"{100 * each:.1f} %" for each in numbers])
+            table.add_row(vendor, model or "all", str(len(fitted)), *[f"{100 * each:.1f} %" for each in numbers])
     Console(width=130).print(table)
 
 

@@ -131,7 +131,7 @@ def of_anthropic(_: HistoryFormatter) -> list[Item]:
 
 def of_gemini(_: HistoryFormatter) -> list[Item]:
     calls = [{"functionCall": {"name": "look", "args": {"at": at}}} for at in ("K2", "K3")]
-    results = [{"functionResponse": {"name": "look", "response": {"output": said}}} for said in ("K4", "K5")]
+    results = [{"functionResponse": {"name": "look", "response": {"output": expected}}} for expected in ("K4", "K5")]
     return [ASKED, {"role": "model", "parts": calls}, {"role": "user", "parts": results}]
 
 

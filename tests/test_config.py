@@ -43,7 +43,7 @@ def test_each_source_wins_over_the_one_below(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["store = 5", 'colour = "red"', "store = ", "[store]"])
-def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_used_reports_what_is_wrong(tmp_path: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt setting must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
     with pytest.raises(cc.errors.InvalidSetting, match=r"contextc\.toml"):
@@ -71,7 +71,7 @@ def test_a_setting_of_another_type_is_named_with_the_type_it_must_have(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0d", "30m"])
-def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_retention_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match=r"must be days or hours, got .* Write it like 90d or 12h"):
         read_settings(environment={"HOME": "/", "CONTEXTC_RETENTION": text}, folder=str(tmp_path))
 
@@ -157,7 +157,7 @@ def test_a_cloned_projects_file_changes_nothing_that_could_hurt(tmp_path: Path, 
     """A repository of somebody else must not send conversations away, erase history or speak to the model."""
     environment = configured(tmp_path, project=line + "\n")
     with pytest.raises(
-        cc.errors.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*`contextc trust`"
+        cc.errors.InvalidSetting, match=r"contextc\.toml: not trusted, but it sets \w+\. .*trust_file\(\)"
     ):
         read_settings(environment=environment, folder=str(tmp_path))
 
@@ -191,7 +191,7 @@ def test_trust_is_for_one_file_with_one_content(tmp_path: Path) -> None:
         read_settings(environment=environment, folder=str(tmp_path))
 
 
-def test_what_the_user_says_needs_no_trust_in_the_project(tmp_path: Path) -> None:
+def test_the_users_configuration_needs_no_trust_in_the_project(tmp_path: Path) -> None:
     """Variables and arguments replace what the file says, so the file decides nothing."""
     environment = configured(tmp_path, project='store = "sqlite:///evil.db"\n')
     assert read_settings("memory:", environment=environment, folder=str(tmp_path)).store.value == "memory:"

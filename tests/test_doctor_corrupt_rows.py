@@ -24,7 +24,7 @@ def ill() -> cc.Store:
     return store
 
 
-def said(store: cc.Store, name: str = "demo") -> list[str]:
+def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
     return [message.text for message in store.load(name)]
 
 
@@ -83,12 +83,16 @@ WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
         (f"UPDATE branch SET parent = NULL WHERE number = {EDIT}", "lost-base"),
     ],
 )
-def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: str, code: str) -> None:
+def test_rows_that_lead_elsewhere_are_found_and_repaired(ill: cc.Store, damage: str, code: str) -> None:
     """Guarantee 3.4: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
     assert [each[0] for each in damaged(ill, damage)] == [code]
-    (healed,) = repair_conversations(ill, list(scan_store(ill)))
-    assert (healed.conversation, healed.outcome) == ("demo", "healed"), healed.text
-    assert (said(ill), said(ill, "fork"), said(ill, "other")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"], ["o1"])
+    (repaired,) = repair_conversations(ill, list(scan_store(ill)))
+    assert (repaired.conversation, repaired.outcome) == ("demo", "healed"), repaired.text
+    assert (texts_of(ill), texts_of(ill, "fork"), texts_of(ill, "other")) == (
+        WHOLE,
+        ["m1", "m2", "m3", "m4", "f5"],
+        ["o1"],
+    )
     assert list(scan_store(ill)) == []
     ill.append("demo", cc.user("goes on"))
     assert [message.text for message in ill.sync("demo", [cc.user("another page")])] == ["another page"]
@@ -101,21 +105,21 @@ def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: st
         f"UPDATE branch SET base_seq = 7 WHERE number = {MAIN}",
     ],
 )
-def test_a_root_that_begins_elsewhere_is_healed_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
+def test_a_root_that_begins_elsewhere_is_repaired_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
     assert damaged(ill, damage)[0][0] == "lost-base"
     repair_conversations(ill, list(scan_store(ill)))
-    assert (said(ill), said(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
+    assert (texts_of(ill), texts_of(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
     assert list(scan_store(ill)) == []
 
 
-def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) -> None:
+def test_a_current_branch_that_is_gone_is_reported_with_what_is_lost(ill: cc.Store) -> None:
     """The conversation goes on with what it has; the messages nobody leads to any more stay a fault."""
     found = damaged(ill, f"DELETE FROM branch WHERE number = {EDIT}")
     assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
     with pytest.raises(cc.errors.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
         ill.load("demo")
     repair_conversations(ill, list(scan_store(ill)))
-    assert said(ill) == [f"m{number}" for number in range(1, 9)]
+    assert texts_of(ill) == [f"m{number}" for number in range(1, 9)]
     (left,) = scan_store(ill)
     assert left.text == "2 messages on branch 3, which is missing."
     assert left.would.startswith("cannot be repaired: ")
@@ -129,7 +133,7 @@ def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
     assert repair_conversations(ill, [finding]) == []
 
 
-def test_a_root_that_is_gone_leaves_its_conversations_and_heals_the_others(ill: cc.Store) -> None:
+def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill: cc.Store) -> None:
     """A crash in one conversation must not keep another from being healed."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     ill.append("fork", cc.assistant(tool_calls=[call]))
@@ -137,18 +141,18 @@ def test_a_root_that_is_gone_leaves_its_conversations_and_heals_the_others(ill: 
     ill.append("other", cc.assistant(tool_calls=[call]))
     found = damaged(ill, f"DELETE FROM branch WHERE number = {MAIN}")
     assert {each[0] for each in found} == {"lost-messages", "lost-base"}
-    healed = repair_conversations(ill, [*before, *scan_store(ill)])
-    assert [(each.conversation, each.outcome) for each in healed] == [("fork", "left"), ("other", "healed")]
-    assert "Nothing was changed." in healed[0].text
+    repaired = repair_conversations(ill, [*before, *scan_store(ill)])
+    assert [(each.conversation, each.outcome) for each in repaired] == [("fork", "left"), ("other", "healed")]
+    assert "Nothing was changed." in repaired[0].text
 
 
 @pytest.mark.parametrize("value", ["'abc'", "5", "x'00'"])
-def test_an_id_of_any_type_is_healed_and_so_is_everybody_else(ill: cc.Store, value: str) -> None:
+def test_an_id_of_any_type_is_repaired_and_so_is_everybody_else(ill: cc.Store, value: str) -> None:
     torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
     found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}
     assert {each.outcome for each in repair_conversations(ill, list(scan_store(ill)))} == {"healed"}
-    assert said(ill) == WHOLE
+    assert texts_of(ill) == WHOLE
     assert list(scan_store(ill)) == []
 
 
@@ -169,7 +173,7 @@ def test_messages_of_no_branch_are_a_fault(ill: cc.Store) -> None:
     assert damaged(ill, copy) == [("lost-messages", None, "none")]
 
 
-def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) -> None:
+def test_a_damaged_conversation_with_a_dead_turn_can_be_repaired(ill: cc.Store) -> None:
     """A turn that cannot be put right, because nothing can be read, is no reason not to put that right first."""
     lease = ill.acquire("other")
     found = damaged(
@@ -178,17 +182,17 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) ->
         "UPDATE lease SET expires = 0, seq = 0",
     )
     assert found == [("unreadable", "other", "branch")]
-    (healed,) = repair_conversations(ill, list(scan_store(ill)))
-    assert healed.outcome == "healed", healed.text
-    assert len(said(ill, "other")) == 1
+    (repaired,) = repair_conversations(ill, list(scan_store(ill)))
+    assert repaired.outcome == "healed", repaired.text
+    assert len(texts_of(ill, "other")) == 1
     ill.release(lease)
 
 
 def test_a_running_turn_keeps_its_row_from_being_put_right(ill: cc.Store) -> None:
     with ill.lease("demo"):
         damaged(ill, "UPDATE conversation SET branch = 99 WHERE name = 'demo'")
-        (healed,) = repair_conversations(ill, list(scan_store(ill)))
-        assert healed.outcome == "left"
+        (repaired,) = repair_conversations(ill, list(scan_store(ill)))
+        assert repaired.outcome == "left"
         row = ill.read(lambda tx: tx.row("SELECT branch FROM conversation WHERE name = 'demo'"))
         assert row == (99,)
         ill.write(lambda tx: tx.run(f"UPDATE conversation SET branch = {EDIT} WHERE name = 'demo'"))
@@ -205,7 +209,7 @@ def test_a_branch_that_begins_on_itself_is_an_error_and_no_circle(
 
 @pytest.mark.parametrize("body", ["x'7b'", "x'ff'", "5", "'[]'"])
 @pytest.mark.parametrize("read", [loads, redacts, compiles])
-def test_an_unreadable_message_is_named_by_whoever_reads_it(
+def test_an_unreadable_message_is_named_by_any_reader(
     ill: cc.Store, read: Callable[[cc.Store, str], object], body: str
 ) -> None:
     """Guarantee 15.1: an error says what, where and the way out; no decoder's own exception comes through."""

@@ -43,23 +43,23 @@ DAMAGES = st.lists(
 )
 
 
-def do(store: cc.Store, deed: str, at: int) -> None:
+def do(store: cc.Store, operation: str, at: int) -> None:
     length = store.conversation("demo").length
     at = min(at, length)
     if at == 0:
         return
-    if deed == "fork" and not any(each.name == "fork" for each in store.conversations()):
+    if operation == "fork" and not any(each.name == "fork" for each in store.conversations()):
         store.fork("demo", "fork", at=at)
         store.append("fork", cc.user("of the fork"))
-    elif deed == "rewind":
+    elif operation == "rewind":
         store.rewind("demo", at)
-    elif deed == "edit":
+    elif operation == "edit":
         store.edit("demo", at, cc.user("edited"))
-    elif deed == "reset":
+    elif operation == "reset":
         store.reset("demo")
-    elif deed == "redact":
+    elif operation == "redact":
         store.redact("demo", at)
-    elif deed == "pin":
+    elif operation == "pin":
         store.pin("demo", at)
 
 
@@ -86,17 +86,17 @@ def ruin(store: cc.Store, damage: str, at: int) -> None:
     DAMAGES,
 )
 @settings(max_examples=often(40, 150))
-def test_whatever_was_stored_and_damaged_is_healed_once_and_for_all(
+def test_whatever_was_stored_and_damaged_is_repaired_once_and_for_all(
     history: list[cc.Message],
-    deeds: list[tuple[str, int]],
+    operations: list[tuple[str, int]],
     more: list[cc.Message],
     damages: list[tuple[str, int]],
 ) -> None:
     """The old rows stay to the byte; nothing more is found; a second time does nothing; every line can be sent."""
     with cc.open_store("memory:") as store:
         store.extend("demo", history)
-        for deed, at in deeds:
-            do(store, deed, at)
+        for operation, at in operations:
+            do(store, operation, at)
         store.extend("demo", more)
         for damage, at in damages:
             ruin(store, damage, at)
@@ -104,9 +104,9 @@ def test_whatever_was_stored_and_damaged_is_healed_once_and_for_all(
         for finding in findings:
             assert finding.would
             assert finding.why
-        healed = repair_conversations(store, findings)
-        assert all(each.outcome == "healed" for each in healed), healed
-        assert {each.conversation for each in healed} == {each.conversation for each in findings}
+        repaired = repair_conversations(store, findings)
+        assert all(each.outcome == "healed" for each in repaired), repaired
+        assert {each.conversation for each in repaired} == {each.conversation for each in findings}
         assert list(scan_store(store)) == []
         after = rows(store)
         assert [row for row in after if row in before] == before

@@ -36,7 +36,7 @@ def codes(store: cc.Store) -> list[tuple[str, str]]:
     return [(finding.kind, finding.code) for finding in scan_store(store)]
 
 
-def said(store: cc.Store, name: str = "demo") -> list[str]:
+def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
     return [
         f"{each.role}: {each.text or '|'.join(result.text for result in each.tool_results)}"
         for each in store.load(name)
@@ -59,23 +59,23 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
     store.write(work)
 
 
-def heal_all(store: cc.Store) -> list[RepairResult]:
+def repair_all(store: cc.Store) -> list[RepairResult]:
     """Heal everything; then nothing is found any more, a second time does nothing, and no message was touched."""
     before = rows(store)
-    healed = repair_conversations(store, found(store))
+    repaired = repair_conversations(store, found(store))
     assert found(store) == []
     assert repair_conversations(store, found(store)) == []
     assert [row for row in rows(store) if row in before] == before
-    assert all(each.outcome == "healed" for each in healed)
-    return healed
+    assert all(each.outcome == "healed" for each in repaired)
+    return repaired
 
 
 def test_open_calls_get_results_at_the_end(store: cc.Store) -> None:
     """Guarantee 5.3, pydantic-ai#4728: a dangling call stored once must not stay for ever."""
     store.extend("demo", [cc.user("hi"), asks("a", "b", author="coder"), cc.user("hello?")])
     assert codes(store) == [("note", "open-call"), ("note", "open-call")]
-    (healed,) = heal_all(store)
-    assert (healed.appended, healed.branches) == (2, {})
+    (repaired,) = repair_all(store)
+    assert (repaired.appended, repaired.branches) == (2, {})
     *_, one, two = store.load("demo")
     assert [(each.role, each.author) for each in (one, two)] == [("tool", "coder")] * 2
     assert [result.call_id for each in (one, two) for result in each.tool_results] == ["a", "b"]
@@ -87,7 +87,7 @@ def test_requests_stay_what_they_were_when_open_calls_are_answered(store: cc.Sto
     """What healing appends is what every request had to make up."""
     store.extend("demo", [cc.user("hi"), asks("a")])
     before = cc.AnthropicFormatter().format(store.load("demo"))
-    heal_all(store)
+    repair_all(store)
     assert cc.AnthropicFormatter().format(store.load("demo")) == before
 
 
@@ -101,9 +101,9 @@ def test_a_result_without_a_call_becomes_text(store: cc.Store) -> None:
         "would start a branch after message 1 with the 2 messages after it, with it as a text that names its tool, "
         f"and switch to it; branch {branch} stays"
     )
-    (healed,) = heal_all(store)
-    assert said(store) == ["user: hi", "user: [a result of f, whose call is not here:]forty-two", "assistant: ok"]
-    assert list(healed.branches) == [branch]
+    (repaired,) = repair_all(store)
+    assert texts_of(store) == ["user: hi", "user: [a result of f, whose call is not here:]forty-two", "assistant: ok"]
+    assert list(repaired.branches) == [branch]
     assert [each.text for each in store.load("demo", branch=branch)] == ["hi", "", "ok"], "the old one stays"
 
 
@@ -111,7 +111,7 @@ def test_a_repaired_message_names_its_original(store: cc.Store) -> None:
     """A copy is found by whoever knows the original: a page that resends its history adds nothing."""
     store.extend("demo", [cc.user("hi", uid="u1"), cc.tool_result("gone", "f", "x"), cc.user("and?", uid="u3")])
     second = store.load("demo")[1]
-    heal_all(store)
+    repair_all(store)
     messages = store.load("demo")
     assert [each.uid for each in messages] == ["u1", f"{second.uid}~2", "u3~2"]
     assert messages[1].meta is not None
@@ -121,13 +121,13 @@ def test_a_repaired_message_names_its_original(store: cc.Store) -> None:
     assert messages[0].meta is None
 
 
-def test_a_second_result_becomes_text_unless_it_says_the_same(store: cc.Store) -> None:
+def test_a_second_result_becomes_text_unless_it_has_the_same_content(store: cc.Store) -> None:
     """Guarantee 5.3: of two results for one id the first wins."""
     results = [cc.tool_result("a", "f", text) for text in ("one", "one", "two")]
     store.extend("demo", [cc.user("hi"), asks("a"), *results, cc.assistant("done")])
     assert codes(store) == [("note", "second-result")] * 2
-    heal_all(store)
-    assert said(store) == [
+    repair_all(store)
+    assert texts_of(store) == [
         "user: hi",
         "assistant: ",
         "tool: one",
@@ -141,18 +141,18 @@ def test_results_parted_from_their_calls_are_brought_to_them(store: cc.Store) ->
     both = cc.Message(role="tool", parts=tuple(part for name in "ba" for part in cc.tool_result(name, "f", name).parts))
     store.extend("demo", [cc.user("hi"), asks("a", "b"), cc.user("and hurry"), both, cc.assistant("done")])
     assert codes(store) == [("note", "parted-result")] * 2
-    heal_all(store)
-    assert said(store) == ["user: hi", "assistant: ", "tool: b|a", "user: and hurry", "assistant: done"]
+    repair_all(store)
+    assert texts_of(store) == ["user: hi", "assistant: ", "tool: b|a", "user: and hurry", "assistant: done"]
     assert cc.lint(cc.AnthropicFormatter().format(store.load("demo")), format="anthropic") == []
 
 
-def test_an_id_used_twice_at_once_is_told_apart(store: cc.Store) -> None:
+def test_an_id_used_twice_at_once_is_distinguished(store: cc.Store) -> None:
     """Ids that are used again once they were answered are as some providers give them, and no finding."""
     fine = [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "1"), asks("a"), cc.tool_result("a", "f", "2")]
     store.extend("fine", fine)
     store.extend("demo", [cc.user("hi"), asks("a", "a"), cc.tool_result("a", "f", "1"), cc.tool_result("a", "f", "2")])
     assert [(each.conversation, each.code) for each in found(store)] == [("demo", "reused-id")]
-    heal_all(store)
+    repair_all(store)
     _, calls, one, two = store.load("demo")
     assert [each.id for each in calls.tool_calls] == ["a", "a_2"]
     assert [result.call_id for each in (one, two) for result in each.tool_results] == ["a", "a_2"]
@@ -180,8 +180,8 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     store.write(work)
     store.append("demo", cc.assistant("yes"))
     assert codes(store) == [("note", "blank-message")]
-    heal_all(store)
-    assert said(store) == ["user: hi", "user: blank", "user: and?", "assistant: yes"]
+    repair_all(store)
+    assert texts_of(store) == ["user: hi", "user: blank", "user: and?", "assistant: yes"]
 
 
 def test_what_is_no_fault_is_not_found(store: cc.Store) -> None:
@@ -209,7 +209,7 @@ DAMAGE: dict[str, Callable[[cc.Store], object]] = {
 
 
 @pytest.mark.parametrize("code", DAMAGE)
-def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> None:
+def test_damage_is_repaired_on_a_branch_of_its_own(store: cc.Store, code: str) -> None:
     """Guarantee 3.4: the old branch stays; the conversation can be read, sent and gone on with."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     store.append("demo", cc.user(["look", cc.Media(mime_type="image/png", data=PNG)]))
@@ -220,11 +220,11 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     (finding,) = found(store)
     assert (finding.kind, finding.code, finding.branches) == ("fault", code, (old,))
     base = 7 if "blob" in code else 4
-    (healed,) = heal_all(store)
+    (repaired,) = repair_all(store)
     new = store.conversation("demo").branch
-    assert healed.branches == {old: new}
+    assert repaired.branches == {old: new}
     assert f"would start a branch after message {base} with the {9 - base} messages after it" in finding.would
-    assert f"Branch {new}, started after message {base}," in healed.text
+    assert f"Branch {new}, started after message {base}," in repaired.text
     texts = [each.text for each in store.load("demo")]
     middle = {"broken-link": ["M5", "m6"], "unreadable": ["", "m6"], "gap": [""]}.get(code, ["m5", "m6"])
     bytes_lost = "[image: image/png, 10 bytes; its bytes are lost]" if "blob" in code else ""
@@ -238,11 +238,11 @@ def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> 
     assert found(store) == []
 
 
-def test_a_lost_message_is_said_to_be_lost(store: cc.Store) -> None:
+def test_a_lost_message_is_reported_as_lost(store: cc.Store) -> None:
     """Nothing is made up in its place: people see a line, models do not."""
     store.extend("demo", [cc.user("hi"), cc.assistant("hello"), cc.user("bye")])
     change(store, 2, lambda body: body[:-3])
-    heal_all(store)
+    repair_all(store)
     line = store.load("demo")[1]
     assert (line.role, line.status, line.parts) == ("assistant", "error", ())
     assert line.error is not None
@@ -255,25 +255,25 @@ def test_results_of_a_lost_call_are_put_right_with_it(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "x"), asks("b"), cc.user("on")])
     change(store, 2, lambda _: b"{")
     assert codes(store) == [("fault", "unreadable"), ("note", "stray-result"), ("note", "open-call")]
-    (healed,) = heal_all(store)
-    assert (len(healed.branches), healed.appended) == (1, 1)
-    assert said(store)[2] == "user: [a result of f, whose call is not here:]x"
+    (repaired,) = repair_all(store)
+    assert (len(repaired.branches), repaired.appended) == (1, 1)
+    assert texts_of(store)[2] == "user: [a result of f, whose call is not here:]x"
 
 
 def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> None:
     """Guarantee 2.8."""
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), cc.user("secret"), cc.user("bye")])
     store.redact("demo", 3)
-    heal_all(store)
+    repair_all(store)
     assert [each.redacted for each in store.load("demo")] == [False, False, True, False]
     assert store.read(lambda tx: tx.row("SELECT count(*) FROM message WHERE redacted = 1")) == (2,)
 
 
-def test_what_was_healed_stays_healed_when_it_is_redacted(store: cc.Store) -> None:
+def test_what_was_repaired_stays_repaired_when_it_is_redacted(store: cc.Store) -> None:
     """Guarantee 2.8: the words go, and that a branch was healed is none of them."""
     store.extend("demo", [cc.user("hi"), cc.user("secret", meta={"contextc_healed": "no", "mine": 1}), cc.user("bye")])
     change(store, 2, lambda body: body.replace(b"secret", b"SECRET"))
-    heal_all(store)
+    repair_all(store)
     store.redact("demo", 2)
     assert found(store) == []
     assert store.load("demo")[1].parts == ()
@@ -284,12 +284,12 @@ def test_a_reset_stays_where_it_was(store: cc.Store) -> None:
     store.reset("demo")
     store.extend("demo", [cc.user("m4"), cc.user("m5")])
     change(store, 2, lambda body: body.replace(b"m2", b"M2"))
-    heal_all(store)
+    repair_all(store)
     assert store.conversation("demo").context_start == 3
     assert [each.text for each in store.load("demo", after=3)] == ["m4", "m5"]
 
 
-def test_every_conversation_on_the_damage_is_healed_by_itself(store: cc.Store) -> None:
+def test_every_conversation_on_the_damage_is_repaired_by_itself(store: cc.Store) -> None:
     """A fork shares the broken message; an older branch of the same conversation, too, and nobody goes on with that."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     first = store.conversation("demo").branch
@@ -303,26 +303,26 @@ def test_every_conversation_on_the_damage_is_healed_by_itself(store: cc.Store) -
     assert {each.conversation for each in found(store, "fork")} == {"fork"}
     assert len(repair_conversations(store, found(store, "fork"))) == 1
     assert [each.conversation for each in found(store)] == ["demo"]
-    (healed,) = heal_all(store)
-    assert sorted(healed.branches) == [first, second]
+    (repaired,) = repair_all(store)
+    assert sorted(repaired.branches) == [first, second]
     assert [each.text for each in store.load("demo")] == ["m1", "m2", "", "m4", "m5", "edited"]
     assert [each.text for each in store.load("fork")][-1] == "of the fork"
-    store.switch("demo", healed.branches[first])
+    store.switch("demo", repaired.branches[first])
     assert [each.text for each in store.load("demo")] == ["m1", "m2", "", "m4", "m5", "m6", "m7"]
     store.switch("demo", first)
     assert [each.code for each in found(store)] == ["unreadable"], "who goes back to it is told again"
 
 
-def test_a_branch_that_begins_nowhere_is_begun_anew(store: cc.Store) -> None:
+def test_a_branch_that_begins_nowhere_is_restarted(store: cc.Store) -> None:
     store.extend("demo", [cc.user("m1"), cc.user("m2"), cc.user("m3")])
     store.fork("demo", "fork", at=2)
     store.fork("demo", "empty", at=1)
     store.append("fork", cc.user("mine"))
     store.write(lambda tx: tx.run("UPDATE branch SET base_id = ? WHERE parent IS NOT NULL", b"x"))
     assert {(each.conversation, each.code) for each in found(store)} >= {("fork", "lost-base"), ("empty", "lost-base")}
-    heal_all(store)
-    assert said(store, "fork") == ["user: m1", "user: m2", "user: mine"]
-    assert said(store, "empty") == ["user: m1"]
+    repair_all(store)
+    assert texts_of(store, "fork") == ["user: m1", "user: m2", "user: mine"]
+    assert texts_of(store, "empty") == ["user: m1"]
 
 
 def test_a_conversation_with_a_running_turn_is_left_alone(store: cc.Store) -> None:
@@ -334,11 +334,11 @@ def test_a_conversation_with_a_running_turn_is_left_alone(store: cc.Store) -> No
         outcomes = {each.conversation: each.outcome for each in repair_conversations(store, findings)}
         assert outcomes == {"busy": "left", "idle": "healed"}
         assert len(store.load("busy")) == 2
-    (healed,) = repair_conversations(store, found(store))
-    assert (healed.conversation, healed.outcome) == ("busy", "healed")
+    (repaired,) = repair_conversations(store, found(store))
+    assert (repaired.conversation, repaired.outcome) == ("busy", "healed")
 
 
-def test_what_is_healed_meanwhile_is_not_healed_twice(store: cc.Store) -> None:
+def test_what_is_repaired_meanwhile_is_not_repaired_twice(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     findings = found(store)
     assert [each.outcome for each in repair_conversations(store, findings)] == ["healed"]
@@ -347,7 +347,7 @@ def test_what_is_healed_meanwhile_is_not_healed_twice(store: cc.Store) -> None:
     assert rows(store) == before
 
 
-def test_only_what_was_given_is_healed(store: cc.Store) -> None:
+def test_only_what_was_given_is_repaired(store: cc.Store) -> None:
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), asks("a")])
     branch = store.conversation("demo").branch
     repair_conversations(store, [each for each in found(store) if each.code == "open-call"])
@@ -355,7 +355,7 @@ def test_only_what_was_given_is_healed(store: cc.Store) -> None:
     assert codes(store) == [("note", "stray-result")]
 
 
-def heal_at_once(address: str, start: Barrier) -> None:
+def repair_at_once(address: str, start: Barrier) -> None:
     with cc.open_store(address) as store:
         findings = found(store)
         start.wait(60)
@@ -367,13 +367,13 @@ def ruin(store: cc.Store, name: str, length: int) -> None:
     store.extend(name, [cc.user(f"m{number}") for number in range(length)])
 
 
-def test_two_healers_at_once_heal_once(shared_address: str) -> None:
+def test_two_repairs_at_once_repair_once(shared_address: str) -> None:
     """Guarantee 3.2."""
     with cc.open_store(shared_address) as store:
         for number in range(4):
             ruin(store, f"c{number}", 5)
     start = PROCESSES.Barrier(2)
-    healers = [PROCESSES.Process(target=heal_at_once, args=(shared_address, start)) for _ in range(2)]
+    healers = [PROCESSES.Process(target=repair_at_once, args=(shared_address, start)) for _ in range(2)]
     for healer in healers:
         healer.start()
     for healer in healers:
@@ -386,14 +386,14 @@ def test_two_healers_at_once_heal_once(shared_address: str) -> None:
             assert len(store.load(f"c{number}")) == 9
 
 
-def heal_until_killed(address: str, pipe: Connection) -> None:
+def repair_until_killed(address: str, pipe: Connection) -> None:
     with cc.open_store(address) as store:
         findings = found(store)
         pipe.send("go")
         repair_conversations(store, findings, lambda done, _: pipe.send(done))
 
 
-def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_address: str) -> None:
+def test_a_killed_repair_process_leaves_each_conversation_repaired_or_untouched(shared_address: str) -> None:
     """Guarantee 3.2, kill -9: eight conversations, and a kill at a later moment each time."""
     names = [f"c{number}" for number in range(8)]
     with cc.open_store(shared_address) as store:
@@ -401,7 +401,7 @@ def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_add
             ruin(store, name, 60)
     for pause in (0.0, 0.002, 0.005, 0.01, 0.02):
         ours, theirs = PROCESSES.Pipe(duplex=False)
-        child = PROCESSES.Process(target=heal_until_killed, args=(shared_address, theirs))
+        child = PROCESSES.Process(target=repair_until_killed, args=(shared_address, theirs))
         child.start()
         theirs.close()
         assert ours.poll(60)
@@ -429,8 +429,8 @@ def test_a_body_of_another_shape_is_damage_too(store: cc.Store) -> None:
         store, 2, lambda body: encode_message(cc.Message(role="user", parts=decode_message(body).parts, uid="x", seq=7))
     )
     assert codes(store) == [("fault", "broken-link")]
-    heal_all(store)
-    assert said(store) == ["user: m1", "user: m2"]
+    repair_all(store)
+    assert texts_of(store) == ["user: m1", "user: m2"]
 
 
 def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
@@ -440,7 +440,7 @@ def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
     store.extend(
         "demo", [cc.user("hi"), cc.tool_result("x", "f", "secret1"), cc.user("secret2"), cc.user("old", uid="u")]
     )
-    heal_all(store)
+    repair_all(store)
     store.sync("demo", [cc.user("hi"), cc.user("edited", uid="u")])
     seqs = {each.text: each.seq for each in store.load("demo")}
     assert "edited" in seqs
@@ -448,5 +448,5 @@ def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
     for seq in (2, 3, 4):
         store.redact("demo", seq)
     bodies = b"".join(bytes(str(row).encode()) for row in rows(store))
-    assert [word in bodies for word in (b"secret1", b"secret2", b"old", b"edited")] == [False, False, False, True]
+    assert [text in bodies for text in (b"secret1", b"secret2", b"old", b"edited")] == [False, False, False, True]
     assert found(store) == []

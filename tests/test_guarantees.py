@@ -44,7 +44,7 @@ def test_numbers_are_unique_and_in_order() -> None:
     assert all(order(first) < order(second) for first, second in pairwise(read_numbers()))
 
 
-def test_every_guarantee_stands_in_its_section() -> None:
+def test_every_guarantee_is_used_its_section() -> None:
     """The first part of a number is the section's number, and sections are in order."""
     pieces = re.split(r"^## (\d+)\. .*$", PAGE.read_text(), flags=re.M)
     sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))

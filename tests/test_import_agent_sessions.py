@@ -13,7 +13,7 @@ from tests.transcript_files import (
     CLAUDE_ID,
     CODEX_ID,
     GARDEN,
-    Said,
+    TranscriptMessage,
     claude_file,
     claude_lines,
     codex_file,
@@ -21,7 +21,7 @@ from tests.transcript_files import (
     written,
 )
 
-MORE: Sequence[Said] = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))
+MORE: Sequence[TranscriptMessage] = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))
 SEGMENT = "01a1dfb0-9435-7681-aa80-56e95a3b867d"
 
 
@@ -44,7 +44,7 @@ def garden(config: Path) -> str:
     return directory
 
 
-def said(store: cc.Store, conversation: str) -> list[str]:
+def texts_of(store: cc.Store, conversation: str) -> list[str]:
     """What a conversation says, in one line a message."""
     return [
         f"{message.role}: {message.text}"
@@ -82,7 +82,7 @@ def test_a_session_is_found_and_taken_in_whole(
     assert listed.time == 1_800_000_000_000
     taken = import_session(store, source, listed.id[:10])
     assert (taken.conversation.name, taken.added, taken.warnings) == (name, 4, [])
-    assert said(store, name) == expected
+    assert texts_of(store, name) == expected
     assert list(scan_store(store)) == []
     store.append(name, cc.user("Go on."))
     assert len(cc.MessageCompiler(store, "anthropic:claude-opus-5-5").compile(name).params["messages"]) == 5
@@ -96,7 +96,7 @@ def test_the_programs_files_stay_as_they_were(
     list_sessions(source, directory=None)
     import_session(store, source, directory=garden)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in config.rglob("*.jsonl")} == before
-    assert said(store, name) == expected
+    assert texts_of(store, name) == expected
 
 
 @EACH
@@ -112,11 +112,11 @@ def test_importing_again_adds_what_is_new_and_nothing_twice(
     written(codex_file(config / "codex"), codex_lines(MORE, garden))
     grown = import_session(store, source, directory=garden)
     assert grown.added == 2
-    assert said(store, name) == [*expected, "user: And in winter?", "assistant: Moss."]
+    assert texts_of(store, name) == [*expected, "user: And in winter?", "assistant: Moss."]
     assert len(store.branches(name)) == 1
 
 
-def test_a_conversation_that_went_on_by_itself_is_not_mixed_with_the_session(
+def test_a_conversation_that_continued_by_itself_is_not_mixed_with_the_session(
     store: cc.Store, config: Path, garden: str
 ) -> None:
     """Guarantee 15.1: refused, with the way out, and nothing is stored."""
@@ -134,7 +134,7 @@ def test_another_conversation_of_that_name_is_left_alone(store: cc.Store, garden
     store.append("demo", cc.user("Mine."))
     with pytest.raises(cc.errors.ConversationExists):
         import_session(store, "codex", directory=garden, into="demo")
-    assert said(store, "demo") == ["user: Mine."]
+    assert texts_of(store, "demo") == ["user: Mine."]
 
 
 def test_sessions_are_listed_by_directory_newest_first(config: Path, garden: str) -> None:
@@ -188,12 +188,12 @@ def test_a_thread_that_was_taken_back_is_read_through_all_its_files(store: cc.St
     earlier = codex_lines(MORE, garden)
     written(codex_file(config / "codex"), earlier)
     base = {"thread_id": CODEX_ID, "end_ordinal_exclusive": 6, "end_byte_offset": 0}
-    later: Sequence[Said] = [("user", "And in spring?"), ("assistant", "Crocus.")]
+    later: Sequence[TranscriptMessage] = [("user", "And in spring?"), ("assistant", "Crocus.")]
     written(codex_file(config / "codex", segment=SEGMENT), codex_lines(later, garden, first=6, base=base))
     (listed,), _ = list_sessions("codex", directory=garden)
     assert (listed.id, listed.messages) == (CODEX_ID, 6)
     import_session(store, "codex", CODEX_ID)
-    assert said(store, "codex-01a1dfb0-8cf9") == [*CODEX_SAID, "user: And in spring?", "assistant: Crocus."]
+    assert texts_of(store, "codex-01a1dfb0-8cf9") == [*CODEX_SAID, "user: And in spring?", "assistant: Crocus."]
     alone = codex_file(config / "codex", segment=SEGMENT).read_bytes()
     with pytest.raises(cc.errors.InvalidInput, match=f"continues another one, {CODEX_ID}, whose file is missing"):
         import_transcript(store, alone, into="alone")
@@ -207,7 +207,7 @@ def test_a_thread_that_was_taken_back_is_read_through_all_its_files(store: cc.St
         import_session(store, "codex", directory=garden)
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_told(store: cc.Store, config: Path, garden: str) -> None:
+def test_a_line_that_was_cut_off_is_left_out_and_reported(store: cc.Store, config: Path, garden: str) -> None:
     """A program that was killed while it wrote leaves half a line."""
     path = claude_file(config / "claude", garden)
     path.write_bytes(path.read_bytes() + b'{"type":"assistant","mess')
@@ -220,7 +220,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
     text = json.dumps(claude_lines([("user", "Sun \ud83d")], garden)[1]).encode()
     path.write_bytes(text.replace(b"Sun", b"S\xfcn") + b"\n")
     import_session(store, "claude-code", directory=garden, into="odd")
-    assert said(store, "odd") == ["user: S\ufffdn \ufffd"]
+    assert texts_of(store, "odd") == ["user: S\ufffdn \ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
         ("claude-code", None, "No session of claude-code found in .*nowhere. Pass another directory"),
     ],
 )
-def test_what_cannot_be_found_is_said_with_the_way_out(
+def test_what_cannot_be_found_is_reported_with_the_way_out(
     store: cc.Store, config: Path, garden: str, source: str, session: str | None, message: str
 ) -> None:
     """Guarantee 15.1."""

@@ -18,7 +18,7 @@ IMPORTS = Path(__file__).parent / "data" / "imports"
 GARDEN = ["user: What grows here?", "assistant: Thyme.", "user: And in winter?", "assistant: Moss."]
 
 
-def told(store: cc.Store, conversation: str, branch: int | None = None) -> list[str]:
+def texts_of(store: cc.Store, conversation: str, branch: int | None = None) -> list[str]:
     """What a conversation says, in one line a message."""
     return [
         f"{message.role}: {message.text}"
@@ -37,7 +37,7 @@ def test_a_session_of_openai_agents_comes_in_with_its_calls_and_reasoning(store:
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     assert summary.source == "openai-agents"
     assert figures(summary) == [("openai-agents-garden", 7, 7, 2, 1), ("openai-agents-kitchen", 2, 2, 0, 1)]
-    assert told(store, "openai-agents-garden") == [
+    assert texts_of(store, "openai-agents-garden") == [
         "user: What grows here?",
         'assistant: c1 look({"at": "bed 1"})c2 look({"at": "bed 2"})',
         "tool: c1 look: Thyme grows in bed 1.",
@@ -57,8 +57,8 @@ def test_branches_of_openai_agents_are_branches(store: cc.Store) -> None:
     summary = import_files(store, [IMPORTS / "openai_agents_branches.db"])
     assert figures(summary) == [("openai-agents-garden", 6, 6, 0, 2)]
     one, two = store.branches("openai-agents-garden")
-    assert told(store, "openai-agents-garden", one.number) == GARDEN
-    assert told(store, "openai-agents-garden") == [*GARDEN[:2], "user: And in spring?", "assistant: Crocus."]
+    assert texts_of(store, "openai-agents-garden", one.number) == GARDEN
+    assert texts_of(store, "openai-agents-garden") == [*GARDEN[:2], "user: And in spring?", "assistant: Crocus."]
     assert (two.base, two.current) == (2, True)
 
 
@@ -75,12 +75,12 @@ def test_a_thread_of_langgraph_comes_in_with_every_way_it_went(store: cc.Store) 
         "assistant: Thyme does.",
     ]
     winter, spring = store.branches("langgraph-garden")
-    assert told(store, "langgraph-garden", winter.number) == [
+    assert texts_of(store, "langgraph-garden", winter.number) == [
         *shared,
         "user: And in winter?",
         'assistant: Moss.c2 look({"at": )',
     ]
-    assert told(store, "langgraph-garden") == [*shared, "user: And in spring?", "assistant: Crocus."]
+    assert texts_of(store, "langgraph-garden") == [*shared, "user: And in spring?", "assistant: Crocus."]
     assert spring.current
     _, asked, reply, *_ = store.load("langgraph-garden")
     assert asked.author == "ada"
@@ -99,8 +99,8 @@ def test_nothing_that_a_checkpoint_names_is_imported_or_run(store: cc.Store, tmp
     path = tmp_path / "foreign.sqlite"
     shutil.copy(IMPORTS / "langgraph.sqlite", path)
     named = msgspec.msgpack.encode(["os", "mkdir", str(trap)])
-    said = msgspec.msgpack.encode(["any.module", "HumanMessage", {"type": "human", "content": "Hello."}, "run"])
-    values = {"trap": msgspec.msgpack.Ext(0, named), "messages": [msgspec.msgpack.Ext(5, said)]}
+    text = msgspec.msgpack.encode(["any.module", "HumanMessage", {"type": "human", "content": "Hello."}, "run"])
+    values = {"trap": msgspec.msgpack.Ext(0, named), "messages": [msgspec.msgpack.Ext(5, text)]}
     with sqlite3.connect(path) as connection:
         insert = "INSERT INTO checkpoints (thread_id, checkpoint_id, type, checkpoint) VALUES (?, ?, ?, ?)"
         connection.execute(insert, ("odd", "1", "msgpack", msgspec.msgpack.encode({"channel_values": values})))
@@ -108,7 +108,7 @@ def test_nothing_that_a_checkpoint_names_is_imported_or_run(store: cc.Store, tmp
         connection.execute(insert, ("torn", "1", "msgpack", b"\x85\xa1"))
     connection.close()
     summary = import_files(store, [path])
-    assert told(store, "langgraph-odd") == ["user: Hello."]
+    assert texts_of(store, "langgraph-odd") == ["user: Hello."]
     assert not trap.exists()
     assert [note.partition(":")[0] for note in summary.left_out] == [
         "thread 'pickled'",
@@ -128,7 +128,7 @@ def test_checkpoints_of_older_versions_are_json(store: cc.Store, tmp_path: Path)
         connection.execute(insert, (msgspec.json.encode(value),))
     connection.close()
     import_files(store, [path])
-    assert told(store, "langgraph-old") == ["user: Hello."]
+    assert texts_of(store, "langgraph-old") == ["user: Hello."]
 
 
 @pytest.mark.parametrize("name", ["llm.db", "llm_old.db"])
@@ -144,14 +144,14 @@ def test_conversations_of_llm_come_in_from_either_schema(store: cc.Store, name: 
     ]
     assert (summary.total("input_tokens"), summary.total("output_tokens")) == (60, 15)
     garden, bed, _ = [each.name for each in summary.conversations]
-    assert told(store, garden) == [
+    assert texts_of(store, garden) == [
         "system: Be brief.",
         "user: A bed of herbs.\nWhat grows here?",
         "assistant: Thyme does.",
         "user: And in winter?",
         "assistant: Moss.",
     ]
-    assert told(store, bed) == [
+    assert texts_of(store, bed) == [
         "user: And in bed 1?",
         "assistant: c1 look({'at': 'bed 1'})",
         "tool: c1 look: Thyme grows in bed 1.",
@@ -210,9 +210,9 @@ def test_a_session_that_grew_adds_its_tail_and_a_new_branch(store: cc.Store, tmp
     connection.close()
     assert import_files(store, [path]).total("new") == 2
     spring = [*GARDEN[:2], "user: And in spring?", "assistant: Crocus.", "user: Thanks."]
-    assert told(store, "openai-agents-garden") == spring
+    assert texts_of(store, "openai-agents-garden") == spring
     assert [
-        told(store, "openai-agents-garden", each.number)[2:] for each in store.branches("openai-agents-garden")
+        texts_of(store, "openai-agents-garden", each.number)[2:] for each in store.branches("openai-agents-garden")
     ] == [
         GARDEN[2:],
         spring[2:],
@@ -246,10 +246,10 @@ def test_a_database_that_is_being_written_is_read_with_its_log(store: cc.Store, 
     for name in ("sessions.db", "sessions.db-wal"):
         shutil.copy(tmp_path / name, died / name)
     import_files(store, [path])
-    assert told(store, "openai-agents-kitchen")[-1] == "user: More."
+    assert texts_of(store, "openai-agents-kitchen")[-1] == "user: More."
     writer.close()
     import_files(store, [died / "sessions.db"], into="died")
-    assert told(store, "died-kitchen")[-1] == "user: More."
+    assert texts_of(store, "died-kitchen")[-1] == "user: More."
     assert sorted(each.name for each in died.iterdir()) == ["sessions.db", "sessions.db-wal"]
 
 
@@ -280,7 +280,7 @@ def test_what_a_killed_writer_left_is_read_and_stays_as_it_is(store: cc.Store, t
         sorted(before)[1:] == {"wal": ["sessions.db-shm", "sessions.db-wal"], "delete": ["sessions.db-journal"]}[mode]
     )
     import_files(store, [path])
-    assert told(store, "openai-agents-kitchen")[2:] == ["user: More."]
+    assert texts_of(store, "openai-agents-kitchen")[2:] == ["user: More."]
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
 
 
@@ -346,14 +346,14 @@ def test_columns_of_llm_may_hold_anything(store: cc.Store, tmp_path: Path) -> No
     connection.close()
     summary = import_files(store, [path])
     assert [(each.name, each.input_tokens) for each in summary.conversations] == [("llm-7", None), ("llm-c1", None)]
-    assert told(store, "llm-c1") == ["user: 5", "assistant: ok"]
+    assert texts_of(store, "llm-c1") == ["user: 5", "assistant: ok"]
     assert summary.left_out == (
         "an attachment whose bytes are not in the database (2 times)",
         "a response without a conversation",
     )
 
 
-def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
+def test_what_gives_out_in_the_middle_is_reported_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: the summary says what is there."""
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as connection:
@@ -376,7 +376,7 @@ def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store
         import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 
 
-def test_a_damaged_or_foreign_database_says_so(store: cc.Store, tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_database_is_reported(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: what is wrong, and the way out; nothing is stored."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes((IMPORTS / "llm.db").read_bytes()[:3000])

@@ -19,7 +19,7 @@ from tests.transcript_files import GARDEN, claude_lines, codex_lines
 IMPORTS = Path(__file__).parent / "data" / "imports"
 
 
-def test_every_source_says_what_it_reads_and_is_found_by_its_file() -> None:
+def test_every_source_reports_what_it_reads_and_is_found_by_its_file() -> None:
     """One more source is one more file, and no line elsewhere."""
     assert source_names() == [
         "claude-code",
@@ -69,7 +69,7 @@ def test_files_of_ours_are_known_too(text: str) -> None:
     assert detect_source(file) is None or text.startswith('{"role"')
 
 
-def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(store: cc.Store, tmp_path: Path) -> None:
+def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_continue(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 3.2: each is one transaction; the next import brings the rest, and nothing twice."""
     seen = 0
 
@@ -134,7 +134,9 @@ def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(stor
         ('{"weather": "fine"}\n{"weather": "foul"}\n', "Pass source_name if it is one of claude-code"),
     ],
 )
-def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_of_unknown_origin_reports_what_there_is(
+    store: cc.Store, tmp_path: Path, text: str, problem: str
+) -> None:
     """Guarantee 15.1."""
     path = tmp_path / "notes.txt"
     path.write_text(text)
@@ -160,7 +162,9 @@ def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, t
     ],
     ids=["gzip", "utf-16", "items", "lines of items", "messages"],
 )
-def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: Path, data: bytes, problem: str) -> None:
+def test_a_file_that_holds_something_else_reports_what(
+    store: cc.Store, tmp_path: Path, data: bytes, problem: str
+) -> None:
     """Guarantee 15.1: what it is, and the way out."""
     path = tmp_path / "log.jsonl"
     path.write_bytes(data)

@@ -38,7 +38,7 @@ def taken(store: cc.Store, path: Path, *lines: JSONObject) -> ImportSummary:
     return import_files(store, [path])
 
 
-def said(store: cc.Store, conversation: str) -> list[str]:
+def texts_of(store: cc.Store, conversation: str) -> list[str]:
     return [message.text for message in store.load(conversation) if message.role == "assistant"]
 
 
@@ -59,19 +59,21 @@ def said(store: cc.Store, conversation: str) -> list[str]:
 def test_a_reply_is_taken_in_whatever_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
     summary = taken(store, tmp_path / "log.jsonl", entry)
     (found,) = summary.conversations
-    assert (said(store, found.name), summary.left_out) == (["Thyme does."], ())
+    assert (texts_of(store, found.name), summary.left_out) == (["Thyme does."], ())
 
 
-@pytest.mark.parametrize("words", ["Use data: addresses.", "data: is a field", '{"answer": 42}', '{"a": 1}\n{"b": 2}'])
-def test_words_that_look_like_something_else_are_words(store: cc.Store, tmp_path: Path, words: str) -> None:
-    summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": words})
-    assert (said(store, summary.conversations[0].name), summary.left_out) == ([words], ())
+@pytest.mark.parametrize(
+    "expected", ["Use data: addresses.", "data: is a field", '{"answer": 42}', '{"a": 1}\n{"b": 2}']
+)
+def test_texts_that_look_like_something_else_stay_text(store: cc.Store, tmp_path: Path, expected: str) -> None:
+    summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": expected})
+    assert (texts_of(store, summary.conversations[0].name), summary.left_out) == ([expected], ())
 
 
 @pytest.mark.parametrize(
     "reply", [{"text": "Thyme."}, 7, [1], {"status": 200, "body": "<html>"}, 'data: {"cho\n\n'], ids=str
 )
-def test_a_reply_that_is_not_understood_is_told(store: cc.Store, tmp_path: Path, reply: JSON) -> None:
+def test_a_reply_that_is_not_understood_is_reported(store: cc.Store, tmp_path: Path, reply: JSON) -> None:
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": reply})
     assert summary.conversations[0].messages == 1
     assert [note.partition(",")[0] for note in summary.left_out] == [NOT_UNDERSTOOD]
@@ -81,7 +83,7 @@ def test_a_reply_that_is_not_understood_is_told(store: cc.Store, tmp_path: Path,
 def test_other_breaks_than_those_of_lines_stay_in_a_streamed_text(store: cc.Store, tmp_path: Path) -> None:
     text = stream(chunk("Thyme\u2028"), chunk("\x85does."), chunk("!"))
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": text})
-    assert said(store, summary.conversations[0].name) == ["Thyme\u2028\x85does.!"]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme\u2028\x85does.!"]
     for ending in ("\r\n", "\r"):
         assert len(parse_events(text.replace("\n", ending)).events) == 3
 
@@ -89,14 +91,14 @@ def test_other_breaks_than_those_of_lines_stay_in_a_streamed_text(store: cc.Stor
 def test_events_that_cannot_be_read_are_counted(store: cc.Store, tmp_path: Path) -> None:
     text = stream(chunk("Thyme")) + 'data: {"cho\n\ndata: {"choi\n\n'
     summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": text})
-    assert said(store, summary.conversations[0].name) == ["Thyme"]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme"]
     (note,) = summary.left_out
     assert note.startswith("an event of a stream that cannot be read")
     assert note.endswith("(2 times)")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_every_answer_is_a_branch_and_the_first_goes_on(store: cc.Store, tmp_path: Path, streamed: bool) -> None:
+def test_every_answer_is_a_branch_and_the_first_continues(store: cc.Store, tmp_path: Path, streamed: bool) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     answers = [{"index": index, "message": {**SAID, "content": text}} for index, text in enumerate(("Thyme", "Moss"))]
     events: list[JSONObject] = [
@@ -112,11 +114,11 @@ def test_every_answer_is_a_branch_and_the_first_goes_on(store: cc.Store, tmp_pat
         "Moss",
         "Thyme",
     ]
-    assert said(store, found.name) == ["Thyme"]
+    assert texts_of(store, found.name) == ["Thyme"]
     assert (found.input_tokens, found.output_tokens) == (3, 4)
 
 
-def test_a_reply_that_told_no_usage_has_none(store: cc.Store, tmp_path: Path) -> None:
+def test_a_reply_that_reported_no_usage_has_none(store: cc.Store, tmp_path: Path) -> None:
     """Nothing was reported, which is not the same as nothing used."""
     reply = {"choices": [{"message": SAID}]}
     (found,) = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": reply}).conversations
@@ -159,10 +161,10 @@ def test_a_stream_of_bedrock_is_known_by_its_events(store: cc.Store, tmp_path: P
     ]
     body = {"messages": [{"role": "user", "content": [{"text": "What grows here?"}]}]}
     summary = taken(store, tmp_path / "log.jsonl", {"request": body, "response": events})
-    assert said(store, summary.conversations[0].name) == ["Thyme does."]
+    assert texts_of(store, summary.conversations[0].name) == ["Thyme does."]
 
 
-def test_addresses_and_models_say_what_is_spoken() -> None:
+def test_addresses_and_models_report_the_format() -> None:
     assert formats_of_url("https://api.mistral.ai/v1/chat/completions") == ("mistral",)
     assert formats_of_url("https://example.org/v1/chat/completions?x=1")[0] == "openai_chat"
     assert formats_of_url("/v1/messages") == ("anthropic",)
@@ -190,7 +192,7 @@ def test_calls_that_are_no_talk_are_left_out(store: cc.Store, tmp_path: Path) ->
     assert summary.left_out == ("a call that is not a chat, such as embeddings (2 times)",)
 
 
-def test_broken_base64_of_a_recording_is_told(store: cc.Store, tmp_path: Path) -> None:
+def test_broken_base64_of_a_recording_is_reported(store: cc.Store, tmp_path: Path) -> None:
     entry = {
         "request": {"url": "https://example.org/v1/chat/completions", "postData": {"text": json.dumps(BODY)}},
         "response": {"status": 200, "content": {"text": "!!no", "encoding": "base64"}},
@@ -202,7 +204,7 @@ def test_broken_base64_of_a_recording_is_told(store: cc.Store, tmp_path: Path) -
     assert note.endswith("entry 1")
 
 
-def test_that_settings_and_tools_stay_behind_is_told_once(store: cc.Store, tmp_path: Path) -> None:
+def test_that_settings_and_tools_stay_behind_is_reported_once(store: cc.Store, tmp_path: Path) -> None:
     warm = {"request": {**BODY, "temperature": 1}, "response": SAID, "timestamp": 1_800_000_000}
     assert taken(store, tmp_path / "log.jsonl", warm, warm).left_out == ("the tools and settings of the requests",)
     bare = {**BODY, "response": SAID, "timestamp": 1_800_000_000, "url": "/v1/chat/completions"}

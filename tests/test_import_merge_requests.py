@@ -38,12 +38,12 @@ def lines_of(store: cc.Store, conversation: str) -> list[list[str]]:
 
 def turns(*prompts: str) -> list[JSONObject]:
     """A turn for each prompt, every request whole."""
-    said: list[JSONObject] = []
+    texts: list[JSONObject] = []
     found: list[JSONObject] = []
     for number, prompt in enumerate(prompts):
-        said = [*said, user(f"question {number}")]
-        found.append(exchange(model(f"answer {number}"), *said, prompt=prompt))
-        said = [*said, model(f"answer {number}")]
+        texts = [*texts, user(f"question {number}")]
+        found.append(exchange(model(f"answer {number}"), *texts, prompt=prompt))
+        texts = [*texts, model(f"answer {number}")]
     return found
 
 
@@ -93,7 +93,7 @@ def response(id: str, text: str, **more: object) -> JSONObject:
     return {"request": {"model": "m", "input": [user(text)], **more}, "response": reply}
 
 
-def test_a_request_goes_on_from_the_response_it_names(store: cc.Store, tmp_path: Path) -> None:
+def test_a_request_continues_from_the_response_it_names(store: cc.Store, tmp_path: Path) -> None:
     """In any order; and one whose beginning is not in the log says so."""
     log = [
         response("r1", "one"),
@@ -128,7 +128,7 @@ def call(city: str) -> JSONObject:
     }
 
 
-def looked(text: str) -> JSONObject:
+def exchange_with_result(text: str) -> JSONObject:
     return {"role": "tool", "tool_name": "look", "content": text}
 
 
@@ -136,14 +136,16 @@ def whole(message: JSONObject) -> JSONObject:
     return {"model": "m", "message": message, "done": True}
 
 
-def test_calls_without_ids_are_told_apart_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
+def test_calls_without_ids_are_distinguished_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
     """Ollama's: the numbers we give them begin anew with every request and every reply."""
     rome, paris = call("Rome"), call("Paris")
     log = [
         exchange(whole(rome), user("Weather?")),
         exchange(whole(paris), user("Weather?")),
-        exchange(whole(rome), user("Weather?"), paris, looked("33")),
-        exchange(whole(model("Warm.")), user("Weather?"), paris, looked("33"), rome, looked("20")),
+        exchange(whole(rome), user("Weather?"), paris, exchange_with_result("33")),
+        exchange(
+            whole(model("Warm.")), user("Weather?"), paris, exchange_with_result("33"), rome, exchange_with_result("20")
+        ),
     ]
     (found,) = taken(store, tmp_path / "log.jsonl", *log).conversations
     assert found.branches == 2

@@ -15,7 +15,7 @@ from contextc.interchange import import_files
 TRAFFIC = Path(__file__).parent / "data" / "traffic.jsonl"
 
 
-def said(role: str, text: str) -> JSONObject:
+def message(role: str, text: str) -> JSONObject:
     return {"role": role, "content": text}
 
 
@@ -34,16 +34,16 @@ def completion(text: str, **more: object) -> JSONObject:
 
 
 def exchange(reply: str, *messages: JSONObject, prompt: str = "Be brief.") -> JSONObject:
-    body = {"model": "gpt-6", "messages": [said("system", prompt), *messages]}
+    body = {"model": "gpt-6", "messages": [message("system", prompt), *messages]}
     return {"request": body, "response": completion(reply)}
 
 
 U1, A1, U2, A2, U3 = (
-    said("user", "What grows here?"),
-    said("assistant", "Thyme does."),
-    said("user", "And in winter?"),
-    said("assistant", "Moss."),
-    said("user", "And in spring?"),
+    message("user", "What grows here?"),
+    message("assistant", "Thyme does."),
+    message("user", "And in winter?"),
+    message("assistant", "Moss."),
+    message("user", "And in spring?"),
 )
 
 
@@ -112,7 +112,7 @@ def test_what_many_requests_share_joins_nothing(store: cc.Store, tmp_path: Path)
     assert len(import_files(store, [other]).conversations) == 2
 
 
-def test_a_system_prompt_that_tells_the_time_is_the_same_prompt(store: cc.Store, tmp_path: Path) -> None:
+def test_a_system_prompt_that_contains_the_time_is_the_same_prompt(store: cc.Store, tmp_path: Path) -> None:
     """It changes with every request, and would make each a conversation of its own."""
     lines = [
         exchange("Thyme does.", U1, prompt="It is 12:01."),
@@ -215,7 +215,7 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
             "custom_id": f"q{number}",
             "method": "POST",
             "url": "/v1/chat/completions",
-            "body": {"model": "gpt-6", "messages": [said("user", f"Question {number}")]},
+            "body": {"model": "gpt-6", "messages": [message("user", f"Question {number}")]},
         }
         for number in (1, 2)
     ]
@@ -280,7 +280,7 @@ def test_a_list_is_read_as_lines_are(store: cc.Store, tmp_path: Path) -> None:
         assert (taken.name, taken.messages) == (name, 5)
 
 
-def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:
+def test_a_torn_last_line_is_reported_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: the line is named, and nothing is stored."""
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(exchange("Thyme does.", U1)) + '\n{"request": {"mess')
@@ -292,7 +292,7 @@ def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_
     assert len(store.conversations()) == 1
 
 
-def test_the_format_can_be_told(store: cc.Store, tmp_path: Path) -> None:
+def test_the_format_can_be_reported(store: cc.Store, tmp_path: Path) -> None:
     lines = [{"request": {"messages": [U1]}, "response": completion("Thyme does.")}]
     log = written(tmp_path / "log.jsonl", lines)
     (taken,) = import_files(store, [log], format="openai_chat").conversations

@@ -69,7 +69,7 @@ def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:
             manager.add_message(wrong)
 
 
-def test_reset_begins_anew() -> None:
+def test_reset_starts_over() -> None:
     manager = cc.MessageManager(cc.OpenAIFormatter())
     manager.reset()
     assert manager.get_formatted_messages() == []
@@ -165,10 +165,10 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     assert message.usage is not None
     assert (message.usage.input, message.usage.output) == (7, 3)
     manager.formatter = cc.GeminiFormatter()
-    said = GenerateContentResponse.model_validate(
+    text = GenerateContentResponse.model_validate(
         {"candidates": [{"content": {"role": "model", "parts": [{"text": "It prints 1."}]}, "finishReason": "STOP"}]}
     )
-    assert manager.add_reply(said).text == "It prints 1."
+    assert manager.add_reply(text).text == "It prints 1."
     manager.formatter = cc.AnthropicFormatter()
     assert manager.add_reply({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}).text == "Yes."
     with pytest.raises(cc.errors.InvalidInput, match="expected an object of the vendor's SDK or a dict, got int"):
@@ -282,7 +282,7 @@ def test_what_lacks_a_method_is_not_a_formatter() -> None:
         manager.formatter = "{}"  # pyright: ignore[reportAttributeAccessIssue]  # what is wrong is tested
 
 
-def test_explain_says_what_was_left_out_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_explain_reports_what_was_left_out_and_why(caplog: pytest.LogCaptureFixture) -> None:
     """A cut that nobody is told of looks like a model that forgets."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), "Be brief.", max_tokens=300, model="gpt-4.1")
     assert manager.explain().lines == ()

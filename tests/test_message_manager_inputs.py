@@ -173,15 +173,15 @@ def test_a_call_with_a_field_of_its_own_is_refused() -> None:
     assert (message.tool_calls[0].name, message.tool_calls[0].arguments) == ("f", {"at": 1})
 
 
-def test_what_stands_around_a_message_is_refused_where_it_is_not_stored() -> None:
+def test_what_is_around_a_message_is_refused_where_it_is_not_stored() -> None:
     """Lines and events have ids and times of their own, which no message has a place for."""
-    said = {"role": "user", "content": "hi"}
+    message = {"role": "user", "content": "hi"}
     item = {"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}
     for form, wire, field in (
-        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": said, "uuid": "1"}, "uuid"),
-        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": {**said, "id": "1"}}, "message.id"),
+        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": message, "uuid": "1"}, "uuid"),
+        (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": {**message, "id": "1"}}, "message.id"),
         (cc.formats.CodexFormatter(), {"method": "item/completed", "params": {"item": item, "turnId": "1"}}, "item"),
-        (cc.formats.OllamaFormatter(), {**said, "images": ["not base64!"]}, "images[0].images"),
+        (cc.formats.OllamaFormatter(), {**message, "images": ["not base64!"]}, "images[0].images"),
     ):
         manager = cc.MessageManager(form)
         with pytest.raises(cc.errors.InvalidMessage) as caught:

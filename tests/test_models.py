@@ -104,8 +104,8 @@ def test_a_model_is_not_taken_for_its_predecessor(name: str) -> None:
 
 def named_in(value: object) -> Iterator[str]:
     if isinstance(value, dict):
-        said = cast(JSONObject, value)
-        yield from (said[key] for key in ("model", "modelVersion") if said.get(key))
+        text = cast(JSONObject, value)
+        yield from (text[key] for key in ("model", "modelVersion") if text.get(key))
 
 
 def test_every_model_of_the_recorded_traffic_is_known() -> None:
@@ -141,7 +141,7 @@ CLAUDE = {
 
 
 @pytest.mark.parametrize("name", CLAUDE)
-def test_what_anthropic_says_of_its_models(name: str) -> None:
+def test_facts_of_anthropic_about_its_models(name: str) -> None:
     """Guarantee 9.3: signed reasoning is left out where the provider binds it to its prefix."""
     claude = model(name)
     found = (
@@ -152,7 +152,7 @@ def test_what_anthropic_says_of_its_models(name: str) -> None:
         claude.prefill,
     )
     assert found == CLAUDE[name]
-    assert (claude.house, claude.cache_points, claude.temperature) == ("anthropic", 4, False)
+    assert (claude.vendor, claude.cache_points, claude.temperature) == ("anthropic", 4, False)
     assert claude.media == ("image", "document")
 
 
@@ -168,7 +168,7 @@ def test_what_anthropic_says_of_its_models(name: str) -> None:
         ("gpt-4.1", 0, ()),
     ],
 )
-def test_what_openai_says_of_its_models(name: str, points: int, efforts: tuple[str, ...]) -> None:
+def test_facts_of_openai_about_its_models(name: str, points: int, efforts: tuple[str, ...]) -> None:
     """From GPT-5.6 on there are explicit cache points; models that reason take no temperature."""
     gpt = model(name)
     assert (gpt.cache_points, gpt.efforts, gpt.cache_minimum) == (points, efforts, 1_024)
@@ -193,7 +193,7 @@ def test_every_entry_adds_up() -> None:
             assert (found.price.long is None) is (found.price.above == 0)
 
 
-def test_a_tokenizer_is_one_that_counts_or_the_word_for_an_estimate() -> None:
+def test_a_tokenizer_is_one_that_counts_or_the_name_of_an_estimate() -> None:
     """Guarantee 6.1: exact where a tokenizer is at hand offline."""
     named = {model(name).tokenizer for name in list_models()}
     for tokenizer in named - {*list_vendors(), "claude", "gemini"}:
@@ -217,7 +217,7 @@ def test_windows_agree_with_genai_prices_where_both_know() -> None:
     for name in list_models():
         ours = model(name)
         try:
-            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.house, ours.house), None)
+            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
         except LookupError:
             continue
         if info.context_window:
@@ -228,7 +228,7 @@ def test_windows_agree_with_genai_prices_where_both_know() -> None:
     assert apart == set(OTHER_WINDOWS)
 
 
-def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
+def test_an_unknown_model_explains_how_to_give_its_window() -> None:
     """Guarantee 15.1: what happened, to what, and the way out."""
     with pytest.raises(UnknownModel) as raised:
         model("gpt-6.1-tera")
@@ -242,24 +242,24 @@ def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
 
 
 def test_a_window_is_all_that_must_be_given() -> None:
-    assert model("my-own", window=32_000) == Model(name="my-own", house="unknown", window=32_000, output=8_000)
+    assert model("my-own", window=32_000) == Model(name="my-own", vendor="unknown", window=32_000, output=8_000)
     assert model("my-own", window=200_000).output == 8_192
     assert model("my-own", window=200_000, output=50_000).output == 50_000
 
 
-def test_a_new_model_of_a_known_house_has_that_houses_facts() -> None:
+def test_a_new_model_of_a_known_vendor_has_that_vendors_facts() -> None:
     """A Claude we have not heard of is held to the stricter rules, which hurt no other."""
     new = model("claude-opus-9", window=2_000_000)
-    assert (new.house, new.tokenizer, new.binds_reasoning, new.temperature) == ("anthropic", "claude", True, False)
-    assert model("finetuned", house="openai", window=16_000).tokenizer == "o200k_base"
-    assert model("acme-1", house="acme", window=16_000).house == "acme"
+    assert (new.vendor, new.tokenizer, new.binds_reasoning, new.temperature) == ("anthropic", "claude", True, False)
+    assert model("finetuned", vendor="openai", window=16_000).tokenizer == "o200k_base"
+    assert model("acme-1", vendor="acme", window=16_000).vendor == "acme"
 
 
-def test_what_the_caller_says_wins() -> None:
-    said = model("claude-opus-5-5", window=200_000, binds_reasoning=False, media=["image"], price={"input": 1} | FREE)
-    assert (said.window, said.output, said.binds_reasoning, said.media) == (200_000, 128_000, False, ("image",))
-    assert said.price == Price(input=1, output=0, cache_read=0, cache_write=0)
-    assert model("claude-opus-5-5", price=said.price).price == said.price
+def test_the_callers_value_wins() -> None:
+    text = model("claude-opus-5-5", window=200_000, binds_reasoning=False, media=["image"], price={"input": 1} | FREE)
+    assert (text.window, text.output, text.binds_reasoning, text.media) == (200_000, 128_000, False, ("image",))
+    assert text.price == Price(input=1, output=0, cache_read=0, cache_write=0)
+    assert model("claude-opus-5-5", price=text.price).price == text.price
     assert model("claude-opus-5-5", window=8_000).output == 2_000
     assert model("claude-opus-5-5").window == 1_000_000
 
@@ -268,9 +268,9 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "expected"),
     [
-        ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of house"),
+        ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of vendor"),
         ({"media": ["images"]}, "Invalid enum value 'images'"),
         ({"window": "large"}, "Expected `int`, got `str`"),
         ({"window": -1}, "got output=1, window=-1"),
@@ -279,8 +279,8 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
         ({"price": {"input": 1}}, "missing required field `output`"),
     ],
 )
-def test_a_fact_that_is_none_is_refused(facts: JSONObject, said: str) -> None:
-    with pytest.raises(cc.errors.InvalidSetting, match=said):
+def test_an_invalid_fact_is_refused(facts: JSONObject, expected: str) -> None:
+    with pytest.raises(cc.errors.InvalidSetting, match=expected):
         model("claude-opus-5-5", **facts)
 
 
@@ -298,10 +298,11 @@ def test_the_users_own_table_wins_over_ours_and_loses_to_the_caller(tmp_path: Pa
     assert model("meta-llama/Llama-3.3-70B-Instruct").window == 32_000
     assert model("meta-llama/Llama-3.3-70B-Instruct").tokenizer == "llama3"
     assert model("llama-3.3-70b", window=64_000).window == 64_000
-    assert model("own-7b") == Model(name="own-7b", house="unknown", window=16_000, output=4_000, tokenizer="llama3")
+    assert model("own-7b") == Model(name="own-7b", vendor="unknown", window=16_000, output=4_000, tokenizer="llama3")
     assert model("claude-opus-5-5").window == 1_000_000
-    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\n')
+    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\nhouse = "acme"\n')
     assert model("llama-3.3-70b").window == 9_000
+    assert model("llama-3.3-70b").vendor == "acme"  # by the former name of the fact
 
 
 def test_the_projects_table_wins_over_the_users_fact_by_fact(tmp_path: Path) -> None:
@@ -323,7 +324,7 @@ def test_a_process_whose_folder_is_gone_still_has_its_models(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("text", ["models = 5", "[models]\nown = 5", '[models."own"]\nwindows = 5\nwindow = 9'])
-def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
+def test_a_table_that_cannot_be_used_reports_what_is_wrong(tmp_path: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
     with pytest.raises(cc.errors.InvalidSetting, match=r"must be a table|unknown fact windows"):
@@ -332,7 +333,7 @@ def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: st
 
 def test_genai_prices_is_asked_for_what_our_table_does_not_have() -> None:
     found = model("grok-build-0.1")
-    assert (found.house, found.window, found.output, found.tokenizer) == ("xai", 256_000, 8_192, "xai")
+    assert (found.vendor, found.window, found.output, found.tokenizer) == ("xai", 256_000, 8_192, "xai")
     assert found.price == Price(
         input=1,
         output=2,
@@ -347,7 +348,7 @@ def test_without_genai_prices_the_window_must_be_given(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
     with pytest.raises(UnknownModel):
         model("minimax-01")
-    assert model("minimax-01", window=1_000_000).house == "minimax"
+    assert model("minimax-01", window=1_000_000).vendor == "minimax"
 
 
 def test_a_model_of_our_table_loads_nothing_heavy() -> None:
@@ -378,7 +379,7 @@ PRICED = {
 
 @pytest.mark.parametrize("name", PRICED)
 @pytest.mark.parametrize("usage", USAGES, ids=["short", "cached", "long"])
-def test_a_call_costs_what_genai_prices_says(name: str, usage: cc.Usage) -> None:
+def test_a_call_costs_what_genai_prices_reports(name: str, usage: cc.Usage) -> None:
     theirs = genai_prices.calc_price(
         genai_prices.Usage(
             input_tokens=usage.input,

@@ -32,7 +32,7 @@ SPOKEN = [name for name in format_names() if not formatter(name).session_line_fi
 
 
 @pytest.mark.parametrize("format", [name for name in SPOKEN if name not in ALIKE])
-def test_a_bare_list_with_calls_is_told_by_how_calls_are_written(format: str) -> None:
+def test_a_bare_list_with_calls_is_reported_by_how_calls_are_written(format: str) -> None:
     """Guarantee 10.6: no format is named anywhere, all of them are asked."""
     messages = formatter(format).format(HISTORY)
     assert detect_message_format(messages) == format
@@ -68,14 +68,14 @@ def test_a_recording_of_a_browser_is_looked_into() -> None:
     assert [message.text for message in found.request.messages] == ["hi"]
 
 
-def test_what_is_said_wins_over_what_is_seen() -> None:
+def test_a_given_format_wins_over_detection() -> None:
     """A person may know better."""
     text = json.dumps([{"role": "user", "content": "hi"}])
     assert open_text(text, "anthropic").format == "anthropic"
     assert open_text(text).format == "openai_chat"
 
 
-def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> None:
+def test_a_transcript_that_is_on_another_file_opens_none(tmp_path: Path) -> None:
     """Nothing that is pasted makes us read a file."""
     meta: JSONObject = {"id": "x", "history_base": {"thread_id": "y", "end_ordinal_exclusive": 1}}
     item: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -100,7 +100,7 @@ WORDS_OF_A_SHELL = (
 
 
 @pytest.mark.parametrize("command", WORDS_OF_A_SHELL)
-def test_a_command_has_the_words_that_a_shell_finds(command: str) -> None:
+def test_a_command_has_the_text_that_a_shell_finds(command: str) -> None:
     """Quotes and escapes decide where a body begins and what is in it."""
     assert split_command(command) == shlex.split(command)
 

@@ -44,15 +44,15 @@ def test_a_bare_list_is_left_alone_too() -> None:
 
 
 @pytest.mark.parametrize("again", ["again", "well?"])
-def test_a_message_that_stands_twice_keeps_both_spellings_in_order(again: str) -> None:
+def test_a_message_that_is_twice_keeps_both_spellings_in_order(again: str) -> None:
     """Guarantee 10.6: the same in meaning is not the same in letters."""
-    said = [
+    texts = [
         *LOST["messages"][:4],
         {"role": "user", "content": [{"type": "text", "text": again}]},
         *LOST["messages"][3:],
     ]
-    fixed, _ = fix({**LOST, "messages": said}, format="anthropic")
-    assert fixed["messages"][3:] == said[3:]
+    fixed, _ = fix({**LOST, "messages": texts}, format="anthropic")
+    assert fixed["messages"][3:] == texts[3:]
 
 
 def test_what_was_itself_at_fault_is_not_put_back() -> None:

@@ -66,7 +66,7 @@ def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> N
         provider("gpt-oss:20b", url="http://127.0.0.1:1/v1")
 
 
-def test_every_provider_that_is_listed_can_be_spoken_to() -> None:
+def test_every_provider_that_is_listed_can_be_called() -> None:
     assert {"openai", "openai-chat", "openai-session", "anthropic", "gemini", "openrouter"} <= set(provider_names())
     for name in provider_names():
         found = provider(f"{name}:own", window=32_000)
@@ -147,7 +147,7 @@ def test_the_formatter_follows_from_the_models_facts() -> None:
     assert (deep.provider, deep.reasoning_field) == ("deepseek", "reasoning_content")
 
 
-def test_whose_reasoning_goes_back_is_one_house_by_either_way_and_nobody_elses() -> None:
+def test_whose_reasoning_goes_back_is_one_vendor_by_either_way_and_no_other() -> None:
     """Guarantee 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
     assert (
         provider("openai:gpt-5").formatter.provider == provider("openai-session:gpt-5").formatter.provider == "openai"
@@ -174,7 +174,7 @@ def test_facts_of_both_are_given_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "facts", "said"),
+    ("spec", "facts", "expected"),
     [
         ("", {}, 'Write it as "anthropic:claude-opus-5-5"'),
         (":claude-opus-5-5", {}, "the provider is missing"),
@@ -195,9 +195,9 @@ def test_facts_of_both_are_given_by_name() -> None:
         ("claude-opus-5-5", {"format": "smoke"}, r"format 'smoke' not found, expected one of anthropic, "),
     ],
 )
-def test_what_names_no_provider_says_the_way_out(spec: str, facts: JSONObject, said: str) -> None:
+def test_what_names_no_provider_states_the_fix(spec: str, facts: JSONObject, expected: str) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.errors.InvalidSetting, match=said):
+    with pytest.raises(cc.errors.InvalidSetting, match=expected):
         provider(spec, **facts)
 
 
@@ -217,7 +217,7 @@ def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
     assert provider("acme:own", window=9_000).model.output == 2_250
 
 
-def test_a_provider_whose_format_is_to_come_says_so() -> None:
+def test_a_provider_whose_format_is_to_come_is_reported() -> None:
     for name in ("mistral", "ollama", "bedrock", "claude-code", "codex"):
         if name not in provider_names():
             with pytest.raises(cc.errors.InvalidSetting, match=r"format .* not found"):
@@ -255,6 +255,6 @@ def test_a_tag_does_not_take_the_facts_of_a_hosted_model_of_its_name(tag: str) -
         cc.provider(f"mine:{tag}", format="ollama")
     own = cc.provider(f"ollama:{tag}", window=32_768)
     assert (own.model.window, own.model.reasoning, own.model.media, own.model.price) == (32_768, False, (), None)
-    assert own.model.house == cc.model(tag).house
+    assert own.model.vendor == cc.model(tag).vendor
     assert "think" not in own.settings
     assert cc.provider(f"ollama:{tag}", window=32_768, reasoning=True).settings["think"] is True

@@ -73,8 +73,8 @@ def test_a_public_name_loads_only_what_it_needs() -> None:
                 os._exit(0)
             os.waitpid(child, 0)
     """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    loaded = {name: int(count) for name, count in (line.split() for line in told.splitlines())}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name: int(count) for name, count in (line.split() for line in result.splitlines())}
     assert loaded.keys() == MOST_LOADED.keys()
     assert {name: count for name, count in loaded.items() if count > MOST_LOADED[name]} == {}
 
@@ -113,6 +113,12 @@ def test_parameters_of_the_last_release_work() -> None:
             assert len(load("demo", upto=1)) == 1
     with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
         assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
+    with pytest.warns(DeprecationWarning, match=r"Use Model\.vendor") as seen:
+        assert cc.model("gpt-5.1").house == "openai"
+    assert seen[0].filename == __file__
+    model = cast(Callable[..., cc.Model], cc.model)
+    with pytest.warns(DeprecationWarning, match=r"model\(house=…\) is deprecated .* Use vendor=…\."):
+        assert model("acme-1", house="acme", window=8_000).vendor == "acme"
 
 
 def test_no_two_public_classes_share_a_name() -> None:
@@ -135,6 +141,6 @@ def test_a_missing_driver_is_named_with_the_way_out() -> None:
     )
 
 
-def test_the_changelog_speaks_of_this_version() -> None:
+def test_the_changelog_describes_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()

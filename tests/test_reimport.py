@@ -33,12 +33,12 @@ def exchange(answer: str, *messages: JSONObject, session: str = "") -> JSONObjec
 
 def talk(turns: int, session: str = "") -> list[JSONObject]:
     """Exchanges that each hold those before."""
-    said: list[JSONObject] = []
+    texts: list[JSONObject] = []
     found: list[JSONObject] = []
     for number in range(turns):
-        said = [*said, user(f"q{number}")]
-        found.append(exchange(f"a{number}", *said, session=session))
-        said = [*said, reply(f"a{number}")]
+        texts = [*texts, user(f"q{number}")]
+        found.append(exchange(f"a{number}", *texts, session=session))
+        texts = [*texts, reply(f"a{number}")]
     return found
 
 
@@ -107,7 +107,7 @@ def test_files_of_one_name_are_not_one_chat(store: cc.Store, tmp_path: Path) -> 
     assert sorted(named(store).values()) == [["hi", "Something else", "more"], ["hi", "hello"]]
 
 
-def test_a_log_that_was_turned_over_goes_on_with_its_conversation(store: cc.Store, tmp_path: Path) -> None:
+def test_a_log_that_was_turned_over_continues_with_its_conversation(store: cc.Store, tmp_path: Path) -> None:
     """File by file the history is stored once, whatever its first request was."""
     requests = talk(6)
     for number in (0, 2, 4, 0):
@@ -150,7 +150,7 @@ def test_a_reply_that_was_stored_before_it_was_whole_comes_in_on_a_branch(store:
     assert len(store.branches("vercel-garden")) == 3
 
 
-def test_what_was_damaged_and_healed_can_be_imported_again(tmp_path: Path) -> None:
+def test_what_was_damaged_and_repaired_can_be_imported_again(tmp_path: Path) -> None:
     """Guarantee 15.1: a message that cannot be read is known by its id; others come in, and the healed line goes on."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
     with cc.open_store(address) as store:
@@ -185,15 +185,15 @@ def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: P
         assert summary.refused == 1
 
 
-def test_a_healed_line_goes_on_where_it_was_healed(store: cc.Store, tmp_path: Path) -> None:
+def test_a_repaired_line_continues_where_it_was_repaired(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 3.5: the old branch stays as it is."""
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-    said = [user("a"), asked, user("b"), {"role": "tool", "tool_call_id": "c1", "content": "r"}]
-    path = written(tmp_path / "log.jsonl", [exchange("x", *said)])
+    messages = [user("a"), asked, user("b"), {"role": "tool", "tool_call_id": "c1", "content": "r"}]
+    path = written(tmp_path / "log.jsonl", [exchange("x", *messages)])
     import_files(store, [path])
     repair_conversations(store, scan_store(store))
-    written(path, [exchange("x", *said), exchange("y", *said, reply("x"), user("more"))])
+    written(path, [exchange("x", *messages), exchange("y", *messages, reply("x"), user("more"))])
     for new in (2, 0):
         assert import_files(store, [path]).total("new") == new
     (conversation,) = store.conversations()
@@ -202,7 +202,7 @@ def test_a_healed_line_goes_on_where_it_was_healed(store: cc.Store, tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", ["edit", "rewind"])
-def test_nothing_is_added_to_a_branch_that_somebody_left(store: cc.Store, tmp_path: Path, way: str) -> None:
+def test_nothing_is_added_to_a_branch_that_was_left(store: cc.Store, tmp_path: Path, way: str) -> None:
     """Guarantee 15.1: the branch is named, and that and another name are the ways out."""
     path, name = written(tmp_path / "log.jsonl", talk(2, "one")), "request-log-one"
     import_files(store, [path])

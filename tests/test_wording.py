@@ -20,7 +20,7 @@ CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->", re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
+def test_docs_use_the_text_of_the_glossary(page: Path) -> None:
     text = CODE.sub("", page.read_text())
     assert sorted({found[0] for found in UNWANTED.finditer(text)}) == []
 
@@ -41,7 +41,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 1), text
 
 
-def test_errors_use_the_words_of_the_glossary() -> None:
+def test_errors_use_the_text_of_the_glossary() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in MODULES
@@ -66,7 +66,7 @@ def test_no_module_has_more_than_500_lines() -> None:
     assert {path: lines for path, lines in found.items() if lines > 500} == {}
 
 
-def test_every_package_says_what_it_is() -> None:
+def test_every_package_reports_what_it_is() -> None:
     missing = [
         str(path.relative_to(ROOT)) for path in MODULES if ast.get_docstring(ast.parse(path.read_text())) is None
     ]

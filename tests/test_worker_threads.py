@@ -27,7 +27,7 @@ def test_a_thread_that_is_free_is_taken_again() -> None:
     assert ran_on() is ran_on()
 
 
-def test_work_that_hangs_stands_in_nobodys_way() -> None:
+def test_work_that_hangs_blocks_no_other_work() -> None:
     """Guarantee 11.2: a tool that never ends keeps its own thread; the next call has another."""
     first, hangs, begun, ended = ran_on(), threading.Event(), threading.Event(), threading.Event()
 

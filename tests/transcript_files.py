@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from contextc._json import JSONObject
 
-Said: TypeAlias = tuple[str, str]
+TranscriptMessage: TypeAlias = tuple[str, str]
 """Who said it, and what: `user`, `assistant`, `call`, `result`."""
 
-GARDEN: Sequence[Said] = (
+GARDEN: Sequence[TranscriptMessage] = (
     ("user", "What grows here?"),
     ("call", "the bed"),
     ("result", "Thyme."),
@@ -22,11 +22,11 @@ CLAUDE_ID = "3d7dca91-c629-447c-829d-bee88e7efcd1"
 CODEX_ID = "01a1dfb0-8cf9-7e71-91bb-fc567abed7cf"
 
 
-def claude_lines(said: Sequence[Said], directory: str, session: str = CLAUDE_ID) -> list[JSONObject]:
+def claude_lines(messages: Sequence[TranscriptMessage], directory: str, session: str = CLAUDE_ID) -> list[JSONObject]:
     """One line a content block, each with its parent; and lines that are no messages."""
     lines: list[JSONObject] = [{"type": "queue-operation", "operation": "enqueue", "sessionId": session}]
     parent: str | None = None
-    for number, (who, text) in enumerate(said):
+    for number, (who, text) in enumerate(messages):
         uuid = f"{session[:-4]}{number:04x}"
         role = "assistant" if who in ("assistant", "call") else "user"
         content: list[JSONObject] = [{"type": "text", "text": text}]
@@ -53,11 +53,16 @@ def claude_lines(said: Sequence[Said], directory: str, session: str = CLAUDE_ID)
             }
         )
         parent = uuid
-    return [*lines, {"type": "last-prompt", "lastPrompt": said[0][1], "sessionId": session}]
+    return [*lines, {"type": "last-prompt", "lastPrompt": messages[0][1], "sessionId": session}]
 
 
 def codex_lines(
-    said: Sequence[Said], directory: str, thread: str = CODEX_ID, *, first: int = 0, base: JSONObject | None = None
+    content: Sequence[TranscriptMessage],
+    directory: str,
+    thread: str = CODEX_ID,
+    *,
+    first: int = 0,
+    base: JSONObject | None = None,
 ) -> list[JSONObject]:
     """The head of a thread, and what was said as items of the Responses API."""
     meta: JSONObject = {"id": thread, "cwd": directory, "cli_version": "0.163.0", "source": "exec"}
@@ -65,14 +70,16 @@ def codex_lines(
     if base is None:
         context = f"<environment_context>\n  <cwd>{directory}</cwd>\n</environment_context>"
         payloads.append(("response_item", _item("user", context)))
-    payloads += [("response_item", _spoken(number, who, text)) for number, (who, text) in enumerate(said, first)]
+    payloads += [
+        ("response_item", _message_line(number, who, text)) for number, (who, text) in enumerate(content, first)
+    ]
     return [
         {"timestamp": "2026-11-15T10:00:00.000Z", "ordinal": first + index, "type": kind, "payload": payload}
         for index, (kind, payload) in enumerate(payloads)
     ]
 
 
-def _spoken(number: int, who: str, text: str) -> JSONObject:
+def _message_line(number: int, who: str, text: str) -> JSONObject:
     if who == "call":
         arguments = json.dumps({"at": text})
         return {"type": "function_call", "call_id": f"call_{number}", "name": "look", "arguments": arguments}

@@ -177,7 +177,9 @@ def untrusted_error(file: UntrustedFile, user: str) -> InvalidSetting:
     names = ", ".join(change.partition(" ")[0] for change in file.changes)
     return InvalidSetting(
         f"{os.path.abspath(file.path)}: not trusted, but it sets {names}",
-        fix=f"Read it, then run `contextc trust`, or move these settings to {user}.",
+        fix=f"Read it, then pass it to contextc.config.trust_file(), or move these settings to {user}.",
+        case="untrusted",
+        detail=user,
     )
 
 

@@ -58,8 +58,8 @@ class Watch:
                 return
         self.problems.append(problem)
 
-    def _on_alarm(self, *said: object) -> None:
-        self._note(f"a script of somebody else's ran: {said}")
+    def _on_alarm(self, *text: object) -> None:
+        self._note(f"a script of somebody else's ran: {text}")
 
     def _on_dialog(self, dialog: Dialog) -> None:
         self._note(f"it opened a dialog: {dialog.message}")

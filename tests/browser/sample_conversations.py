@@ -2,14 +2,14 @@
 
 import contextc as cc
 from contextc.providers import Provider
-from tests.web.sample_conversations import SONNET, Life, whom
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 DIG = cc.Tool(name="dig", description="Digs.", parameters={"type": "object", "properties": {}})
 
 
 def busy(store: cc.Store, name: str = "demo", provider: Provider | None = None) -> Life:
     """A bit of everything: a tool, an edit, other tools, too little room. Requests 4, 5 and 6 begin epochs."""
-    life = Life(store, provider or whom(window=3_600), name)
+    life = Life(store, provider or provider_of(window=3_600), name)
     call = cc.assistant("so", tool_calls=[cc.tool_call("a", "look", {})])
     life.turn("look", call, cc.Usage(input=900, output=20))
     store.append(name, cc.tool_result("a", "look", "line of output " * 20))
@@ -26,7 +26,7 @@ def busy(store: cc.Store, name: str = "demo", provider: Provider | None = None) 
 
 def two_models(store: cc.Store, name: str = "demo") -> tuple[Life, Life]:
     """Two channels: each knows what it was told."""
-    one, two = Life(store, name=name), Life(store, whom(SONNET), name)
+    one, two = Life(store, name=name), Life(store, provider_of(SONNET), name)
     one.turn("hi", usage=cc.Usage(input=500, output=9))
     two.turn("and you?", usage=cc.Usage(input=600, output=9))
     one.turn("back to the first", usage=cc.Usage(input=700, output=9, cache_read=500))

@@ -16,7 +16,7 @@ from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import ARGUMENTS, PagePool, chromium
 from tests.browser.server import served
-from tests.web.sample_conversations import SONNET, Life, whom
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
 SIZE = {"width": 1440, "height": 900}
@@ -28,7 +28,7 @@ STEP = 11
 def _tool(name: str, about: str, **properties: str) -> cc.Tool:
     schema: JSONObject = {
         "type": "object",
-        "properties": {key: {"type": "string", "description": told} for key, told in properties.items()},
+        "properties": {key: {"type": "string", "description": expected} for key, expected in properties.items()},
         "required": list(properties),
     }
     return cc.Tool(name=name, description=about, parameters=schema)
@@ -139,17 +139,17 @@ TURNS: list[tuple[str, list[tuple[str, str, JSONObject, str]], str]] = [
 
 def talk(store: cc.Store) -> None:
     """The whole conversation, with usage as a provider that caches would report it."""
-    life = Life(store, whom(SONNET, window=WINDOW), NAME)
+    life = Life(store, provider_of(SONNET, window=WINDOW), NAME)
     life.fragments, life.tools = PROMPT, TOOLS
     for asked, steps, answer in TURNS:
         store.append(NAME, cc.user(asked))
-        for number, (said, name, arguments, result) in enumerate(steps):
+        for number, (expected, name, arguments, result) in enumerate(steps):
             call = cc.tool_call(f"toolu_{store.conversation(NAME).length}", name, arguments)
             thought = None if number else cc.Reasoning(text="What would explain a time that grows with the batch?")
-            _answer(life, cc.assistant(said, tool_calls=[call], reasoning=thought))
+            _answer(life, cc.assistant(expected, tool_calls=[call], reasoning=thought))
             store.append(NAME, cc.tool_result(call.id, name, result))
         _answer(life, cc.assistant(answer))
-    other = Life(store, whom("openai-chat:gpt-4o", window=128_000), NAME)
+    other = Life(store, provider_of("openai-chat:gpt-4o", window=128_000), NAME)
     other.fragments, other.tools = PROMPT, TOOLS
     store.append(NAME, cc.user("A second opinion, please: is anything against CONCURRENTLY here?"))
     _answer(

@@ -50,11 +50,11 @@ class Reply(NamedTuple):
     """Tokens in, tokens out, and how many of those in came from the cache."""
 
 
-def says(*words: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
+def text_reply(*text: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
     """A reply of words, one piece for each."""
-    thoughts: list[Piece] = [{"reasoning_content": word} for word in re.findall(r"\S+\s*", thinks)]
-    spoken: list[Piece] = [each if isinstance(each, Gate) else {"content": each} for each in words]
-    return Reply((*thoughts, *spoken), usage=usage)
+    thoughts: list[Piece] = [{"reasoning_content": item} for item in re.findall(r"\S+\s*", thinks)]
+    texts: list[Piece] = [each if isinstance(each, Gate) else {"content": each} for each in text]
+    return Reply((*thoughts, *texts), usage=usage)
 
 
 def calls(*asked: tuple[str, JSONObject], first: str = "", id: str = "call") -> Reply:
@@ -119,17 +119,17 @@ class _Handler(BaseHTTPRequestHandler):
             pass  # who asked has left
 
     def _event(self, choice: JSONObject | None, usage: tuple[int, int, int] | None = None) -> None:
-        told: JSONObject = {"id": "r", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
-        told["choices"] = [choice] if choice else []
+        content: JSONObject = {"id": "r", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
+        content["choices"] = [choice] if choice else []
         if usage is not None:
-            read, said, cached = usage
-            told["usage"] = {
+            read, text, cached = usage
+            content["usage"] = {
                 "prompt_tokens": read,
-                "completion_tokens": said,
-                "total_tokens": read + said,
+                "completion_tokens": text,
+                "total_tokens": read + text,
                 "prompt_tokens_details": {"cached_tokens": cached},
             }
-        self.wfile.write(b"data: " + json.dumps(told).encode() + b"\n\n")
+        self.wfile.write(b"data: " + json.dumps(content).encode() + b"\n\n")
 
     def _send(self, status: int, kind: str, body: bytes = b"") -> None:
         self.send_response(status)

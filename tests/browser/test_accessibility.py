@@ -11,7 +11,7 @@ from tests.browser.accessibility import shut_out
 from tests.browser.conftest import DESK, Visit
 from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy
-from tests.browser.scripted_model import Model, calls, says
+from tests.browser.scripted_model import Model, calls, text_reply
 from tests.browser.test_navigation import NARROW
 from tests.browser.test_open_request import BROKEN
 from tests.conftest import THOROUGH
@@ -61,7 +61,7 @@ def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, l
     model.will(
         calls(("read_file", {"path": "missing.txt"}), first="Let me see."),
         calls(("write_file", {"path": "a.txt", "content": "a\n"}), id="w"),
-        says(ANSWER, thinks="How to put it?"),
+        text_reply(ANSWER, thinks="How to put it?"),
     )
     person.says("Show me everything")
     expect(person.page.get_by_test_id("approval")).to_be_visible()

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 import contextc as cc
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import OTHER, Model, says
+from tests.browser.scripted_model import OTHER, Model, text_reply
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def talked(store: cc.Store) -> cc.Store:
 
 def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: an edit forks; a switch at the message leads from one way to the other and back."""
-    model.will(says("three."))
+    model.will(text_reply("three."))
     person.chat("demo")
     row = person.page.locator("[data-seq='3']")
     row.hover()
@@ -47,7 +47,7 @@ def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, pers
 
 def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, model: Model) -> None:
     """Guarantees 3.4, 13.1: a message of another branch with the same number came from another request."""
-    model.will(*[says(f"{each}.") for each in ("Paris", "Rome", "Athens", "Madrid", "Madrid again")])
+    model.will(*[text_reply(f"{each}.") for each in ("Paris", "Rome", "Athens", "Madrid", "Madrid again")])
     person.begins("France")
     for question, reply in (("", "Paris."), ("Italy", "Rome."), ("Greece", "Athens.")):
         if question:
@@ -78,7 +78,7 @@ def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, mo
 
 def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 3.4: what came after stays on its own branch, and the conversation goes on from the message."""
-    model.will(says("again."))
+    model.will(text_reply("again."))
     person.chat("demo")
     person.page.locator("[data-seq='2']").hover()
     person.item(person.page.get_by_role("button", name="Actions for message 2"), "Rewind to here")
@@ -98,7 +98,7 @@ def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model
 
 def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 3.4: the first answer is kept."""
-    model.will(says("two, I think."))
+    model.will(text_reply("two, I think."))
     person.chat("demo")
     last = person.page.locator("[data-seq='4']")
     last.hover()
@@ -110,9 +110,9 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
 
 
 @pytest.mark.thorough
-def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, model: Model) -> None:
+def test_another_model_may_answer_again(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: whom is chosen first; what was answered before stays."""
-    model.will(says("two, I am told."))
+    model.will(text_reply("two, I am told."))
     person.chat("demo")
     person.page.locator("[data-seq='4']").hover()
     person.item(person.page.get_by_role("button", name="Actions for message 4"), "Regenerate with another model")
@@ -145,7 +145,7 @@ def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -
 
 
 @pytest.mark.thorough
-def test_a_pinned_message_says_so(talked: cc.Store, person: Person) -> None:
+def test_a_pinned_message_is_reported(talked: cc.Store, person: Person) -> None:
     """Guarantee 7.3: pinned by hand, and let go again."""
     person.chat("demo")
     for label, count in (("Pin", 1), ("Unpin", 0)):

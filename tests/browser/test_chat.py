@@ -8,15 +8,15 @@ from playwright.sync_api import expect
 import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, says
+from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, text_reply
 
 
-def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
+def test_an_answer_appears_as_it_arrives_and_stays_as_it_is_stored(
     person: Person, model: Model, store: cc.Store
 ) -> None:
     """Guarantee 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
     gate = Gate()
-    model.will(says("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
+    model.will(text_reply("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
     name = person.begins("Hello there")
     live = person.page.locator(".assistant.live")
     expect(live.locator(".prose")).to_have_text("Good day")
@@ -34,9 +34,9 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
     assert (person.texts("user"), person.texts("assistant")) == (["Hello there"], ["Good day, and welcome."])
 
 
-def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
+def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model) -> None:
     """Guarantee 12.2: reasoning does not stand in the way of the answer."""
-    model.will(says("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
+    model.will(text_reply("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
     person.sees_ended()
     thoughts = person.page.get_by_test_id("reasoning")
@@ -53,7 +53,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     (options.root / "notes.txt").write_text("milk\neggs\n")
     model.will(
         calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
-        says("Milk and eggs."),
+        text_reply("Milk and eggs."),
     )
     person.begins("What is on my list?")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Milk and eggs.")
@@ -73,7 +73,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
 @pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
     """Guarantee 12.2: folded by step; people are told every ten calls, where that happened."""
-    model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), says("Nothing there."))
+    model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), text_reply("Nothing there."))
     person.begins("Look everywhere")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
     person.sees_ended()
@@ -88,26 +88,26 @@ def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None
     expect(person.page.locator(".call-line")).to_have_count(1)
 
 
-def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Model) -> None:
+def test_a_trigger_message_is_at_its_position(person: Person, model: Model) -> None:
     """Guarantees 11.6, 12.2: a system message between two steps, with the name of what spoke."""
     again = [calls(("list_files", {"path": "."}), id=f"c{number}") for number in range(3)]
-    model.will(*again, says("I keep looking at the same thing."))
+    model.will(*again, text_reply("I keep looking at the same thing."))
     person.begins("Go")
     expect(person.rows("assistant").last.locator(".prose")).to_be_visible()
     person.sees_ended()
-    spoken = person.page.get_by_test_id("system-message")
-    expect(spoken).to_have_count(1)
-    expect(spoken).to_contain_text("no_progress")
+    notice = person.page.get_by_test_id("system-message")
+    expect(notice).to_have_count(1)
+    expect(notice).to_contain_text("no_progress")
     roles = person.rows().evaluate_all("rows => rows.map(row => row.className.match(/from-(\\w+)/)[1])")
     assert roles == ["user", "assistant", "assistant", "system", "assistant", "assistant"]
 
 
-def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: ServerOptions) -> None:
+def test_a_tool_that_changes_something_waits_for_approval(person: Person, model: Model, options: ServerOptions) -> None:
     """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
         calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),
-        says("As you wish."),
+        text_reply("As you wish."),
     )
     person.begins("Write two files")
     asked = person.page.get_by_test_id("approval")
@@ -152,7 +152,7 @@ def test_a_second_press_does_not_allow_the_call_that_comes_next(
     model.will(
         calls(("write_file", {"path": "owned.txt", "content": "mine"})),
         calls(("run_command", {"command": hidden})),
-        says("As you wish."),
+        text_reply("As you wish."),
     )
     name = person.begins("List the files")
     asked = person.page.get_by_test_id("approval")
@@ -174,12 +174,12 @@ def test_a_second_press_does_not_allow_the_call_that_comes_next(
     assert (options.root / "owned.txt").exists()
 
 
-def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
+def test_the_partial_answer_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
     """Guarantee 11.10: stopping keeps what came so far, and says that the model does not see it; it can be asked
     again.
     """
     gate = Gate()
-    model.will(says("One, two, ", "three", gate, ", four"), says("One to four."))
+    model.will(text_reply("One, two, ", "three", gate, ", four"), text_reply("One to four."))
     name = person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two, three")
     person.page.get_by_test_id("stop").click()
@@ -194,10 +194,10 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
     assert "One, two, three" not in str(model.requests[-1]["messages"])
 
 
-def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
+def test_a_turn_that_is_stopped_before_it_answers_is_reported(person: Person, model: Model) -> None:
     """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()
-    model.will(says(gate, "never said"), says("Here."))
+    model.will(text_reply(gate, "never said"), text_reply("Here."))
     person.begins("Count")
     gate.reached()
     person.page.get_by_test_id("stop").click()
@@ -212,7 +212,7 @@ def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: 
 def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Person, model: Model) -> None:
     """Guarantees 11.10, 12.2: with the focus in no field too; a menu that is open closes, and the turn goes on."""
     gate = Gate()
-    model.will(says("One, ", "two", gate, ", three"))
+    model.will(text_reply("One, ", "two", gate, ", three"))
     person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two")
     person.page.get_by_role("button", name="More", exact=True).click()
@@ -249,13 +249,13 @@ def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: 
     expect(person.page.locator("[data-seq='40']")).to_be_in_viewport()
 
 
-def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
+def test_input_that_arrives_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
     """Guarantee 11.9: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
     gate = Gate()
     model.will(
         Reply((gate, *calls(("list_files", {"path": "."})).pieces), finish="tool_calls"),
-        says("Blue it is."),
-        says("You are welcome."),
+        text_reply("Blue it is."),
+        text_reply("You are welcome."),
     )
     person.begins("Paint it red")
     gate.reached()
@@ -276,7 +276,7 @@ def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model
 def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
     """Guarantee 11.9: as long as no turn has taken it."""
     gate = Gate()
-    model.will(says("One ", gate, "two."))
+    model.will(text_reply("One ", gate, "two."))
     name = person.begins("Count")
     gate.reached()
     person.composer.fill("Never mind")
@@ -295,10 +295,10 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
 
 
 @pytest.mark.thorough
-def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
+def test_a_line_that_opens_at_once_is_not_reported_as_away(person: Person, model: Model) -> None:
     """Guarantee 12.2: "Connecting again…" is for a line that was lost."""
     gate = Gate()
-    model.will(says("One ", gate, "two."))
+    model.will(text_reply("One ", gate, "two."))
     person.open()
     person.page.evaluate("""() => {
         window.notes = [];
@@ -315,7 +315,7 @@ def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model:
 
 def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
     """Guarantee 12.2: the next message goes to whom the person picks; the conversation remembers."""
-    model.will(says("I am one."), says("I am another."))
+    model.will(text_reply("I am one."), text_reply("I am another."))
     person.begins("Who are you?")
     person.sees_ended()
     person.page.get_by_test_id("model").click()
@@ -331,15 +331,15 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
     expect(person.page.get_by_test_id("model")).to_contain_text(OTHER)
 
 
-def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Model) -> None:
+def test_what_a_provider_refuses_is_reported_with_its_text(person: Person, model: Model) -> None:
     """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
     person.begins("Hello?")
-    told = person.page.get_by_test_id("notice-error")
-    expect(told).to_contain_text("openai-chat rejected this request. The script is at its end.")
-    expect(told).not_to_contain_text("ProviderFailed")
-    expect(told).not_to_contain_text("contextc lint")
+    notice = person.page.get_by_test_id("notice-error")
+    expect(notice).to_contain_text("openai-chat rejected this request. The script is at its end.")
+    expect(notice).not_to_contain_text("ProviderFailed")
+    expect(notice).not_to_contain_text("contextc lint")
     person.sees_ended()
-    model.will(says("Here I am."))
+    model.will(text_reply("Here I am."))
     person.page.get_by_test_id("ending").get_by_role("button").click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Here I am.")
     assert person.texts("user") == ["Hello?"]
@@ -359,13 +359,13 @@ STILL = """list => new Promise((done) => {
 """Where a list stands when it does not move any longer."""
 
 
-def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, model: Model) -> None:
+def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, model: Model) -> None:
     """Guarantee 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads
     back.
     """
     first, second = Gate(), Gate()
     paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
-    model.will(says(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))
+    model.will(text_reply(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))
     person.begins("Tell me everything")
     first.reached()
     expect(person.page.get_by_text("Paragraph 59 of")).to_be_in_viewport()

@@ -10,7 +10,7 @@ from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.page_errors import ALARM
-from tests.browser.scripted_model import Model, calls, says
+from tests.browser.scripted_model import Model, calls, text_reply
 from tests.conftest import THOROUGH
 from tests.web.sample_conversations import Life
 
@@ -45,9 +45,7 @@ def check(person: Person) -> None:
     assert sources == []
 
 
-def test_what_a_model_and_a_tool_say_is_text(
-    server: str, visiting: Visit, model: Model, options: ServerOptions
-) -> None:
+def test_output_of_models_and_tools_is_text(server: str, visiting: Visit, model: Model, options: ServerOptions) -> None:
     """Guarantee 12.3: in an answer, in thoughts, in a call, in its result, and in what is asked of a person."""
     person = visiting(server, viewport=TALL)
     (options.root / "evil.txt").write_text(ALL)
@@ -58,7 +56,7 @@ def test_what_a_model_and_a_tool_say_is_text(
             first=ALL,
         ),
         calls(("run_command", {"command": f"echo '{MARKUP[1]}' \u202e # {ODD}"}), id="second"),
-        says(*[ALL[at : at + 40] for at in range(0, len(ALL), 40)], thinks=ALL),
+        text_reply(*[ALL[at : at + 40] for at in range(0, len(ALL), 40)], thinks=ALL),
     )
     person.begins(ALL)
     asked = person.page.get_by_test_id("approval")
@@ -70,9 +68,9 @@ def test_what_a_model_and_a_tool_say_is_text(
     person.sees_ended()
     for line in person.page.locator(".call-line, .reasoning-line").all():
         line.click()
-    for said in MARKUP:
-        assert said in person.rows("user").inner_text(), said
-        assert said.split("<style>")[0] in person.rows("assistant").last.inner_text(), said
+    for expected in MARKUP:
+        assert expected in person.rows("user").inner_text(), expected
+        assert expected.split("<style>")[0] in person.rows("assistant").last.inner_text(), expected
     assert "\u202e" not in person.page.locator("main").inner_text()
     check(person)
     person.page.reload()
@@ -84,7 +82,7 @@ NAMES = (f"../..//x?a=b#c{MARKUP[1]}", "../..//x?a=b#c", MARKUP[1], f"javascript
 
 
 @pytest.mark.parametrize("name", NAMES if THOROUGH else NAMES[:1])
-def test_a_name_is_text_and_leads_where_it_says(store: cc.Store, person: Person, model: Model, name: str) -> None:
+def test_a_name_is_text_and_leads_to_its_target(store: cc.Store, person: Person, model: Model, name: str) -> None:
     """Guarantee 12.3: names may hold anything; they are shown with what cannot be seen spelled out."""
     store.extend(name, [cc.user("hi"), cc.assistant("hello")])
     store.append("other", cc.user("psst"))
@@ -129,7 +127,7 @@ def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
 
 
 @pytest.mark.parametrize("kind", ["request", "nonsense"])
-def test_a_file_of_somebody_elses_is_text(person: Person, kind: str) -> None:
+def test_a_file_of_another_program_is_text(person: Person, kind: str) -> None:
     """Guarantee 12.3: also where it breaks rules with its names, or is nothing at all."""
     call = {"id": MARKUP[0], "type": "function", "function": {"name": MARKUP[1], "arguments": MARKUP[2]}}
     body = {

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 import contextc as cc
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import OTHER, Gate, Model, says
+from tests.browser.scripted_model import OTHER, Gate, Model, text_reply
 
 LONG = "so it goes on and on " * 300
 
@@ -27,7 +27,7 @@ def asked_for_it(person: Person) -> int:
 
 def test_it_counts_the_answer_that_is_on_the_page(person: Person, model: Model) -> None:
     """Guarantees 12.2, 13.2: not the request alone; and the server is asked once when a turn has ended."""
-    model.will(says(LONG, usage=(1_200, 1_500, 0)), says("Short.", usage=(2_700, 4, 0)))
+    model.will(text_reply(LONG, usage=(1_200, 1_500, 0)), text_reply("Short.", usage=(2_700, 4, 0)))
     name = person.begins("Talk")
     expect(person.rows("assistant")).to_contain_text("so it goes")
     person.sees_ended()
@@ -60,7 +60,7 @@ def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person)
 
 def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) -> None:
     """Guarantee 13.2: its own window; and what leads to a request leads to one that was sent."""
-    model.will(says("I am one."))
+    model.will(text_reply("I am one."))
     name = person.begins("Who are you?")
     expect(person.rows("assistant").locator(".prose")).to_have_text("I am one.")
     person.sees_ended()
@@ -76,7 +76,7 @@ def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) ->
 def test_it_is_there_after_a_first_turn_that_was_stopped(person: Person, model: Model) -> None:
     """Guarantee 12.2: nothing was answered, and still the conversation takes what it takes."""
     gate = Gate()
-    model.will(says(gate, "never said"))
+    model.will(text_reply(gate, "never said"))
     name = person.begins("Count")
     gate.reached()
     person.page.get_by_test_id("stop").click()
@@ -90,7 +90,7 @@ def test_it_is_there_after_a_first_turn_that_was_stopped(person: Person, model: 
 def test_nothing_is_weighed_while_a_turn_runs(person: Person, model: Model) -> None:
     """The turn says by itself what it takes."""
     gate = Gate()
-    model.will(says("One ", gate, "two."))
+    model.will(text_reply("One ", gate, "two."))
     person.begins("Count")
     gate.reached()
     expect(person.page.get_by_test_id("gauge")).to_be_visible()

@@ -15,10 +15,10 @@ from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy, two_models
-from tests.browser.scripted_model import KEY, SPEC, Gate, Model, says
+from tests.browser.scripted_model import KEY, SPEC, Gate, Model, text_reply
 from tests.browser.server import served
 from tests.compiler.session_conversation import Talk, call, keeper
-from tests.web.sample_conversations import Life, whom
+from tests.web.sample_conversations import Life, provider_of
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 TAKEN = """async () => {
@@ -124,7 +124,7 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
         reader.page.get_by_role("button", name="Previous step").click()
 
 
-def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
+def test_every_line_reports_whether_it_is_in_and_why_not(reader: Person) -> None:
     """Guarantee 13.1: what was left out stands there with the reason; a line opens to all that it says."""
     lines = reader.page.get_by_test_id("lines")
     which = lines.get_by_role("group", name="Filter messages")
@@ -176,7 +176,7 @@ def test_the_request_is_the_one_that_was_sent(reader: Person, seen: Seen) -> Non
     assert json.loads(saved.value.path().read_bytes()) == json.loads(body)
 
 
-def test_what_changed_since_the_request_before_is_told(reader: Person) -> None:
+def test_what_changed_since_the_request_before_is_reported(reader: Person) -> None:
     """Guarantee 13.1: what is the same is folded; tools that were added are added lines."""
     chooses(reader, 5)
     panel = reader.tab("Changes")
@@ -205,7 +205,7 @@ def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Pers
     expect(panel.get_by_test_id("verdict")).to_contain_text(re.compile(r"[\d,]+ cached tokens would be lost"))
 
 
-def test_two_channels_are_told_apart(store: cc.Store, person: Person) -> None:
+def test_two_channels_are_distinguished(store: cc.Store, person: Person) -> None:
     """Guarantee 9.1: a letter each; one may be looked at alone."""
     two_models(store)
     person.inspects("demo")
@@ -216,7 +216,7 @@ def test_two_channels_are_told_apart(store: cc.Store, person: Person) -> None:
     expect(person.page.get_by_test_id("step")).to_contain_text("claude-sonnet-4-5")
 
 
-def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -> None:
+def test_a_session_is_shown_with_its_content(store: cc.Store, person: Person) -> None:
     """Guarantees 9.1, 13.1: what the provider keeps already, what is news to it, and how the next request will go."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
@@ -230,7 +230,7 @@ def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -
     expect(ledger.get_by_role("region", name="Cache resets")).to_contain_text("first request")
 
 
-def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.Store, person: Person) -> None:
+def test_a_conversation_without_an_answer_shows_what_would_be_sent(store: cc.Store, person: Person) -> None:
     """Guarantee 13.2: there is no request yet, and still something to see."""
     store.append("demo", cc.user("anybody?"))
     person.open("#/c/demo/inspect")
@@ -252,7 +252,7 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     table.
     """
     gate = Gate()
-    model.will(says("One, ", gate, "two"), says("Three."), says("Four."))
+    model.will(text_reply("One, ", gate, "two"), text_reply("Three."), text_reply("Four."))
     name = person.begins("count")
     gate.reached()
     expect(person.rows("assistant").last).to_contain_text("One,")
@@ -261,10 +261,10 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     gate.open()
     person.open(f"#/c/{name}/inspect")
     inspector = person.page.get_by_test_id("inspector")
-    told = inspector.get_by_test_id("unanswered")
-    expect(told).to_contain_text("1 request was not answered. It does not count as sent to the model.")
-    expect(told).to_contain_text("It was stopped.")
-    expect(told).to_contain_text("message 2")
+    notice = inspector.get_by_test_id("unanswered")
+    expect(notice).to_contain_text("1 request was not answered. It does not count as sent to the model.")
+    expect(notice).to_contain_text("It was stopped.")
+    expect(notice).to_contain_text("message 2")
     expect(inspector).not_to_contain_text("No request yet")
     expect(inspector.get_by_test_id("next")).to_be_visible()
 
@@ -275,14 +275,14 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     expect(heading(person)).to_contain_text("Request 1")
     expect(inspector.get_by_test_id("totals")).to_contain_text("1not answered")
     expect(inspector.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
-    told.locator("summary").click()
-    expect(told.get_by_role("region")).to_contain_text("It was stopped.")
+    notice.locator("summary").click()
+    expect(notice.get_by_role("region")).to_contain_text("It was stopped.")
     person.page.keyboard.press("t")
     rows = inspector.get_by_test_id("step-table").locator(".virtual-row")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("not answered: It was stopped.")
     expect(rows.last).to_have_attribute("aria-current", "step")
-    told.get_by_test_id("unanswered-link").click()
+    notice.get_by_test_id("unanswered-link").click()
     expect(inspector.get_by_test_id("not-answered")).to_contain_text("It was stopped.")
     expect(heading(person)).to_contain_text("Request 1 not answered")
     expect(inspector.get_by_test_id("lines").locator(".line")).to_have_count(1)
@@ -299,7 +299,7 @@ NEEDLE = "the needle is here"
 
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
     """What the model got stands in the row; what is stored, behind a toggle. A search is in what the model got."""
-    life = Life(store, whom(window=6_000))
+    life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
     life.answer()
@@ -323,7 +323,7 @@ def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str
     expect(lines.locator("mark")).to_have_text("the attic")
 
 
-def test_a_search_leads_to_the_message_that_has_the_words(store: cc.Store, person: Person) -> None:
+def test_a_search_leads_to_the_message_that_has_the_text(store: cc.Store, person: Person) -> None:
     """Half of what is said is in results, and a conversation is long: who finds it wants to be there."""
     store.extend("demo", [cc.user("go"), call("a"), cc.tool_result("a", "look", "x " * 300 + NEEDLE)])
     for number in range(100):
@@ -366,7 +366,7 @@ def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting
         assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
 
 
-def test_figures_that_differ_say_why(reader: Person) -> None:
+def test_figures_that_differ_give_the_reason(reader: Person) -> None:
     """Guarantee 6.2: counted by us before, measured by the provider after."""
     note = reader.page.get_by_test_id("budget-note")
     expect(note).to_have_text(

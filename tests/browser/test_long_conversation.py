@@ -32,11 +32,11 @@ GAPS = """list => {
 def long(store: cc.Store) -> cc.Store:
     """Short and long ones, as people and models speak."""
     for start in range(0, MANY, 1_000):
-        said = [
+        texts = [
             cc.user(f"Question {number}?") if number % 2 else cc.assistant(f"Answer {number}. " + "so " * (number % 90))
             for number in range(start + 1, start + 1_001)
         ]
-        store.extend("demo", said)
+        store.extend("demo", texts)
     return store
 
 

@@ -165,7 +165,7 @@ def test_lines_are_read_soon_whatever_they_are(page: Page) -> None:
     read(page, "blocks", list(LINES.values()))
 
 
-def test_words_are_read_soon_whatever_they_are(page: Page) -> None:
+def test_texts_are_read_soon_whatever_they_are(page: Page) -> None:
     """Guarantee 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
     texts: list[Text] = [[(unit, WORDS)] for unit in WITHIN]
     texts += [[(opens, WORDS // 2), (closes, WORDS // 2)] for opens, closes in PAIRS]
@@ -191,8 +191,8 @@ def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person
         + "\n"
         + "|\n" * 2_000
     )
-    said = ["# a" + " \t" * 40_000 + "b", fences, "=/" + "[a]" * 60, nested, tables, "words " * 5_000]
-    store.extend("demo", [cc.user("hi"), cc.assistant("\n\n".join([*said, "And this is the end."]))])
+    texts = ["# a" + " \t" * 40_000 + "b", fences, "=/" + "[a]" * 60, nested, tables, "words " * 5_000]
+    store.extend("demo", [cc.user("hi"), cc.assistant("\n\n".join([*texts, "And this is the end."]))])
     person.chat("demo")
     expect(person.page.get_by_text("And this is the end.")).to_be_visible(timeout=PATIENT)
     expect(person.page.locator(".prose strong, .prose em").get_by_text("deep").first).to_be_attached()

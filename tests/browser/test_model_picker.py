@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, expect
 
 import contextc as cc
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import SPEC, Model, says
+from tests.browser.scripted_model import SPEC, Model, text_reply
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def opened(person: Person) -> Locator:
     return person.page.get_by_role("listbox").get_by_role("option")
 
 
-def test_whoever_can_be_asked_comes_first_and_others_are_folded(person: Person) -> None:
+def test_available_models_come_first_and_others_are_folded(person: Person) -> None:
     """Guarantee 12.2: not a screen of models of one vendor that has no key."""
     person.open()
     expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
@@ -56,9 +56,9 @@ def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Perso
     expect(person.page.get_by_test_id("model")).to_contain_text("claude:some-model-of-mine")
 
 
-def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Model, store: cc.Store) -> None:
+def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, model: Model, store: cc.Store) -> None:
     """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
-    model.will(says("Good day."))
+    model.will(text_reply("Good day."))
     person.begins("Hello")
     expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
     person.sees_ended()
@@ -66,15 +66,15 @@ def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Mo
     person.page.get_by_role("combobox").fill("anthropic:claude-sonnet-4-5")
     person.page.get_by_role("combobox").press("Enter")
     person.says("And you?")
-    told = person.page.get_by_test_id("notice-error")
-    expect(told).to_contain_text("No API key for anthropic.")
-    expect(told).to_contain_text("Set ANTHROPIC_API_KEY")
-    expect(told).to_contain_text("restart the server")
-    for word in ("ProviderFailed", "cc.provider", "(auth)"):
-        expect(told).not_to_contain_text(word)
+    notice = person.page.get_by_test_id("notice-error")
+    expect(notice).to_contain_text("No API key for anthropic.")
+    expect(notice).to_contain_text("Set ANTHROPIC_API_KEY")
+    expect(notice).to_contain_text("restart the server")
+    for text in ("ProviderFailed", "cc.provider", "(auth)"):
+        expect(notice).not_to_contain_text(text)
 
 
-def test_a_conversation_that_is_not_there_is_said_in_the_pages_words(person: Person) -> None:
+def test_a_conversation_that_is_not_there_is_reported_by_the_page(person: Person) -> None:
     """Guarantee 12.2: who reads it has no `store`."""
     person.watch.expects("404")
     person.open("#/c/nowhere")

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import Gate, Model, says
+from tests.browser.scripted_model import Gate, Model, text_reply
 from tests.browser.server import served
 
 NARROW = {"width": 390, "height": 844}
@@ -21,12 +21,12 @@ TOKEN = "correct-horse-battery-staple"
 
 @pytest.fixture
 def talks(store: cc.Store) -> cc.Store:
-    for name, said in (("garden", "When do I plant tulips?"), ("kitchen", "How long do eggs boil?")):
-        store.extend(name, [cc.user(said), cc.assistant(f"That depends, says the {name}.")])
+    for name, expected in (("garden", "When do I plant tulips?"), ("kitchen", "How long do eggs boil?")):
+        store.extend(name, [cc.user(expected), cc.assistant(f"That depends, says the {name}.")])
     return store
 
 
-def test_a_search_finds_by_name_and_by_what_was_said(talks: cc.Store, person: Person) -> None:
+def test_a_search_finds_by_name_and_by_content(talks: cc.Store, person: Person) -> None:
     """Guarantee 12.2: in the server, with the place where it was found."""
     person.open()
     entries = person.page.get_by_test_id("conversation")
@@ -41,7 +41,7 @@ def test_a_search_finds_by_name_and_by_what_was_said(talks: cc.Store, person: Pe
     expect(entries).to_have_count(2)
 
 
-def test_a_conversation_is_deleted_after_a_word(talks: cc.Store, person: Person) -> None:
+def test_a_conversation_is_deleted_after_confirmation(talks: cc.Store, person: Person) -> None:
     """Guarantee 12.2: it is asked first, and nothing of it is left."""
     person.chat("garden")
     person.item(person.page.get_by_role("button", name="More"), "Delete")
@@ -57,7 +57,7 @@ def test_a_conversation_is_deleted_after_a_word(talks: cc.Store, person: Person)
     assert [each.name for each in talks.conversations()] == ["kitchen"]
 
 
-def test_what_is_not_there_says_so(person: Person) -> None:
+def test_what_is_not_there_is_reported(person: Person) -> None:
     person.watch.expects("404")
     person.open("#/c/nobody")
     expect(person.page.get_by_role("alert")).to_contain_text("Conversation not found")
@@ -102,7 +102,7 @@ def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, v
 def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 12.2: begin, stop, search, switch and look around with keys alone."""
     gate = Gate()
-    model.will(says("Well ", gate))
+    model.will(text_reply("Well ", gate))
     keys, page = person.page.keyboard, person.page
     person.open()
     expect(person.composer).to_be_focused()
@@ -170,7 +170,7 @@ def test_a_dialog_that_closes_late_leaves_the_focus_where_it_went(talks: cc.Stor
     assert person.composer.input_value() == "?"
 
 
-def test_a_conversation_goes_by_its_title_and_tells_its_name(talks: cc.Store, person: Person) -> None:
+def test_a_conversation_goes_by_its_title_and_shows_its_name(talks: cc.Store, person: Person) -> None:
     """Guarantee 12.2: in the list, where titles are cut short and alike, and in the inspector."""
     asked = "How does one plant a tulip so that it comes up, and when?"
     talks.extend("2026-01-02-030405", [cc.user(asked), cc.assistant("In autumn.")])

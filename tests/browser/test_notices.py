@@ -8,7 +8,7 @@ from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNot
 from contextc.store import execution_records
 from contextc.store.message_location import load_tip
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import Model, says
+from tests.browser.scripted_model import Model, text_reply
 
 DELTAS = 60
 HINTS = "[data-testid=notice-system-hint]"
@@ -17,11 +17,11 @@ HINTS = "[data-testid=notice-system-hint]"
 @pytest.fixture
 def talked(store: cc.Store) -> cc.Store:
     """A conversation in which 20 answers came in 60 pieces each, with a hint after every one of them."""
-    said = [cc.assistant(f"Answer {seq}.") if seq % 2 == 0 else cc.user(f"Question {seq}?") for seq in range(1, 41)]
-    store.extend("demo", said)
+    messages = [cc.assistant(f"Answer {seq}.") if seq % 2 == 0 else cc.user(f"Question {seq}?") for seq in range(1, 41)]
+    store.extend("demo", messages)
     answers = [message for message in store.load("demo") if message.role == "assistant"]
-    told = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
-    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, told))
+    texts = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
+    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, texts))
     return store
 
 
@@ -44,7 +44,7 @@ def asked(person: Person) -> int:
     return len([each for each in person.watch.asked if "/notices?" in each])
 
 
-def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
+def test_a_hint_is_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
     assert len(talked.events("demo")) > 1_200
     person.chat("demo")
@@ -63,9 +63,9 @@ def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, pers
     assert asked(person) == 1
 
 
-def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Person, model: Model) -> None:
+def test_hints_go_with_the_line_they_belong_to(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
-    model.will(says("Otherwise."))
+    model.will(text_reply("Otherwise."))
     person.chat("demo")
     row = person.page.locator("[data-seq='37']")
     row.hover()

@@ -77,7 +77,7 @@ def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Stor
 
 
 @pytest.mark.thorough
-def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -> None:
+def test_a_file_of_another_vendor_is_opened_too(opener: Person, tmp_path: Path) -> None:
     """Guarantee 10.6: by its own format, with a budget of its model's window."""
     (tmp_path / "theirs.json").write_text(json.dumps(CLAUDE))
     opener.page.locator("input[type=file]").set_input_files(tmp_path / "theirs.json")
@@ -111,7 +111,7 @@ def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
     expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
 
 
-def test_a_request_that_stands_alone_is_compared_with_nothing(opener: Person) -> None:
+def test_a_request_that_is_alone_is_compared_with_nothing(opener: Person) -> None:
     """There is no request before it: nothing is the same, and nothing new."""
     opened = paste(opener, json.dumps(BROKEN))
     lines = opener.page.get_by_test_id("lines")
@@ -142,7 +142,7 @@ def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store)
     expect(opener.page.get_by_role("tab", name="Repair")).to_have_count(0)
 
 
-def test_what_is_nothing_says_so_and_can_be_mended(opener: Person) -> None:
+def test_what_is_nothing_is_reported_and_can_be_corrected(opener: Person) -> None:
     opener.watch.expects("40[0-9]|422")
     opener.page.locator("#paste-field").fill("{not json")
     opener.page.get_by_role("button", name="Open", exact=True).click()

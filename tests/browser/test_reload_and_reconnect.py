@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 import contextc as cc
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
-from tests.browser.scripted_model import SPEC, Gate, Model, calls, says
+from tests.browser.scripted_model import SPEC, Gate, Model, calls, text_reply
 from tests.browser.server import Process
 
 
@@ -23,26 +23,26 @@ def process(home: Path, model: Model) -> Iterator[Process]:
     found.end()
 
 
-def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model: Model, store: cc.Store) -> None:
+def test_a_page_that_is_loaded_again_continues_in_the_middle(person: Person, model: Model, store: cc.Store) -> None:
     """Guarantee 12.2: what has come is there at once, what comes follows, and no piece is missing or doubled."""
     gates = [Gate(), Gate()]
-    words = [f"{number} " for number in range(90)]
-    model.will(says(*words[:30], gates[0], *words[30:60], gates[1], *words[60:], thinks="Counting is easy."))
+    texts = [f"{number} " for number in range(90)]
+    model.will(text_reply(*texts[:30], gates[0], *texts[30:60], gates[1], *texts[60:], thinks="Counting is easy."))
     name = person.begins("Count")
     gates[0].reached()
-    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(words[:30]).strip())
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(texts[:30]).strip())
     person.page.reload()
-    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(words[:30]).strip())
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(texts[:30]).strip())
     expect(person.page.get_by_test_id("stop")).to_be_visible()
     gates[0].open()
     gates[1].reached()
     person.page.reload()
     gates[1].open()
-    expect(person.rows("assistant").locator(".prose")).to_have_text("".join(words).strip())
+    expect(person.rows("assistant").locator(".prose")).to_have_text("".join(texts).strip())
     person.sees_ended()
-    assert (person.texts("user"), person.texts("assistant")) == (["Count"], ["".join(words).strip()])
+    assert (person.texts("user"), person.texts("assistant")) == (["Count"], ["".join(texts).strip()])
     expect(person.page.get_by_test_id("reasoning")).to_have_count(1)
-    assert store.load(name, last=1)[0].text == "".join(words)
+    assert store.load(name, last=1)[0].text == "".join(texts)
 
 
 @pytest.mark.thorough
@@ -50,9 +50,9 @@ def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Mode
     """Guarantee 12.2: any number of readers; what one of them says or allows is seen by all."""
     gate = Gate()
     model.will(
-        says("Now ", gate, "then."),
+        text_reply("Now ", gate, "then."),
         calls(("write_file", {"path": "x.txt", "content": "x"})),
-        says("Written."),
+        text_reply("Written."),
     )
     name = person.begins("Hello")
     gate.reached()
@@ -73,13 +73,13 @@ def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Mode
         assert each.texts("user") == ["Hello", "Write it"]
 
 
-def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: Visit, model: Model) -> None:
+def test_a_turn_continues_after_its_server_was_killed(process: Process, visiting: Visit, model: Model) -> None:
     """Guarantees 3.6, 12.2: the page comes back by itself, what was said is there once, and a press goes on."""
     gate = Gate()
     model.will(
         calls(("list_files", {"path": "."}), first="Looking."),
-        says("Half of ", "an answer", gate, " and the rest"),
-        says("The whole answer."),
+        text_reply("Half of ", "an answer", gate, " and the rest"),
+        text_reply("The whole answer."),
     )
     person = visiting(process.url).open(process.login)
     person.begins("Tell me")
@@ -94,13 +94,13 @@ def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: 
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("The whole answer.")
     person.sees_ended()
     assert person.texts("user") == ["Tell me"]
-    spoken = person.texts("assistant")
-    assert spoken[0] == "Looking."
-    assert spoken[-1] == "The whole answer."
-    assert len(spoken) == len(set(spoken)) <= 3
+    text = person.texts("assistant")
+    assert text[0] == "Looking."
+    assert text[-1] == "The whole answer."
+    assert len(text) == len(set(text)) <= 3
     person.page.reload()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("The whole answer.")
-    assert person.texts("assistant") == spoken
+    assert person.texts("assistant") == text
     assert len(person.page.get_by_test_id("tool-call").all()) == 1
 
 
@@ -135,7 +135,7 @@ def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
     """Guarantee 12.2: by number, so no piece is told twice."""
     gate = Gate()
-    model.will(says("One ", "two ", gate, "three ", "four."))
+    model.will(text_reply("One ", "two ", gate, "three ", "four."))
     person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One two")
     person.watch.expects(r"ERR_INTERNET_DISCONNECTED")

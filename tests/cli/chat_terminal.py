@@ -33,7 +33,7 @@ def home(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "PYTHONUTF8": "1", **more}
 
 
-def says(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
+def text_reply(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
     """A reply of words."""
     return _events([*_thoughts(thinks), *[{"content": piece} for piece in pieces]], "stop", tokens)
 

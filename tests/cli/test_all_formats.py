@@ -46,7 +46,7 @@ def test_every_format_is_linted_fixed_and_converted(run: Run, format: str) -> No
 
 
 @pytest.mark.parametrize("format", some(format_names(), 4))
-def test_doctor_says_what_a_format_could_not_say(run: Run, tmp_path: Path, format: str) -> None:
+def test_doctor_reports_what_a_format_could_not_express(run: Run, tmp_path: Path, format: str) -> None:
     """Before a provider is changed: what a model there would not see, and that the request would be taken."""
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:

@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import find_model_file
 from contextc.providers.local.model_path import check_installed
-from tests.cli.chat_terminal import calls, home, recorded, refuses, says
+from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.conftest import give_up
 from tests.forked_commands import run_contextc
 
@@ -30,9 +30,9 @@ def stored(folder: Path, conversation: str) -> list[cc.Message]:
         return store.load(conversation)
 
 
-def read_until(pipe: IO[bytes], words: bytes) -> None:
+def read_until(pipe: IO[bytes], text: bytes) -> None:
     seen = b""
-    while words not in seen:
+    while text not in seen:
         piece = os.read(pipe.fileno(), 1 << 12)
         assert piece, f"it ended after {seen!r}"
         seen += piece
@@ -43,31 +43,31 @@ def test_what_is_piped_on_is_the_answer_alone(tmp_path: Path) -> None:
     model = recorded(
         tmp_path / "a.jsonl",
         calls("read_file", {"path": "note.txt"}),
-        says("It says ", "[bold]milk[/].", thinks=("A note.",)),
+        text_reply("It says ", "[bold]milk[/].", thinks=("A note.",)),
     )
     asked = chat(tmp_path, "-m", model, "What is in note.txt?")
     assert (asked.returncode, asked.stdout) == (0, "It says [bold]milk[/].\n")
-    for told in ('→ read_file(path="note.txt")', "✓ 1 milk", "A note.", "context ", "2 steps, 1 tool call"):
-        assert told in asked.stderr
+    for expected in ('→ read_file(path="note.txt")', "✓ 1 milk", "A note.", "context ", "2 steps, 1 tool call"):
+        assert expected in asked.stderr
     assert "\x1b" not in asked.stdout + asked.stderr
 
 
 def test_each_line_is_a_turn_of_one_conversation(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", says("One."), says("Two."))
+    model = recorded(tmp_path / "a.jsonl", text_reply("One."), text_reply("Two."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines="first\n\nsecond\n")
     assert (asked.returncode, asked.stdout) == (0, "One.\nTwo.\n")
     assert [message.text for message in stored(tmp_path, "demo")] == ["first", "One.", "second", "Two."]
 
 
 def test_a_dash_reads_one_question_of_many_lines(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", says("One."))
+    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
     assert chat(tmp_path, "-m", model, "-c", "demo", "-p", "-", lines="first\n/second\n").returncode == 0
     assert stored(tmp_path, "demo")[0].text == "first\n/second\n"
 
 
 def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
     """Guarantee 12.1."""
-    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Two ", "files."))
+    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), text_reply("Two ", "files."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--json", lines="/what is here?\n")
     events: list[JSONObject] = [json.loads(line) for line in asked.stdout.splitlines()]
     assert (asked.returncode, events[0]["type"], events[-1]["type"]) == (0, "turn-start", "turn-finish")
@@ -81,7 +81,7 @@ def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
 
 def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     """Guarantee 15.1: what went wrong, and the way out."""
-    model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), says("Never said."))
+    model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), text_reply("Never said."))
     asked = chat(tmp_path, "-m", model, lines="first\nsecond\n")
     assert (asked.returncode, asked.stdout) == (1, "")
     assert "no such key. Check the key" in asked.stderr
@@ -119,7 +119,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
 )
 def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem: str) -> None:
     """Guarantee 15.1."""
-    recorded(tmp_path / "empty.jsonl", says("One."))
+    recorded(tmp_path / "empty.jsonl", text_reply("One."))
     asked = chat(tmp_path, *arguments, COLUMNS="200")
     assert (asked.returncode, asked.stdout) == (2, "")
     assert problem in asked.stderr
@@ -138,29 +138,29 @@ def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
         assert key not in asked.stderr
 
 
-def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_failure_that_passes_is_reported_and_tried_again(tmp_path: Path) -> None:
     """Guarantee 11.11."""
-    model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), says("At last."))
+    model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), text_reply("At last."))
     asked = chat(tmp_path, "-m", model, "hi")
     assert (asked.returncode, asked.stdout) == (0, "At last.\n")
     assert "too busy" in asked.stderr
     assert "Attempt 2 in " in asked.stderr
 
 
-def test_with_nothing_configured_it_is_the_local_model_and_says_so(tmp_path: Path) -> None:
+def test_with_nothing_configured_it_is_the_local_model_and_it_is_reported(tmp_path: Path) -> None:
     asked = chat(tmp_path, "hi", CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf"))
     assert asked.returncode == 2
     assert "No model is configured: using SmolLM2-135M-Instruct on this machine" in asked.stderr
     assert asked.stdout == ""
-    configured = recorded(tmp_path / "a.jsonl", says("Hello."))
+    configured = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
     asked = chat(tmp_path, "hi", CONTEXTC_MODEL=configured)
     assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
     assert "No model is configured" not in asked.stderr
 
 
-def test_without_anybody_to_ask_nothing_is_run_unless_all_is_approved(tmp_path: Path) -> None:
+def test_without_a_terminal_nothing_is_run_unless_all_is_approved(tmp_path: Path) -> None:
     command = calls("run_command", {"command": "echo made > made.txt"})
-    model = recorded(tmp_path / "a.jsonl", command, says("Done."))
+    model = recorded(tmp_path / "a.jsonl", command, text_reply("Done."))
     asked = chat(tmp_path, "-m", model, "make it")
     assert (asked.returncode, (tmp_path / "made.txt").exists()) == (0, False)
     assert "✗ Not run: this tool needs a person's approval" in asked.stderr
@@ -170,14 +170,14 @@ def test_without_anybody_to_ask_nothing_is_run_unless_all_is_approved(tmp_path: 
 
 
 @pytest.mark.parametrize(("tools", "offered"), [("all", 7), ("read", 4), ("none", 0)])
-def test_tools_and_root_say_what_a_model_may_use_and_where(tmp_path: Path, tools: str, offered: int) -> None:
+def test_tools_and_root_report_what_a_model_may_use_and_where(tmp_path: Path, tools: str, offered: int) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "secret.txt").write_text("outside")
-    model = recorded(tmp_path / "a.jsonl", calls("read_file", {"path": "../secret.txt"}), says("Hm."))
+    model = recorded(tmp_path / "a.jsonl", calls("read_file", {"path": "../secret.txt"}), text_reply("Hm."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", tools, "--root", "inside", "look")
     assert asked.returncode == 0
-    told = "no tools" if tools == "none" else f"{offered} tools in"
-    assert told in asked.stderr
+    text = "no tools" if tools == "none" else f"{offered} tools in"
+    assert text in asked.stderr
     (result,) = [each for message in stored(tmp_path, "demo") for each in message.tool_results]
     assert result.is_error
     assert ("outside the folder" in result.text) == (tools != "none")
@@ -185,8 +185,8 @@ def test_tools_and_root_say_what_a_model_may_use_and_where(tmp_path: Path, tools
 
 def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
     """Guarantee 9.10: each is given what it has not been shown, whoever said it."""
-    one = recorded(tmp_path / "one.jsonl", says("I am one."))
-    two = recorded(tmp_path / "two.jsonl", says("I am two.")) + "?format=anthropic"
+    one = recorded(tmp_path / "one.jsonl", text_reply("I am one."))
+    two = recorded(tmp_path / "two.jsonl", text_reply("I am two.")) + "?format=anthropic"
     anthropic = {"type": "message", "content": [{"type": "text", "text": "I am two."}], "stop_reason": "end_turn"}
     (tmp_path / "two.jsonl").write_text(json.dumps({"reply": anthropic}))
     lines = f"first\n/model {two}\nsecond\n/models\n/explain\n"
@@ -197,15 +197,15 @@ def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -
     assert "demo: request 1 for assistant on replay:two" in asked.stdout
     with cc.open_store(tmp_path / "chat.db") as store:
         channels = {each.channel.model: each.requests for each in cc.SessionManager(store).sessions("demo")}
-        whom = cc.provider("replay:two", format="anthropic", window=32_000, output=4_000)
-        body = json.loads(cc.MessageCompiler(store, whom).rebuild("demo"))
+        provider = cc.provider("replay:two", format="anthropic", window=32_000, output=4_000)
+        body = json.loads(cc.MessageCompiler(store, provider).rebuild("demo"))
     assert channels == {"one": 1, "two": 1}
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
 
 def test_slash_commands(tmp_path: Path) -> None:
-    answers = [says(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
-    model = recorded(tmp_path / "a.jsonl", *answers, says("They talked."), says("Answer 4."))
+    answers = [text_reply(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
+    model = recorded(tmp_path / "a.jsonl", *answers, text_reply("They talked."), text_reply("Answer 4."))
     model += "?window=9000&output=1000"
     lines = (
         "first\nsecond\nthird\n/context\n/cost\n/todos\n/compact\n/fork other\nfourth\n/list\n/resume demo\n"
@@ -213,7 +213,7 @@ def test_slash_commands(tmp_path: Path) -> None:
     )
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", "none", lines=lines, COLUMNS="200")
     assert asked.returncode == 0, asked.stderr
-    for told in (
+    for expected in (
         "demo: request 4 for",
         "3 turns: 4,320 tokens in, 2,100 out, $0.0000 as far as prices are known",
         "The todo list is empty.",
@@ -222,15 +222,15 @@ def test_slash_commands(tmp_path: Path) -> None:
         "The model no longer sees the 6 messages before this.",
         "/continue",
     ):
-        assert told in asked.stdout, asked.stdout
+        assert expected in asked.stdout, asked.stdout
     assert len(stored(tmp_path, "other")) == 8
     assert len(stored(tmp_path, "demo")) == 6
     with cc.open_store(tmp_path / "chat.db") as store:
         assert store.conversation("demo").context_start == 6
 
 
-def test_a_command_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", says("One."))
+def test_a_command_that_is_not_there_reports_what_there_is(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
     asked = chat(tmp_path, "-m", model, lines="/modle x\nnever asked\n")
     assert (asked.returncode, asked.stdout) == (2, "")
     assert "Did you mean /model?" in asked.stderr
@@ -239,8 +239,8 @@ def test_a_command_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:
     assert (asked.returncode, stored(tmp_path, "demo")[0].text) == (0, "/etc/hosts is what?")
 
 
-def test_continue_takes_the_conversation_in_which_something_was_said_last(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", says("Hm."))
+def test_continue_takes_the_conversation_in_which_a_message_was_stored_last(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", text_reply("Hm."))
     for name in ("old", "new", "old"):
         assert chat(tmp_path, "-m", model, "-c", name, "hi").returncode == 0
     asked = chat(tmp_path, "-m", model, "--continue", "again")
@@ -250,24 +250,24 @@ def test_continue_takes_the_conversation_in_which_something_was_said_last(tmp_pa
 
 def test_options_reach_the_request(tmp_path: Path) -> None:
     (tmp_path / "system.txt").write_text("Speak like a pirate.")
-    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Never said."))
+    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), text_reply("Never said."))
     options = ["--system", "@system.txt", "--output", "77", "--budget", "5000", "--steps", "1", "--agent", "pirate"]
     asked = chat(tmp_path, "-m", model, "-c", "demo", *options, "hi")
     assert (asked.returncode, asked.stdout) == (1, "")
     assert "the turn ended: max_steps" in asked.stderr
     with cc.open_store(tmp_path / "chat.db") as store:
-        whom = cc.provider("replay:a", window=32_000, output=4_000)
-        body = json.loads(cc.MessageCompiler(store, whom).rebuild("demo", agent="pirate"))
-        manifest = cc.MessageCompiler(store, whom).explain("demo", agent="pirate")
+        provider = cc.provider("replay:a", window=32_000, output=4_000)
+        body = json.loads(cc.MessageCompiler(store, provider).rebuild("demo", agent="pirate"))
+        manifest = cc.MessageCompiler(store, provider).explain("demo", agent="pirate")
     assert body["messages"][0]["content"].startswith("Speak like a pirate.")
     assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     assert manifest.budget.limit == 5000
 
 
-def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
-    words = [f"word{number} " for number in range(200)]
-    slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), says(*words))
+    texts = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), text_reply(*texts))
     child = subprocess.Popen(
         [sys.executable, "-m", "contextc", "chat", *STORE, "-m", f"{slow}?seconds=0.02", "-c", "demo", "--yes", "talk"],
         stdin=subprocess.DEVNULL,
@@ -283,7 +283,7 @@ def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-    fresh = recorded(tmp_path / "fresh.jsonl", says("And so on."))
+    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("And so on."))
     asked = chat(tmp_path, "-m", fresh, "-c", "demo", lines="/continue\n")
     assert (asked.returncode, asked.stdout) == (0, "And so on.\n")
     assert "The last turn was interrupted" in asked.stderr
@@ -292,10 +292,10 @@ def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
     assert partial.text.startswith("word0 word1 ")
 
 
-def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
+def test_an_interrupted_pipe_keeps_the_partial_answer(tmp_path: Path) -> None:
     """Guarantee 11.10."""
-    words = [f"word{number} " for number in range(200)]
-    slow = recorded(tmp_path / "slow.jsonl", says(*words)) + "?seconds=0.05"
+    texts = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
     child = subprocess.Popen(
         [sys.executable, "-m", "contextc", "chat", *STORE, "-m", slow, "-c", "demo", "talk"],
         stdin=subprocess.DEVNULL,
@@ -307,8 +307,8 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
     assert child.stdout is not None
     read_until(child.stdout, b"word3 ")
     child.send_signal(signal.SIGINT)
-    _, told = child.communicate(timeout=30)
-    assert (child.returncode, b"The partial answer is kept" in told) == (1, True)
+    _, result = child.communicate(timeout=30)
+    assert (child.returncode, b"The partial answer is kept" in result) == (1, True)
     assert stored(tmp_path, "demo")[-1].status == "cancelled"
 
 
@@ -322,10 +322,10 @@ def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
         give_up(f"the local model: {error}")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.txt").write_text("hi")
-    told = chat(tmp_path, "What is the capital of France?", CONTEXTC_LOCAL_IDLE="20s")
-    assert (told.returncode, "Paris" in told.stdout) == (0, True), told.stderr
-    assert "No model is configured" in told.stderr
-    assert "starting the local model …" in told.stderr
+    result = chat(tmp_path, "What is the capital of France?", CONTEXTC_LOCAL_IDLE="20s")
+    assert (result.returncode, "Paris" in result.stdout) == (0, True), result.stderr
+    assert "No model is configured" in result.stderr
+    assert "starting the local model …" in result.stderr
     listed = chat(
         tmp_path, "--tools", "read", "--root", "folder", "List the files in this folder.", CONTEXTC_LOCAL_IDLE="20s"
     )

@@ -57,7 +57,7 @@ def test_a_yes_to_a_difference_that_has_become_another_one_asks_again(tmp_path: 
     assert ask(tmp_path, Typist(changes, "n"), arguments)[0] is False
 
 
-def test_of_a_very_long_line_it_is_said_how_much_is_not_shown(tmp_path: Path) -> None:
+def test_of_a_very_long_line_it_is_reported_how_much_is_not_shown(tmp_path: Path) -> None:
     """One line can fill the screen many times over; `a` shows the rest before anything is decided."""
     command = "echo " + "x" * 57 * 300 + " && rm -rf ~"
     answer, lines = ask(tmp_path, Typist("a", "why?"), {"command": command}, "run_command")

@@ -53,13 +53,13 @@ def around(place: Path, **more: str) -> dict[str, str]:
     }
 
 
-def whom(program: ProgramUnderTest, standin: FakeVendors) -> tuple[str, ...]:
+def model_options(program: ProgramUnderTest, standin: FakeVendors) -> tuple[str, ...]:
     url = standin.url(program.format)
     return ("--model", f"{program.name}:{program.model}", "--url", url, "--key", VARIABLE)
 
 
 def sitting(place: Path, program: ProgramUnderTest, standin: FakeVendors) -> Terminal:
-    return Terminal(place, *whom(program, standin), "-c", "talk", *STORE, more=around(place))
+    return Terminal(place, *model_options(program, standin), "-c", "talk", *STORE, more=around(place))
 
 
 class Using(Marked):
@@ -71,8 +71,8 @@ class Using(Marked):
 
     def __call__(self, ask: AcceptedRequest) -> Reply:
         last = ask.request.messages[-1]
-        for word, call in self.calls.items():
-            if last.role == "user" and last.text.endswith(word):
+        for text, call in self.calls.items():
+            if last.role == "user" and last.text.endswith(text):
                 return Reply("I do it.", [call])
         return super().__call__(ask)
 
@@ -91,16 +91,16 @@ def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
 
 
 @with_program(CLAUDE)
-def test_a_conversation_goes_on_in_another_process(program: ProgramUnderTest, place: Path) -> None:
+def test_a_conversation_continues_in_another_process(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
-        first = chat(place, *whom(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
+        first = chat(place, *model_options(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")
         assert f"{program.name}:{program.model} at http://127.0.0.1" in first.stderr
         assert "its own tools in" in first.stderr
         more = ("--continue", "--json", "«u2» list")
-        second = chat(place, *whom(program, standin), *more, **around(place))
-        told = chat(place, *whom(program, standin), "--continue", "/explain", **around(place)).stdout
+        second = chat(place, *model_options(program, standin), *more, **around(place))
+        result = chat(place, *model_options(program, standin), "--continue", "/explain", **around(place)).stdout
     assert second.returncode == 0
     events: list[JSONObject] = [json.loads(line) for line in second.stdout.splitlines()]
     by_type = {event["type"]: event for event in events}
@@ -109,12 +109,12 @@ def test_a_conversation_goes_on_in_another_process(program: ProgramUnderTest, pl
     assert by_type["tool-result"]["text"].strip() == "out2"
     assert marks(answered(standin)[-1]) == dict.fromkeys(("«u1»", "«a1»", "«u2»"), 1)
     assert not standin.refused
-    assert "mode resume, epoch 1, session " in told
+    assert "mode resume, epoch 1, session " in result
 
     # What was measured is what the program sends, its own prompt and all; the figures of a turn go on from there.
     usage, before = by_type["usage"], by_type["step-start"]
     assert 1_000 < before["used"] < usage["used"] < before["used"] + 500
-    assert f"input {before['used'] // 1000}," in told
+    assert f"input {before['used'] // 1000}," in result
 
 
 @at_a_terminal
@@ -128,8 +128,8 @@ def test_the_programs_own_commands_are_shown_and_asked_for(program: ProgramUnder
         terminal.wait_for("> ")
         terminal.type("«u1» touch")
         shown = terminal.wait_for("Do it? y/n, or why not: ")
-        said, call, question = (shown.index(text) for text in ("I do it.", "\n→ ", "\n? "))
-        assert said < call < question, "what came before the question is shown before it"
+        content, call, question = (shown.index(text) for text in ("I do it.", "\n→ ", "\n? "))
+        assert content < call < question, "what came before the question is shown before it"
         assert ": run a command in " in shown[question:]
         assert "touch made && echo ok" in shown[question:].split("\n")[2]
         terminal.type("not before noon")
@@ -180,12 +180,12 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 
 @at_a_terminal
 @with_program(CODEX)
-def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: ProgramUnderTest, place: Path) -> None:
+def test_ctrl_c_stops_the_programs_turn_and_the_next_one_continues(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
 
     def slowly(ask: AcceptedRequest) -> Fault | None:
-        said = ask.raw.decode()
-        return faults.slow(0.5) if "«u4»" in said and "«u5»" not in said else None
+        answer = ask.raw.decode()
+        return faults.slow(0.5) if "«u4»" in answer and "«u5»" not in answer else None
 
     def stop() -> None:
         terminal.interrupt()
@@ -214,8 +214,8 @@ def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: Progra
     expected = ("«u1»", "«a1»", "«u2»", "«u3»", "«a2»", "«u4»", "«u5»")
     assert marks(answered(standin)[-1]) == dict.fromkeys(expected, 1)
     assert not standin.refused
-    said = [message for message in stored(place, "talk") if message.role == "assistant"]
-    assert [message.status for message in said[-3:]] == ["sent", "cancelled", "sent"]
+    texts = [message for message in stored(place, "talk") if message.role == "assistant"]
+    assert [message.status for message in texts[-3:]] == ["sent", "cancelled", "sent"]
     (result,) = [result for message in stored(place, "talk") for result in message.tool_results]
     assert result.text.startswith("Interrupted")
     assert not at_work("sleep 29.125"), "nothing runs on"
@@ -251,22 +251,22 @@ def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
     assert not standin.refused
     assert f"talk: request 2 for assistant on {codex}" in asked.stdout
     assert "mode resume" in asked.stdout
-    for told in (f"{codex}, 2 requests here", f"{claude}, 1 request here"):
-        assert told in asked.stdout
+    for expected in (f"{codex}, 2 requests here", f"{claude}, 1 request here"):
+        assert expected in asked.stdout
 
 
 def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
     """Guarantee 12.2: also where the commands are the program's own."""
     with FakeVendors(Using(touch=command(CODEX, "touch made"))) as standin:
-        asked = chat(place, *whom(CODEX, standin), "--yes", "touch", **around(place))
+        asked = chat(place, *model_options(CODEX, standin), "--yes", "touch", **around(place))
         assert (asked.returncode, "--yes: commands" in asked.stderr) == (0, True)
         (place / "made").unlink()
-        asked = chat(place, *whom(CODEX, standin), "touch", **around(place))
+        asked = chat(place, *model_options(CODEX, standin), "touch", **around(place))
     assert (asked.returncode, (place / "made").exists()) == (0, False), "nobody was there to be asked"
 
 
 @each_program
-def test_who_is_not_logged_in_is_told_how(program: ProgramUnderTest, place: Path) -> None:
+def test_who_is_not_logged_in_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -278,7 +278,7 @@ def test_who_is_not_logged_in_is_told_how(program: ProgramUnderTest, place: Path
 
 
 @with_program(CLAUDE)
-def test_a_program_that_is_not_installed_is_told_how(program: ProgramUnderTest, place: Path) -> None:
+def test_a_program_that_is_not_installed_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: here its package cannot be loaded."""
     module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module

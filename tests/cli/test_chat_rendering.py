@@ -9,8 +9,7 @@ from contextc._json import JSONObject
 from contextc.app.sanitize import count_blank_lines, sanitize, spell_out_invisible, spell_out_line
 from contextc.cli.chat.approval import preview_call
 from contextc.cli.chat.commands import COMMANDS, parse_command
-from contextc.cli.chat.context_meter import render_meter
-from contextc.cli.chat.wrapping import format_call, to_one_line, wrap_lines
+from contextc.cli.chat.formatting import format_call, render_meter, to_one_line, wrap_lines
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.cli.chat_terminal import Terminal, calls, recorded, says
+from tests.cli.chat_terminal import Terminal, calls, recorded, text_reply
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 NASTY = "[red]x[/] \x1b[2J\x1b]0;title\x07 \u202e end"
@@ -22,7 +22,7 @@ def test_a_turn_streams_with_its_thoughts_tools_and_a_gauge(tmp_path: Path) -> N
     model = recorded(
         tmp_path / "a.jsonl",
         calls("read_file", {"path": "note.txt"}, "Let me look."),
-        says("It says ", "milk.", thinks=("A note", " about milk.")),
+        text_reply("It says ", "milk.", thinks=("A note", " about milk.")),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
@@ -46,7 +46,7 @@ def test_a_command_is_shown_whole_and_runs_only_after_a_yes(tmp_path: Path) -> N
         tmp_path / "a.jsonl",
         calls("run_command", {"command": long}, id="c1"),
         calls("run_command", {"command": "echo yes > made.txt"}, id="c2"),
-        says("Done."),
+        text_reply("Done."),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
@@ -72,7 +72,9 @@ def test_a_command_is_shown_whole_and_runs_only_after_a_yes(tmp_path: Path) -> N
 def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one = 1\ntwo = 2\nthree = 3\n")
     model = recorded(
-        tmp_path / "a.jsonl", calls("edit_file", {"path": "a.py", "old": "two = 2", "new": "two = 22"}), says("Done.")
+        tmp_path / "a.jsonl",
+        calls("edit_file", {"path": "a.py", "old": "two = 2", "new": "two = 22"}),
+        text_reply("Done."),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "change it") as terminal:
         asked = terminal.wait_for("why not: ")
@@ -85,8 +87,8 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     """Guarantee 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
-    words = [f"word{number} " for number in range(200)]
-    slow = recorded(tmp_path / "slow.jsonl", says(*words)) + "?seconds=0.05"
+    texts = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
     with Terminal(tmp_path, "-m", slow, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
@@ -102,7 +104,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     assert partial.text.startswith("word0 word1 word2 word3 word4 word5 ")
     assert not partial.text.endswith("word199 ")
 
-    fresh = recorded(tmp_path / "fresh.jsonl", says("Here is all of it."))
+    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("Here is all of it."))
     with Terminal(tmp_path, "-m", fresh, "--store", "sqlite:///chat.db", "--continue") as terminal:
         assert "continuing demo: 2 messages" in terminal.wait_for("> ")
         terminal.type("/continue")
@@ -114,8 +116,8 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
         assert [message.status for message in handle.load("demo")] == ["sent", "cancelled", "sent"]
 
 
-def test_the_first_ctrl_c_at_the_prompt_says_how_to_leave(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", says("Hello."))
+def test_the_first_ctrl_c_at_the_prompt_explains_how_to_leave(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
         terminal.interrupt()
@@ -134,7 +136,7 @@ def test_the_first_ctrl_c_at_the_prompt_says_how_to_leave(tmp_path: Path) -> Non
 def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) -> None:
     """Guarantee 11.9: it steers. A command waits until the turn is over."""
     first = calls("list_files", {}, *[f"word{number} " for number in range(60)])
-    model = recorded(tmp_path / "a.jsonl", first, says("As you wish.")) + "?seconds=0.03"
+    model = recorded(tmp_path / "a.jsonl", first, text_reply("As you wish.")) + "?seconds=0.03"
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
@@ -149,14 +151,14 @@ def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) ->
         terminal.type("/quit")
         assert terminal.leave() == 0
     with store(tmp_path) as handle:
-        said = [
+        texts = [
             (message.role, message.text) for message in handle.load("demo") if message.role in ("user", "assistant")
         ]
-    assert [role for role, _ in said] == ["user", "assistant", "user", "assistant"]
-    assert (said[2][1], said[3][1]) == ("be brief", "As you wish.")
+    assert [role for role, _ in texts] == ["user", "assistant", "user", "assistant"]
+    assert (texts[2][1], texts[3][1]) == ("be brief", "As you wish.")
 
 
-def test_nothing_a_model_says_can_style_or_steer_the_terminal(tmp_path: Path) -> None:
+def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None:
     """Words, thoughts, names, arguments, results and what is asked about are data."""
     (tmp_path / "nasty.txt").write_text(NASTY)
     model = recorded(
@@ -164,7 +166,7 @@ def test_nothing_a_model_says_can_style_or_steer_the_terminal(tmp_path: Path) ->
         calls(NASTY, {NASTY: NASTY}, NASTY, id="c1"),
         calls("read_file", {"path": "nasty.txt"}, id="c2"),
         calls("run_command", {"command": f"true {NASTY}"}, id="c3"),
-        says(NASTY, *NASTY, thinks=(NASTY,)),
+        text_reply(NASTY, *NASTY, thinks=(NASTY,)),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", NASTY[:9], "hello") as terminal:
         asked = terminal.wait_for("why not: ")
@@ -179,7 +181,7 @@ def test_nothing_a_model_says_can_style_or_steer_the_terminal(tmp_path: Path) ->
 def test_a_long_command_cannot_look_like_our_question(tmp_path: Path) -> None:
     """It is broken behind the bar, so that no part of it stands where the question stands."""
     forged = "true".ljust(41) + "Do it? y/n, or why not: y"
-    model = recorded(tmp_path / "a.jsonl", calls("run_command", {"command": forged}), says("Fine."))
+    model = recorded(tmp_path / "a.jsonl", calls("run_command", {"command": forged}), text_reply("Fine."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "hi", columns=44) as terminal:
         asked = terminal.wait_for("why not: y") + terminal.wait_for("why not: ")
         terminal.type("")
@@ -195,7 +197,7 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
     model = recorded(
         tmp_path / "a.jsonl",
         calls("run_command", {"command": "echo one > made.txt"}, id="c1"),
-        says("Then not."),
+        text_reply("Then not."),
         calls("run_command", {"command": "echo two > made.txt"}, id="c2"),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
@@ -221,8 +223,8 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
 
 def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing is stored of it; what was typed meanwhile is told to wait, and then done."""
-    answers = [says(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
-    slow = recorded(tmp_path / "a.jsonl", *answers, says(*[f"word{number} " for number in range(400)]))
+    answers = [text_reply(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
+    slow = recorded(tmp_path / "a.jsonl", *answers, text_reply(*[f"word{number} " for number in range(400)]))
     options = ("-m", f"{slow}?window=9000&output=1000&seconds=0.05", "--store", "sqlite:///chat.db", "-c", "demo")
     with Terminal(tmp_path, *options, "--tools", "none") as terminal:
         for question in ("first", "second", "third"):
@@ -250,7 +252,7 @@ def test_the_gauge_of_a_turn_that_was_stopped_has_the_last_figures(tmp_path: Pat
     """A provider that measures less than we count must not look like an empty context."""
     unmeasured = calls("run_command", {"command": "true"})
     unmeasured["events"].pop()
-    model = recorded(tmp_path / "a.jsonl", says("Hello.", tokens=(700, 20)), unmeasured)
+    model = recorded(tmp_path / "a.jsonl", text_reply("Hello.", tokens=(700, 20)), unmeasured)
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
         terminal.type("hi")

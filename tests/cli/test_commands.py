@@ -96,7 +96,7 @@ def test_only_an_import_makes_a_store(run: Run, tmp_path: Path) -> None:
 def test_list_shows_what_is_there(run: Run, filled: str) -> None:
     with cc.open_store(filled) as store:
         store.edit("demo", 2, cc.assistant("other"))
-    assert [word for line in run("list", "--store", filled).stdout.splitlines()[1:] for word in line.split()][:3] == [
+    assert [text for line in run("list", "--store", filled).stdout.splitlines()[1:] for text in line.split()][:3] == [
         "demo",
         "2",
         "2",
@@ -136,7 +136,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
         (["frobnicate"], "No such command"),
     ],
 )
-def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], problem: str, tmp_path: Path) -> None:
+def test_a_wrong_call_exits_with_2_and_gives_the_reason(
+    run: Run, arguments: list[str], problem: str, tmp_path: Path
+) -> None:
     """Guarantee 15.1."""
     (tmp_path / "odd.jsonl").write_text("[]")
     failed = run(*[each.replace("{name}", "odd.jsonl") for each in arguments], text="")
@@ -162,7 +164,7 @@ def test_the_tour_runs(run: Run) -> None:
     assert "no faults" in shown.stdout
 
 
-def test_an_import_into_what_is_there_says_so(run: Run) -> None:
+def test_an_import_into_what_is_there_is_reported(run: Run) -> None:
     """Nothing is taken twice, but a bare message is a new one: whoever did not know the name was taken is told."""
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n'
     assert "already exists" not in run("import", "-", "--as", "demo", text=line).stderr
@@ -212,7 +214,7 @@ def test_the_default_store_and_its_folder_are_private(run: Run, tmp_path: Path) 
     assert {folder.stat().st_mode & 0o777 for folder in made} == {0o700}
 
 
-def test_doctor_says_that_others_can_read_the_file(run: Run, filled: str, tmp_path: Path) -> None:
+def test_doctor_reports_that_others_can_read_the_file(run: Run, filled: str, tmp_path: Path) -> None:
     """One that an earlier version made is left as it is: somebody may share it on purpose."""
     assert "shared-file" not in run("doctor", "--store", filled).stdout
     (tmp_path / "chat.db").chmod(0o644)
@@ -282,6 +284,6 @@ def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) ->
 def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
     """Its tools would work in a folder that they make."""
     refused = run("chat", "--root", "nowhere", "hi", "--store", "sqlite:///new.db")
-    told = "error: --root nowhere: directory not found. Create it, or name another one.\n"
-    assert (refused.returncode, refused.stderr) == (2, told)
+    text = "error: --root nowhere: directory not found. Create it, or name another one.\n"
+    assert (refused.returncode, refused.stderr) == (2, text)
     assert not (tmp_path / "new.db").exists()

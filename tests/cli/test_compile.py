@@ -117,7 +117,7 @@ def test_compile_changes_nothing(run: Run, address: str, tmp_path: Path) -> None
     assert run("explain", "demo", "--requests", "--json", "--store", address).stdout == requests
 
 
-def test_what_a_message_says_cannot_style_or_steer_the_terminal(run: Run, address: str) -> None:
+def test_message_content_cannot_style_or_steer_the_terminal(run: Run, address: str) -> None:
     shown = run("compile", "demo", "-m", MODEL, "--store", address).stdout
     assert "And [red]tests[/]?" in shown
     assert "\x1b" not in shown
@@ -135,7 +135,7 @@ def test_what_a_message_says_cannot_style_or_steer_the_terminal(run: Run, addres
         (["--system", "You are a poet."], {"fragments": [POET]}, "system prompt changed"),
     ],
 )
-def test_a_dry_run_says_what_a_change_would_cost(
+def test_a_dry_run_reports_what_a_change_would_cost(
     run: Run, address: str, option: list[str], changed: dict[str, Any], epoch: str
 ) -> None:
     """Guarantee 13.2."""
@@ -163,7 +163,7 @@ def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) 
     assert set(found) >= {"error", "needed", "available", "window", "system", "tools", "reserve", "margin", "pinned"}
 
 
-def test_nothing_new_is_said(run: Run, address: str) -> None:
+def test_nothing_new_is_reported(run: Run, address: str) -> None:
     """Guarantee 9.9."""
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."))
@@ -201,7 +201,7 @@ def test_a_request_of_any_format_is_compiled_without_a_store(run: Run, tmp_path:
         {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}},
     ],
 )
-def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: JSONObject) -> None:
+def test_tools_are_read_in_any_format(run: Run, tmp_path: Path, definition: JSONObject) -> None:
     for given in (definition, [definition], {"tools": [definition]}):
         (tmp_path / "tools.json").write_text(json.dumps(given))
         arguments = ["--from", "-", "-m", MODEL, "--tools", "tools.json", "--body"]
@@ -242,7 +242,9 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
         (["explain", "new"], "'new' has no committed request."),
     ],
 )
-def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, arguments: list[str], problem: str) -> None:
+def test_a_wrong_call_exits_with_2_and_gives_the_reason(
+    run: Run, address: str, arguments: list[str], problem: str
+) -> None:
     """Guarantee 15.1."""
     with cc.open_store(address) as store:
         store.append("new", cc.user("hi"))
@@ -335,10 +337,10 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
         "1 full 1 800 0 40 $0.0040 first request",
         f"2 full 1 850 {shared} 12 $0.0006",
     ]
-    told = lines(run("explain", "demo", "--store", address).stdout)
-    assert any(line.startswith("input 850 tokens (measured)") for line in told)
-    assert any(line.startswith("estimated before sending: ") for line in told)
-    assert any(line.startswith(f"shared with the previous request: {shared} tokens, ") for line in told)
+    result = lines(run("explain", "demo", "--store", address).stdout)
+    assert any(line.startswith("input 850 tokens (measured)") for line in result)
+    assert any(line.startswith("estimated before sending: ") for line in result)
+    assert any(line.startswith(f"shared with the previous request: {shared} tokens, ") for line in result)
 
 
 def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:

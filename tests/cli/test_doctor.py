@@ -27,15 +27,15 @@ def ill(tmp_path: Path) -> str:
     return address
 
 
-def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: str, tmp_path: Path) -> None:
+def test_doctor_reports_what_repair_would_do_and_changes_nothing(run: Run, ill: str, tmp_path: Path) -> None:
     """A dry run comes first, with the reason of each finding."""
     before = (tmp_path / "chat.db").read_bytes()
     shown = run("doctor", "--store", ill)
     assert shown.returncode == 1
-    words = " ".join(shown.stdout.split())
-    assert "Call 'c1' of 'read_file' has no result. Every request gets a placeholder result for it." in words
-    assert "would append an error result for call 'c1' of 'read_file'" in words
-    assert "would start a branch after message 1 with the 2 messages after it, rechained" in words
+    text = " ".join(shown.stdout.split())
+    assert "Call 'c1' of 'read_file' has no result. Every request gets a placeholder result for it." in text
+    assert "would append an error result for call 'c1' of 'read_file'" in text
+    assert "would start a branch after message 1 with the 2 messages after it, rechained" in text
     assert shown.stderr.endswith(
         "Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.\n"
     )
@@ -49,13 +49,13 @@ def test_doctor_says_what_healing_would_do_and_changes_nothing(run: Run, ill: st
     assert (tmp_path / "chat.db").read_bytes() == before
 
 
-def test_heal_heals_faults_and_open_calls_and_notes_if_told(run: Run, ill: str) -> None:
-    healed = run("doctor", "--heal", "--yes", "--store", ill)
-    assert healed.returncode == 0, healed.stdout + healed.stderr
-    assert "repaired open: Appended 1 result.\n" in healed.stdout
+def test_repair_repairs_faults_and_open_calls_and_notes_if_requested(run: Run, ill: str) -> None:
+    result = run("doctor", "--heal", "--yes", "--store", ill)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "repaired open: Appended 1 result.\n" in result.stdout
     assert (
         "repaired torn: Branch 4, started after message 1, has the repaired messages of branch 3. Branch 3 stays."
-        in healed.stdout
+        in result.stdout
     )
     left = json.loads(run("doctor", "--json", "--store", ill).stdout)["findings"]
     assert [each["code"] for each in left] == ["stray-result"]
@@ -65,15 +65,15 @@ def test_heal_heals_faults_and_open_calls_and_notes_if_told(run: Run, ill: str) 
     assert (again.returncode, again.stdout) == (0, "no faults\nnothing to repair\n")
 
 
-def test_heal_of_one_conversation_leaves_the_others(run: Run, ill: str) -> None:
-    healed = run("doctor", "--heal", "-y", "-c", "open", "--store", ill)
-    assert (healed.returncode, "torn" in healed.stdout) == (0, False)
+def test_repair_of_one_conversation_leaves_the_others(run: Run, ill: str) -> None:
+    result = run("doctor", "--heal", "-y", "-c", "open", "--store", ill)
+    assert (result.returncode, "torn" in result.stdout) == (0, False)
     codes = [each["code"] for each in json.loads(run("doctor", "--json", "--store", ill).stdout)["findings"]]
     assert codes == ["stray-result", "unreadable"]
     assert run("doctor", "-c", "nobody", "--store", ill).returncode == 2
 
 
-def test_without_a_terminal_healing_needs_a_yes(run: Run, ill: str, tmp_path: Path) -> None:
+def test_without_a_terminal_repair_needs_a_yes(run: Run, ill: str, tmp_path: Path) -> None:
     """Guarantee 15.1: nothing happens because nobody could be asked."""
     before = (tmp_path / "chat.db").read_bytes()
     for more in ([], ["--json"]):
@@ -119,7 +119,7 @@ def test_a_conversation_that_cannot_be_made_a_request_is_named(run: Run, ill: st
     assert shown.stdout.splitlines()[-1] == "0 conversations convertible without changes, 3 not"
 
 
-def test_a_fork_of_what_was_healed_can_be_exported(run: Run, ill: str) -> None:
+def test_a_fork_of_what_was_repaired_can_be_exported(run: Run, ill: str) -> None:
     """The old branch is damaged for good, and an export holds every branch; a fork leaves it behind."""
     run("doctor", "--heal", "--yes", "--store", ill)
     refused = run("export", "torn", "--store", ill)
@@ -184,7 +184,7 @@ def test_the_plan_is_shown_once_and_then_what_was_done(run: Run, ill: str) -> No
 
 
 @pytest.mark.parametrize("damage", ["UPDATE conversation SET branch = 99 WHERE name = 'torn'", "DELETE FROM branch"])
-def test_rows_that_do_not_add_up_are_told_and_no_command_breaks(run: Run, ill: str, damage: str) -> None:
+def test_rows_that_do_not_add_up_are_reported_and_no_command_breaks(run: Run, ill: str, damage: str) -> None:
     with cc.open_store(ill) as store:
         store.write(lambda tx: tx.run(damage))
     for arguments in (
@@ -239,7 +239,7 @@ def test_a_file_that_cannot_be_opened_is_a_finding_too(run: Run, tmp_path: Path)
     assert (refused.returncode, "not a SQLite file" in refused.stderr) == (2, True)
 
 
-def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, tmp_path: Path) -> None:
+def test_a_tool_that_is_made_up_is_reported_for_the_format_that_needs_it(run: Run, tmp_path: Path) -> None:
     """Guarantee 10.4: Bedrock wants tools where there are calls, so one is added, which is a change."""
     address = f"sqlite:///{tmp_path}/calls.db"
     with cc.open_store(address) as store:

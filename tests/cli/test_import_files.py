@@ -62,7 +62,9 @@ def test_a_log_becomes_one_conversation_of_the_name_asked_for(run: Run, tmp_path
         assert [each.length for each in store.conversations()] == [4, 4, 4]
 
 
-def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fails(run: Run, tmp_path: Path) -> None:
+def test_a_conversation_that_is_refused_among_others_is_reported_and_the_command_fails(
+    run: Run, tmp_path: Path
+) -> None:
     """Guarantee 15.1."""
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
         store.append("openai-agents-garden", cc.user("Mine."))
@@ -72,7 +74,7 @@ def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fai
     assert shown.stdout.startswith("imported openai-agents-kitchen: 2 messages")
 
 
-def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_read_gives_the_reason_and_the_way_out(run: Run, tmp_path: Path) -> None:
     """Guarantee 15.1: never a traceback, and no store is begun for nothing."""
     shutil.copy(IMPORTS / "llm.db", tmp_path / "whole.db")
     (tmp_path / "half.db").write_bytes((IMPORTS / "llm.db").read_bytes()[:2_000])
@@ -109,7 +111,7 @@ def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
         assert all(len(line.rstrip()) <= 80 for line in lines if "mmm" not in line)
 
 
-def test_an_import_that_stops_in_the_middle_tells_what_is_stored(run: Run, tmp_path: Path) -> None:
+def test_an_import_that_stops_in_the_middle_reports_what_is_stored(run: Run, tmp_path: Path) -> None:
     """Guarantee 15.1."""
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as connection:
@@ -130,7 +132,7 @@ def test_an_import_that_stops_in_the_middle_tells_what_is_stored(run: Run, tmp_p
     assert f"Stored before that: {stored} conversations. Import the file again to continue." in shown.stderr
 
 
-def test_the_messages_of_all_branches_and_of_the_current_one_are_told_apart(run: Run) -> None:
+def test_the_messages_of_all_branches_and_of_the_current_one_are_distinguished(run: Run) -> None:
     """What `contextc list` counts are those of the current branch."""
     shown = run("import", str(IMPORTS / "openai_agents_branches.db"), "--store", "sqlite:///chat.db")
     assert "imported openai-agents-garden: 6 messages, 4 of them on the current branch, tip" in shown.stdout

@@ -29,7 +29,7 @@ def homes(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def said(tmp_path: Path, conversation: str) -> list[str]:
+def texts_of(tmp_path: Path, conversation: str) -> list[str]:
     with cc.open_store(tmp_path / "chat.db") as store:
         return [f"{message.role}: {message.text}" for message in store.load(conversation)]
 
@@ -65,7 +65,7 @@ def test_sessions_of_other_directories_are_asked_for(run: Run, homes: dict[str, 
     assert [line.strip() for line in everywhere[1:]] == [row, garden]
     assert run("import", "--from", "codex", "--last", **homes).returncode == 2
     assert run("import", "--from", "codex", "--last", "--all", "--as", "bed", **homes).returncode == 0
-    assert said(tmp_path, "bed")[-1] == "assistant: Thyme does."
+    assert texts_of(tmp_path, "bed")[-1] == "assistant: Thyme does."
 
 
 def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[st
     assert run("import", path.name, **homes).stdout.startswith("imported claude-code-3d7dca91: 4 messages")
     piped = run("import", "-", "--as", "piped", "--format", "claude_code", text=path.read_text(), **homes)
     assert piped.stdout.startswith("imported piped: 4 messages")
-    assert said(tmp_path, "piped") == said(tmp_path, "claude-code-3d7dca91")
+    assert texts_of(tmp_path, "piped") == texts_of(tmp_path, "claude-code-3d7dca91")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[st
         (["--from", "codex", "0", "--last"], "A session and --last cannot be used together. Pass one of the two."),
     ],
 )
-def test_what_cannot_be_done_is_said(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_reported(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:
     """Guarantee 15.1."""
     refused = run("import", *arguments, **homes)
     assert refused.returncode == 2
@@ -118,7 +118,7 @@ def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_
             program([*ask, *more], work, **address, **homes)
             taken = run("import", "--from", "claude-code", "--last", "--directory", str(work), "--as", "bed", **homes)
             assert taken.returncode == 0, taken.stderr
-    assert said(tmp_path, "bed") == [
+    assert texts_of(tmp_path, "bed") == [
         "user: What grows here?",
         "assistant: Thyme does.",
         "user: And in winter?",
@@ -142,7 +142,7 @@ def test_a_session_of_the_real_codex(run: Run, homes: dict[str, str], tmp_path: 
             program([*ask, "--skip-git-repo-check", *more], work, LOCAL_KEY=KEY, **homes)
             taken = run("import", "--from", "codex", "--last", "--directory", str(work), "--as", "bed", **homes)
             assert taken.returncode == 0, taken.stderr
-    assert said(tmp_path, "bed") == [
+    assert texts_of(tmp_path, "bed") == [
         "user: What grows here?",
         "assistant: Thyme does.",
         "user: And in winter?",

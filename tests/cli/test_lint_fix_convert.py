@@ -71,7 +71,7 @@ def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
     assert len(json.loads(run("lint", "-", "-f", "anthropic", "--json", text=messages).stdout)) == 2
 
 
-def test_fix_writes_the_repaired_request_and_says_what_it_did(run: Run, tmp_path: Path) -> None:
+def test_fix_writes_the_repaired_request_and_reports_what_it_did(run: Run, tmp_path: Path) -> None:
     """Guarantee 10.6."""
     (tmp_path / "body.json").write_text(json.dumps(BROKEN))
     fixed = run("fix", "body.json", "-f", "anthropic", "-o", "fixed.json")
@@ -115,7 +115,7 @@ def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> Non
     assert run("fix", "-", text=thread.stdout).stdout == thread.stdout
 
 
-def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
+def test_a_session_is_reported_of_what_it_could_not_read(run: Run) -> None:
     """Guarantee 10.6: the program was killed while it wrote its last line."""
     torn = (SESSION / "codex" / "exec.jsonl").read_text() + '{"type":"item.comp'
     found = run("lint", "-", text=torn)
@@ -174,7 +174,7 @@ def test_a_sentence_of_a_provider_is_not_cut_off(run: Run) -> None:
     assert name in "".join(shown.split())
 
 
-def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
+def test_what_is_not_json_exits_with_2_and_reports_where(run: Run) -> None:
     """Guarantee 15.1."""
     broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
     assert broken.returncode == 2
@@ -234,7 +234,7 @@ def test_rule_lists_those_of_one_format(run: Run) -> None:
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
     """Guarantee 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"
-    said = [
+    texts = [
         cc.system("Be brief."),
         cc.user(["Look:", cc.Media(mime_type="image/png", data=b"\x89PNG")]),
         cc.assistant("Let me see.", tool_calls=[cc.tool_call("c1", "look", '{"at":1}')]),
@@ -242,7 +242,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
         cc.assistant("A ship."),
     ]
     with cc.open_store(address) as store:
-        store.extend("demo", said)
+        store.extend("demo", texts)
         store.append("demo", cc.assistant("half", status="cancelled"))
     out = run("export", "demo", "-f", format, "-o", "demo.json", "--store", address)
     assert (out.returncode, out.stderr.splitlines()[-1]) == (0, "wrote demo.json")
@@ -252,7 +252,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
     assert taken.stdout.startswith("imported copy: 5 messages")
     with cc.open_store(address) as store:
         copy = store.load("copy")
-        assert [(each.role, each.text) for each in copy] == [(each.role, each.text) for each in said]
+        assert [(each.role, each.text) for each in copy] == [(each.role, each.text) for each in texts]
         assert copy[2].tool_calls[0].arguments == {"at": 1}
         assert copy[3].tool_results[0].text == "a ship"
     again = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)

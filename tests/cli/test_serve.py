@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from tests.cli.chat_terminal import home, recorded, says
+from tests.cli.chat_terminal import home, recorded, text_reply
 from tests.cli.conftest import Run
 
 PATIENCE = 60.0
@@ -42,8 +42,8 @@ class Serving:
         self.url = f"http://127.0.0.1:{found[1]}"
         self.link = "" if "--no-token" in arguments else self._line().rpartition(" ")[2]
         self.token = unquote(self.link.partition("?token=")[2])
-        said = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        self.asking = httpx.Client(base_url=self.url, headers=said, timeout=PATIENCE)
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        self.asking = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -85,7 +85,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_and_ends_when_told_to(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
+def test_it_reports_where_it_is_and_ends_on_request(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     server = serve()
     assert re.fullmatch(r"contextc is at http://127\.0\.0\.1:\d+/ · Ctrl-C stops it", server.lines[0])
     made = server.asking.post("/api/conversations", json={"name": "kept"})
@@ -97,7 +97,7 @@ def test_it_says_where_it_is_and_ends_when_told_to(serve: Serve, tmp_path: Path,
     assert again.asking.get("/api/conversations/kept").json()["name"] == "kept"
 
 
-def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
+def test_a_token_is_reported_once_and_needed(serve: Serve) -> None:
     server = serve("--token", "a token of my own")
     assert server.link == f"{server.url}/?token=a%20token%20of%20my%20own"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
@@ -108,7 +108,7 @@ def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
     assert server.end() == (0, "")
 
 
-def test_others_than_this_machine_need_a_token_that_is_made_if_nobody_gives_one(serve: Serve) -> None:
+def test_others_than_this_machine_need_a_token_that_is_made_if_none_is_given(serve: Serve) -> None:
     server = serve("--host", "0.0.0.0")
     token = server.token
     assert len(token) >= 40
@@ -138,7 +138,7 @@ def test_another_page_may_be_named_as_people_write_it(serve: Serve) -> None:
     assert server.asking.get("/api/conversations", headers=other).status_code == 403
 
 
-def test_a_port_that_is_taken_is_said(run: Run) -> None:
+def test_a_port_that_is_taken_is_reported(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("serve", "--port", port)
@@ -148,7 +148,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--port", "70000"], "0 to 65535"),
         (["--host", "no.such.host.invalid"], "address not found"),
@@ -169,12 +169,12 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--budget", "0"], "--budget must be greater than 0, got 0"),
     ],
 )
-def test_what_cannot_be_served_is_said_before_anything_begins(
-    run: Run, tmp_path: Path, arguments: list[str], said: str
+def test_what_cannot_be_served_is_reported_before_anything_begins(
+    run: Run, tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
     result = run("serve", "--port", "0", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert expected in result.stderr
     assert not (tmp_path / ".local").exists()
 
 
@@ -187,9 +187,9 @@ def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
     assert "pip install 'contextc[web]'" in result.stderr
 
 
-def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve: Serve, tmp_path: Path) -> None:
+def test_who_listens_does_not_keep_it_from_ending_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:
     """Guarantee 11.10: a turn that is stopped keeps what was said; here by the end of its server."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text
@@ -203,10 +203,37 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
     again = serve("--model", slow)
     found = again.asking.get("/api/conversations/demo").json()
     assert (found["running"], found["pending"]) == (None, None)
-    told = again.asking.get("/api/conversations/demo/messages").json()["messages"]
-    assert told[-1]["role"] == "assistant"
-    assert told[-1]["status"] in ("cancelled", "error")
-    assert told[-1]["parts"][0]["text"].startswith("word word")
+    answer = again.asking.get("/api/conversations/demo/messages").json()["messages"]
+    assert answer[-1]["role"] == "assistant"
+    assert answer[-1]["status"] in ("cancelled", "error")
+    assert answer[-1]["parts"][0]["text"].startswith("word word")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
+    """Guarantee 11.10: the partial answer is stored then, too."""
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
+    server = serve("--model", f"{slow}?seconds=0.05")
+    begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
+    assert begun.status_code == 202, begun.text
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    with socket.create_connection(address) as unfinished:  # a request that never ends: the server waits for it
+        head = f"POST /api/lint HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nAuthorization: Bearer {server.token}\r\n"
+        more = "Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+        unfinished.sendall(f"{head}{more}".encode())
+        assert unfinished.recv(100).startswith(b"HTTP/1.1 100")  # it reads the body
+        with server.asking.stream("GET", "/api/conversations/demo/events") as events:
+            lines = events.iter_lines()
+            while "word" not in next(lines):
+                pass
+            server.process.send_signal(how)
+            for _ in lines:  # the stream ends: the server is stopping
+                pass
+        assert server.end(how) == (128 + how, "")
+    again = serve("--model", slow)
+    found = again.asking.get("/api/conversations/demo/messages").json()["messages"]
+    assert found[-1]["parts"][0]["text"].startswith("word word")
+    assert found[-1]["status"] in ("cancelled", "error")
 
 
 def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
@@ -215,7 +242,7 @@ def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
     assert server.end()[0] == 0
 
 
-def test_without_a_word_about_it_this_machine_needs_a_token_too(serve: Serve) -> None:
+def test_by_default_this_machine_needs_a_token_too(serve: Serve) -> None:
     """Every user of this machine reaches a loopback port. Each start makes a token that is not in the process list."""
     first, second = serve(), serve()
     assert len(first.token) >= 40

@@ -56,7 +56,7 @@ def test_trusted_settings_are_used_and_a_retention_still_erases_no_other_store(
     assert run("list").returncode == 2
 
 
-def test_the_users_own_retention_says_what_it_redacted(run: Run, history: Path, tmp_path: Path) -> None:
+def test_the_users_own_retention_reports_what_it_redacted(run: Run, history: Path, tmp_path: Path) -> None:
     done = run("import", "-", "--as", "more", text=LINE, CONTEXTC_RETENTION="90d")
     assert (done.returncode, redacted(history)) == (0, 1)
     assert "redacted 1 message older than 90d" in done.stderr
@@ -92,7 +92,7 @@ def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (
             '[providers.x]\nurl = "https://x.example/v1"\nkey = "X_KEY"\n',
@@ -103,12 +103,12 @@ def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
         ('api_key = "sk-1234"\n', "api_key is not a setting"),
     ],
 )
-def test_a_file_that_no_command_would_use_is_not_trusted(run: Run, tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_no_command_would_use_is_not_trusted(run: Run, tmp_path: Path, text: str, expected: str) -> None:
     """Trusting it would change nothing, and show a misplaced secret."""
     (tmp_path / "contextc.toml").write_text(text)
     refused = run("trust", "--yes")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert said in refused.stderr
+    assert expected in refused.stderr
     assert "1234" not in refused.stderr
 
 

@@ -16,7 +16,7 @@ from contextc.messages import Message, decode_message
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
 from contextc.store.message_location import SEQ_BITS, SEQ_MASK, make_place
 from contextc.store.types import Transaction
-from tests.compiler.random_simulation import World, mark_of
+from tests.compiler.random_simulation import Simulation, mark_of
 from tests.compiler.simulated_providers import (
     MARK,
     Answer,
@@ -32,24 +32,24 @@ STRAY = "no call asked for it"
 CUT = ("its turn was cut away", "its step was cut away", "summed up", "too long to be shown")
 
 
-class Judge(World):
+class ConsistencyOracle(Simulation):
     def check_announced(self, compiled: Compiled) -> None:
         """Guarantee 9.6: a fallback is a new session, and the manifest says why."""
         if isinstance(self.ends[self.provider], SessionProvider):
             assert (compiled.mode == "full") == bool(compiled.manifest.why)
             assert (compiled.session_id is None) == (compiled.mode == "full")
         body = compiled.body.decode()
-        told = {mark for mark in self.redacted if mark in body}
-        assert not told, f"{told} was redacted, and is sent again"
+        content = {mark for mark in self.redacted if mark in body}
+        assert not content, f"{content} was redacted, and is sent again"
 
     def ledger(self, channel: Channel) -> tuple[ChannelState, list[Item], list[bytes]]:
         """Return the state of the channel, its items, and their wire messages as blocks."""
 
         def work(tx: Transaction) -> tuple[ChannelState, list[Item], list[bytes]]:
-            standing = repository.load_state(tx, channel)
-            assert standing is not None
+            state = repository.load_state(tx, channel)
+            assert state is not None
             items, wires = list[Item](), list[JSONObject]()
-            for channel_number, first, last in standing.layout:
+            for channel_number, first, last in state.layout:
                 for stored, wire in tx.rows(
                     "SELECT items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
                     make_place(channel_number, first),
@@ -60,7 +60,7 @@ class Judge(World):
                     if row.drop:
                         del wires[-row.drop :]
                     wires += split_chunk(wire)
-            return standing, [*items, *standing.produced], blocks(wires)
+            return state, [*items, *state.produced], blocks(wires)
 
         return self.store.read(work)
 
@@ -89,10 +89,10 @@ class Judge(World):
     def check_static(self, compiled: Compiled, items: Sequence[Item], head: JSONObject) -> None:
         """Check that the instructions in force are the last ones that were sent."""
         static = self.statics[self.agent]
-        told = [encode(head).decode()]
-        told += [item.text for item in items if item.kind == "update"]
-        assert compiled.mode == "resume" or len(told) == 1, "an old update was told again, in a new session"
-        assert f"version {static}." in told[-1] if static else "version" not in told[-1]
+        texts = [encode(head).decode()]
+        texts += [item.text for item in items if item.kind == "update"]
+        assert compiled.mode == "resume" or len(texts) == 1, "an old update was told again, in a new session"
+        assert f"version {static}." in texts[-1] if static else "version" not in texts[-1]
 
     def check_items(self, compiled: Compiled, items: Sequence[Item], *, changed: bool) -> None:
         """Every message that the agent sees is in the ledger exactly once, or was left out for a reason."""
@@ -156,8 +156,8 @@ class Judge(World):
 
     def check_marks(self, items: Sequence[Item], memory: Sequence[bytes]) -> None:
         """Check that everything that was sent is in the provider's memory once."""
-        told = marks(memory)
-        assert not [mark for mark, count in told.items() if count > 1], f"told twice: {told}"
+        answer = marks(memory)
+        assert not [mark for mark, count in answer.items() if count > 1], f"told twice: {answer}"
         everything = self.everything()
         called = {
             call.id for item in items if item.role == "assistant" and item.kind == "message"
@@ -177,7 +177,7 @@ class Judge(World):
                 if result.call_id in called and result.call_id not in answered:
                     answered.add(result.call_id)
                     wanted |= set(MARK.findall(result.text))
-            missing = {mark for mark in wanted if not told[mark]}
+            missing = {mark for mark in wanted if not answer[mark]}
             assert not missing, f"{missing} of message {message.seq} is in the ledger, and the model was not told"
 
     def everything(self) -> dict[int, Message]:

@@ -39,7 +39,7 @@ PROVIDERS: dict[str, dict[str, object]] = {
 failed prompts stay, one that shortens its own history."""
 
 
-class World:
+class Simulation:
     """One life: a store, compilers that come and go, providers that stay."""
 
     def __init__(self, seed: int, address: str) -> None:
@@ -91,8 +91,8 @@ class World:
     def mark(self, letter: str) -> str:
         return f"«{letter}{next(self.numbers)}»"
 
-    def tell(self, *words: object) -> None:
-        self.journal.append(" ".join(str(word) for word in words))
+    def tell(self, *texts: object) -> None:
+        self.journal.append(" ".join(str(item) for item in texts))
 
     # ── what is in the log ────────────────────────────────────────────────────────────────────────────────────────────
 

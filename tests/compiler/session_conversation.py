@@ -21,13 +21,13 @@ def plain() -> Provider:
     return cc.provider("anthropic:claude-sonnet-4-5", window=20_000, output=1_000)
 
 
-def said(compiled: Compiled) -> list[str]:
+def sent_texts(compiled: Compiled) -> list[str]:
     """Return role and text of each block of a request."""
     lines: list[str] = []
     for message in compiled.params["messages"]:
         for block in message["content"]:
-            words = block.get("text") or block.get("name") or block.get("content")
-            lines.append(f"{message['role']}: {words}")
+            text = block.get("text") or block.get("name") or block.get("content")
+            lines.append(f"{message['role']}: {text}")
     return lines
 
 

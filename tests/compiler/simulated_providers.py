@@ -67,8 +67,8 @@ def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
     return found
 
 
-def marks(words: Iterable[bytes]) -> Counter[str]:
-    return Counter(mark for each in words for mark in MARK.findall(each.decode()))
+def marks(text: Iterable[bytes]) -> Counter[str]:
+    return Counter(mark for each in text for mark in MARK.findall(each.decode()))
 
 
 def sent_messages(compiled: Compiled) -> list[JSONObject]:
@@ -134,8 +134,8 @@ class SessionProvider:
         messages = sent_messages(compiled)
         if not messages:
             raise Complaint("an empty request was sent")
-        told = marks(blocks(session.memory))
-        twice = {mark for mark in marks(blocks(messages)) if told[mark]}
+        result = marks(blocks(session.memory))
+        twice = {mark for mark in marks(blocks(messages)) if result[mark]}
         if twice:
             raise Complaint(f"{name} was told {twice} before")
         session.memory += messages

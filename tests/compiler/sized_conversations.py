@@ -16,7 +16,7 @@ def compiler_for(window: int = 4_000, output: int = 500, *, options: JSONObject 
     return cc.MessageCompiler(cc.open_store("memory:"), provider, **(options or {}))
 
 
-def words(count: int, name: str = "") -> str:
+def filler_text(count: int, name: str = "") -> str:
     """Return a text of about this many tokens."""
     return " ".join([name, *(f"word{index % 7}" for index in range(count // 2))]).strip()
 
@@ -32,7 +32,7 @@ def of_tokens(compiler: cc.MessageCompiler, tokens: int, make: Callable[[str], M
     return make("x " * low)
 
 
-def say(
+def append_and_commit(
     compiler: cc.MessageCompiler,
     *messages: Message,
     reply: str = "Yes.",

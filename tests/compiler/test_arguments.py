@@ -19,7 +19,7 @@ def compiler() -> cc.MessageCompiler:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "expected"),
     [
         ({"budget": "8000"}, "budget must be a positive number of tokens, got '8000'"),
         ({"budget": -1}, "budget .*, got -1"),
@@ -44,8 +44,8 @@ def compiler() -> cc.MessageCompiler:
         ({"edit": (1, cc.user("x")), "rewind": 1, "dry_run": True}, "cannot be combined"),
     ],
 )
-def test_compile_says_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(cc.errors.InvalidInput, match=says):
+def test_compile_reports_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], expected: str) -> None:
+    with pytest.raises(cc.errors.InvalidInput, match=expected):
         compiler.compile("demo", **asked)
 
 
@@ -57,9 +57,9 @@ def read(path: str) -> str:
 @pytest.mark.parametrize("given", [read, cc.tool(read), (cc.tool(read).tool, read)])
 def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageCompiler, given: Any) -> None:
     """Guarantee 10.1: the model is told of it as `cc.tool` describes it."""
-    told = compiler.compile("demo", tools=[cc.tool(read).tool]).body
-    assert compiler.compile("demo", tools=[given]).body == told
-    assert b"Read a file." in told
+    body = compiler.compile("demo", tools=[cc.tool(read).tool]).body
+    assert compiler.compile("demo", tools=[given]).body == body
+    assert b"Read a file." in body
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_tools_may_be_dicts_and_generators(compiler: cc.MessageCompiler) -> None
     assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "list", "fetch_result"]
 
 
-def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
+def test_commit_reports_what_is_wrong(compiler: cc.MessageCompiler) -> None:
     """Guarantee 15.1: and nothing is half-written."""
     compiled = compiler.compile("demo")
     compiler.begin(compiled)
@@ -116,8 +116,8 @@ def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
         ("produced must be a list of messages", {"produced": [wrong]}),
         ("not a reply of anthropic", {"reply": {"choices": []}}),
     ]
-    for says, given in mistakes:
-        with pytest.raises(cc.errors.InvalidInput, match=says):
+    for expected, given in mistakes:
+        with pytest.raises(cc.errors.InvalidInput, match=expected):
             compiler.commit(compiled, **given)
     other = cc.MessageCompiler(compiler.store, "openai-chat:gpt-4.1")
     with pytest.raises(cc.errors.InvalidInput, match="by another compiler"):

@@ -330,12 +330,12 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
         compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
         mine, other = compiler.compile("demo"), faster.compile("demo")
 
-        def beaten(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
+        def beaten(tx: Transaction, channel: Channel, state: ChannelState) -> int:
             monkeypatch.setattr(repository, "create_channel", create)
             faster.begin(other)
             if answered:
                 faster.commit(other, cc.assistant("Hi."))
-            return create(tx, channel, standing)
+            return create(tx, channel, state)
 
         monkeypatch.setattr(repository, "create_channel", beaten)
         if answered:

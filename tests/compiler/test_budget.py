@@ -7,7 +7,16 @@ import pytest
 import contextc as cc
 from contextc.compiler.ledger.rendering import FETCH_TOOL
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
-from tests.compiler.sized_conversations import CLAUDE, LOOK, compiler_for, of_tokens, say, step, texts, words
+from tests.compiler.sized_conversations import (
+    CLAUDE,
+    LOOK,
+    append_and_commit,
+    compiler_for,
+    filler_text,
+    of_tokens,
+    step,
+    texts,
+)
 
 # ── what is available ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -59,7 +68,7 @@ def test_a_callers_budget_caps_the_whole_input_and_reserves_nothing() -> None:
     """Guarantee 7.1: system prompt and tools are within it."""
     compiler = compiler_for(window=100_000)
     for index in range(20):
-        say(compiler, cc.user(words(150, f"question {index}")), budget=2_000)
+        append_and_commit(compiler, cc.user(filler_text(150, f"question {index}")), budget=2_000)
     compiler.store.append("c", cc.user("And now?"))
     compiled = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK], budget=2_000)
     budget = compiled.budget
@@ -87,7 +96,7 @@ def test_percentages_are_of_what_is_available() -> None:
 def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_stored() -> None:
     """Guarantee 7.3"""
     compiler = compiler_for(window=2_000, output=500)
-    compiler.store.append("c", cc.user("Remember this: " + words(400)))
+    compiler.store.append("c", cc.user("Remember this: " + filler_text(400)))
     compiler.store.pin("c", 1)
     compiler.store.append("c", of_tokens(compiler, 1_500))
     with pytest.raises(cc.errors.ContextOverflow) as caught:
@@ -107,14 +116,14 @@ def test_pinned_messages_are_never_dropped() -> None:
     """Guarantee 7.3: a pinned call comes with its results."""
     compiler = compiler_for(window=3_000)
     compiler.store.append("c", cc.user("What is the key?"))
-    step(compiler, 1, "The key is 4711. " + words(100))
-    say(compiler)
-    say(compiler, cc.user("Note the rule: no tabs."))
+    step(compiler, 1, "The key is 4711. " + filler_text(100))
+    append_and_commit(compiler)
+    append_and_commit(compiler, cc.user("Note the rule: no tabs."))
     compiler.store.pin("c", 2)
     compiler.store.pin("c", 5)
     dropped = 0
     for index in range(25):
-        compiled = say(compiler, cc.user(words(100, f"question {index}.")), reply=words(100))
+        compiled = append_and_commit(compiler, cc.user(filler_text(100, f"question {index}.")), reply=filler_text(100))
         dropped = max(dropped, sum(not line.shown for line in compiled.manifest.lines))
         assert "The key is 4711." in texts(compiled)
         assert "no tabs" in texts(compiled)
@@ -126,12 +135,12 @@ def test_the_latest_summary_is_never_dropped() -> None:
     """Guarantees 7.3, 7.5: cuts that come after it leave it in its place."""
     compiler = compiler_for(window=3_000)
     for index in range(8):
-        say(compiler, cc.user(words(120, f"question {index}.")), reply=words(120))
+        append_and_commit(compiler, cc.user(filler_text(120, f"question {index}.")), reply=filler_text(120))
     made = compiler.compact("c", lambda messages, previous: "They asked about many things.")
     assert made is not None
     cuts = 0
     for index in range(8, 40):
-        compiled = say(compiler, cc.user(words(120, f"question {index}.")), reply=words(120))
+        compiled = append_and_commit(compiler, cc.user(filler_text(120, f"question {index}.")), reply=filler_text(120))
         cuts += compiled.manifest.why == "over budget"
         assert texts(compiled).count("They asked about many things.") == 1
     assert cuts > 2
@@ -141,12 +150,12 @@ def test_a_pinned_message_is_found_however_far_back_it_lies() -> None:
     """Guarantee 7.3: also where a long history is shown for the first time, and most of it is not even read."""
     compiler = compiler_for(window=4_000)
     compiler.store.extend("c", [cc.user("Note the rule: no tabs."), cc.assistant("Yes.")])
-    compiler.store.extend("c", [each for _ in range(900) for each in (cc.user(words(30)), cc.assistant("Yes."))])
+    compiler.store.extend("c", [each for _ in range(900) for each in (cc.user(filler_text(30)), cc.assistant("Yes."))])
     compiler.store.pin("c", 1)
-    compiled = say(compiler, cc.user("And now?"))
+    compiled = append_and_commit(compiler, cc.user("And now?"))
     assert compiled.snapshot.unread_until > 1
     assert compiled.params["messages"][0]["content"][0]["text"] == "Note the rule: no tabs."
-    assert "no tabs" in texts(say(compiler, cc.user("And now?")))
+    assert "no tabs" in texts(append_and_commit(compiler, cc.user("And now?")))
 
 
 def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
@@ -155,7 +164,7 @@ def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
     compiler.store.extend("c", [cc.user("An older question."), cc.assistant("Done."), cc.user("Find the bug.")])
     for number in range(900):
         call = cc.assistant(tool_calls=[cc.tool_call(f"call{number}", "look", {})])
-        compiler.store.extend("c", [call, cc.tool_result(f"call{number}", "look", words(30))])
+        compiler.store.extend("c", [call, cc.tool_result(f"call{number}", "look", filler_text(30))])
     compiled = compiler.compile("c", tools=[LOOK])
     assert compiled.snapshot.unread_until > 3
     assert [block["text"] for block in compiled.params["messages"][0]["content"]] == [
@@ -173,13 +182,13 @@ def test_the_providers_own_figure_decides_when_a_cut_comes(share: float, cut: bo
     """Guarantee 6.2: next input = last real input + what came after."""
     compiler = compiler_for(window=4_000)
     for index in range(9):
-        say(compiler, cc.user(words(130, f"question {index}.")), reply=words(60))
+        append_and_commit(compiler, cc.user(filler_text(130, f"question {index}.")), reply=filler_text(60))
     compiler.store.append("c", cc.user("And this?"))
     compiled = compiler.compile("c")
     real = int(share * compiled.budget.available) + compiled.budget.system
     compiler.begin(compiled)
-    compiler.commit(compiled, cc.assistant(words(60)), usage=cc.Usage(input=real, output=70))
-    newest = cc.user(words(60, "more"))
+    compiler.commit(compiled, cc.assistant(filler_text(60)), usage=cc.Usage(input=real, output=70))
+    newest = cc.user(filler_text(60, "more"))
     compiler.store.append("c", newest)
     after = compiler.compile("c")
     assert (after.manifest.why == "over budget") == cut
@@ -194,14 +203,14 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
     compiler = compiler_for(window=4_000)
     cuts: list[int] = []
     for index in range(60):
-        compiler.store.append("c", cc.user(words(100, f"question {index}.")))
+        compiler.store.append("c", cc.user(filler_text(100, f"question {index}.")))
         compiled = compiler.compile("c")
         if compiled.manifest.why == "over budget":
             cuts.append(index)
         real = int(compiled.estimated_input * 1.3)  # this provider counts 30 % more than we do
         assert compiled.budget.used <= compiled.budget.available
         compiler.begin(compiled)
-        compiler.commit(compiled, cc.assistant(words(60)), usage=cc.Usage(input=real, output=80))
+        compiler.commit(compiled, cc.assistant(filler_text(60)), usage=cc.Usage(input=real, output=80))
         assert real < 4_000 - 256
     assert len(cuts) >= 3
     assert all(later - earlier > 2 for earlier, later in pairwise(cuts))
@@ -211,7 +220,7 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
 def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_own(spec: str, believed: bool) -> None:
     """Guarantee 6.2: some servers count only what they had to read anew."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(spec, window=40_960))
-    compiler.store.append("c", cc.user(words(3_000)))
+    compiler.store.append("c", cc.user(filler_text(3_000)))
     first = compiler.compile("c")
     compiler.begin(first)
     compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=first.estimated_input * 2 // 3, output=2))
@@ -225,7 +234,7 @@ def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_o
 def test_a_figure_above_our_own_is_believed_of_everybody() -> None:
     """Guarantee 6.2"""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider("ollama:qwen3:8b", window=40_960))
-    compiler.store.append("c", cc.user(words(3_000)))
+    compiler.store.append("c", cc.user(filler_text(3_000)))
     first = compiler.compile("c")
     real = first.estimated_input + 500
     compiler.begin(first)

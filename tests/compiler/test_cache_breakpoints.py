@@ -52,7 +52,7 @@ def test_points_stand_behind_the_head_behind_the_request_before_and_at_the_end()
     assert marked(third.params) == [("system", 0), ("messages", 2), ("messages", 4)]
 
 
-def test_without_a_system_prompt_the_point_of_the_head_stands_on_the_last_tool() -> None:
+def test_without_a_system_prompt_the_point_of_the_head_is_on_the_last_tool() -> None:
     """Guarantee 10.4"""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     compiler.store.append("c", cc.user("Look."))
@@ -72,7 +72,7 @@ def test_nothing_is_marked_below_the_size_from_which_a_provider_caches() -> None
     assert marked(answered(compiler, "Go on.", system_prompt="Be brief.").params) == [("messages", 2), ("messages", 4)]
 
 
-def test_no_point_stands_on_thinking() -> None:
+def test_no_point_is_on_thinking() -> None:
     """Anthropic refuses it there. A reply that was broken off in its thoughts is asked to go on."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     answered(compiler, "Question one.")
@@ -132,13 +132,13 @@ def test_a_provider_that_caches_by_itself_gets_no_points() -> None:
 def test_points_that_came_with_an_imported_request_do_not_add_up_to_too_many() -> None:
     """The API: "A maximum of 4 blocks with cache_control may be provided"."""
     mark: JSONObject = {"cache_control": {"type": "ephemeral"}}
-    said: list[JSONObject] = []
+    texts: list[JSONObject] = []
     for index in range(4):
-        said.append({"role": "user", "content": [{"type": "text", "text": f"Question {index}.", **mark}]})
-        said.append({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]})
-    said.append({"role": "user", "content": [{"type": "text", "text": "And now?"}]})
+        texts.append({"role": "user", "content": [{"type": "text", "text": f"Question {index}.", **mark}]})
+        texts.append({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]})
+    texts.append({"role": "user", "content": [{"type": "text", "text": "And now?"}]})
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
-    compiler.store.extend("c", compiler.provider.formatter.decode_request(said).messages)
+    compiler.store.extend("c", compiler.provider.formatter.decode_request(texts).messages)
     compiled = compiler.compile("c", system_prompt=LONG)
     assert len(marked(compiled.params)) <= 4
     assert not cc.lint(compiled.params, format="anthropic")

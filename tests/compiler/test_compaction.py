@@ -37,7 +37,7 @@ def ask(store: cc.Store, target: cc.MessageCompiler, text: str = "and now?") -> 
     return compiled
 
 
-def test_a_summary_stands_before_the_last_turns_and_the_record_keeps_everything(store: cc.Store) -> None:
+def test_a_summary_is_before_the_last_turns_and_the_record_keeps_everything(store: cc.Store) -> None:
     """Guarantees 7.5, 3.4, 9.3: an overlay, announced as an epoch, fenced as data."""
     target = compiler(store)
     talk(store, 0, 20)
@@ -97,7 +97,7 @@ def test_the_error_of_a_summarizer_is_never_history(store: cc.Store) -> None:
     assert "rate limit" not in made.text
 
 
-def test_a_summary_cannot_speak_with_our_voice(store: cc.Store) -> None:
+def test_a_summary_cannot_imitate_our_texts(store: cc.Store) -> None:
     """Guarantees 7.5, 4.4: it is fenced, and what it says cannot end the fence."""
     target = compiler(store)
     talk(store, 0, 20)
@@ -138,15 +138,15 @@ def test_an_agent_does_not_learn_from_a_summary_what_it_could_not_see(store: cc.
         store.append("demo", cc.Message(role="assistant", author="keeper", parts=(secret,)))
         opened = cc.ToolResult(call_id=secret.id, name="vault", content="the password is swordfish")
         store.append("demo", cc.Message(role="tool", author="keeper", parts=(opened,)))
-    heard: list[str] = []
+    texts: list[str] = []
 
     def listen(messages: Sequence[cc.Message], previous: str | None) -> str:
-        heard.extend(str(message) for message in messages)
+        texts.extend(str(message) for message in messages)
         return "They asked questions."
 
     assert target.compact("demo", listen, agent="guest") is not None
-    assert heard
-    assert not [text for text in heard if "swordfish" in text]
+    assert texts
+    assert not [text for text in texts if "swordfish" in text]
     text = str(target.compile("demo", agent="keeper").params["messages"][0])
     assert "They asked questions" not in text
 

@@ -48,13 +48,13 @@ def compacted(random: Random) -> list[object]:
         return f"summary {len(found)}"
 
     for _ in range(4):
-        said = talk(random, turns := random.randrange(1, 14), number)
+        text = talk(random, turns := random.randrange(1, 14), number)
         number += turns
-        store.extend("demo", said)
+        store.extend("demo", text)
         if random.random() < 0.3:
-            store.pin("demo", random.randrange(1, len(said)))
+            store.pin("demo", random.randrange(1, len(text)))
         if random.random() < 0.2:
-            store.redact("demo", random.randrange(1, len(said)))
+            store.redact("demo", random.randrange(1, len(text)))
         made = compiler.compact("demo", summarize)
         found.append(made and (made.upto, made.before, made.after, made.fallback))
     return found

@@ -57,7 +57,7 @@ def goes_on(compiler: cc.MessageCompiler) -> bool:
     return load_next(compiler.store, get_channel_cache(compiler.store), compiler.channel("demo")) is not None
 
 
-def told(compiled: Compiled) -> tuple[object, ...]:
+def request_facts(compiled: Compiled) -> tuple[object, ...]:
     return compiled.body, compiled.params, compiled.manifest.as_json(), compiled.state, compiled.estimated_input
 
 
@@ -108,10 +108,10 @@ def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.St
     compiler = begun(mine)
     APPENDED[what](theirs)
     assert goes_on(compiler)
-    short = told(compiler.compile("demo", tools=TOOLS))
+    short = request_facts(compiler.compile("demo", tools=TOOLS))
     get_channel_cache(mine).clear()
     assert not goes_on(compiler)
-    assert told(compiler_of(mine).compile("demo", tools=TOOLS)) == short
+    assert request_facts(compiler_of(mine).compile("demo", tools=TOOLS)) == short
 
 
 @pytest.mark.parametrize("what", CHANGED)
@@ -123,11 +123,11 @@ def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[
     CHANGED[what](theirs)
     theirs.append("demo", cc.user("And now?", author="ann"))
     assert not goes_on(compiler)
-    here = told(compiler.compile("demo", tools=TOOLS))
-    assert told(compiler_of(theirs).compile("demo", tools=TOOLS)) == here
+    here = request_facts(compiler.compile("demo", tools=TOOLS))
+    assert request_facts(compiler_of(theirs).compile("demo", tools=TOOLS)) == here
 
 
-def test_a_conversation_made_anew_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
+def test_a_conversation_created_again_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
     """Guarantee 9.1: a name that was deleted and given again stands for another conversation."""
     mine, theirs = stores
     compiler = begun(mine)
@@ -152,7 +152,7 @@ def test_results_are_shown_alike_whether_or_not_something_hidden_follows(
     assert [line for line in beside.manifest.lines if line.shown] == list(alone.manifest.lines)
 
 
-def test_a_reply_goes_behind_what_came_while_the_model_spoke(stores: tuple[cc.Store, cc.Store]) -> None:
+def test_a_reply_goes_behind_what_came_while_the_model_answered(stores: tuple[cc.Store, cc.Store]) -> None:
     """Guarantee 9.7: a message that arrived meanwhile stays outstanding, and the next request shows it."""
     mine, theirs = stores
     compiler = begun(mine)

@@ -168,7 +168,7 @@ def test_the_prefix_shared_with_the_request_before_is_that_of_the_bytes() -> Non
     assert second.params["messages"][: len(before)] == before
 
 
-def test_how_a_message_differs_from_what_was_said_is_noted() -> None:
+def test_how_a_message_differs_from_the_stored_message_is_noted() -> None:
     """Guarantee 13.1: decayed, shortened, without or with reasoning, broken off."""
     desk = Desk(failed="annotate", reasoning="inline")
     desk.add(
@@ -206,7 +206,7 @@ def thinking_desk() -> Desk:
     return desk
 
 
-def test_going_on_costs_nothing() -> None:
+def test_continuing_costs_nothing() -> None:
     """Guarantee 13.2."""
     desk = thinking_desk()
     desk.add(cc.user("question 5"))
@@ -237,21 +237,21 @@ def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
     """Guarantee 13.2: the dry run tells the truth."""
     desk = thinking_desk()
     edit = (5, cc.user("another question"))
-    told = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
+    compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
     desk.store.edit("demo", *edit)
     made = desk.compile()
-    assert told.cost == made.cost
-    assert told.params == made.params
-    assert told.manifest.why == made.manifest.why == "edited or branched away"
+    assert compiled.cost == made.cost
+    assert compiled.params == made.params
+    assert compiled.manifest.why == made.manifest.why == "edited or branched away"
 
 
 def test_a_rewind_costs_what_comes_after_it() -> None:
     """Guarantee 13.2."""
     desk = thinking_desk()
-    told = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, rewind=5)
-    assert told.cost.cached_tokens_lost > 0
-    assert told.cost.signed_reasoning_lost == 0
-    assert [line.seq for line in told.manifest.lines if line.seq] == [1, 2, 3, 4, 5]
+    compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, rewind=5)
+    assert compiled.cost.cached_tokens_lost > 0
+    assert compiled.cost.signed_reasoning_lost == 0
+    assert [line.seq for line in compiled.manifest.lines if line.seq] == [1, 2, 3, 4, 5]
 
 
 def test_a_changed_system_prompt_costs_everything_and_the_reasoning_that_is_bound_to_it() -> None:
@@ -296,13 +296,13 @@ def test_a_dry_run_is_not_to_be_sent() -> None:
     """Guarantee 13.2: neither begun, nor committed, nor aborted."""
     desk = Desk()
     desk.add(cc.user("hi"))
-    told = desk.compiler.compile("demo", dry_run=True)
+    compiled = desk.compiler.compile("demo", dry_run=True)
     with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
-        desk.compiler.begin(told)
+        desk.compiler.begin(compiled)
     with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
-        desk.compiler.commit(told, cc.assistant("hello"))
+        desk.compiler.commit(compiled, cc.assistant("hello"))
     with pytest.raises(cc.errors.InvalidInput, match="dry_run"):
-        desk.compiler.abort(told)
+        desk.compiler.abort(compiled)
     assert [message.text for message in desk.store.load("demo")] == ["hi"]
 
 
@@ -357,7 +357,7 @@ def test_nothing_is_logged_by_default(capsys: pytest.CaptureFixture[str]) -> Non
     assert (captured.out, captured.err) == ("", "")
 
 
-def test_on_resume_the_account_says_what_was_sent_and_what_the_session_held() -> None:
+def test_on_resume_the_account_reports_what_was_sent_and_what_the_session_held() -> None:
     """Of a long session only the news goes out: an account that marks all of it as sent misleads."""
     store = cc.open_store("memory:")
     facts = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True, reverts=True)
@@ -397,7 +397,7 @@ def test_the_last_message_of_a_summary_is_left_out_like_the_others() -> None:
         assert left == list(range(1, done.upto + 1))
 
 
-def test_what_stands_first_as_a_system_message_is_not_left_out() -> None:
+def test_what_is_first_as_a_system_message_is_not_left_out() -> None:
     """It is in the system prompt."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5"))

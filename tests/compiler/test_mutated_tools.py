@@ -55,8 +55,8 @@ def test_an_equal_tool_is_not_sent_with_the_changes_of_another(compiler: cc.Mess
     one, two = lookup(id={"type": "integer"}), lookup(id={"type": "integer"})
     compiler.compile("demo", tools=[one])
     one.parameters["properties"]["city"] = {"type": "string"}
-    [told] = compiler.compile("demo", tools=[two], output=100).params["tools"]
-    assert told["input_schema"]["properties"] == {"id": {"type": "integer"}}
+    [result] = compiler.compile("demo", tools=[two], output=100).params["tools"]
+    assert result["input_schema"]["properties"] == {"id": {"type": "integer"}}
 
 
 def test_tools_that_stay_the_same_are_prepared_once(compiler: cc.MessageCompiler) -> None:

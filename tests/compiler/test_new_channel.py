@@ -31,8 +31,8 @@ def long_turn(random: Random, length: int) -> list[cc.Message]:
         elif kind < 0.2:
             found.append(cc.assistant("Green.", author="tester"))
         else:
-            said = random.choice(("", "I look.", LOOKS_LIKE_A_CALL))
-            found.append(cc.assistant(said, tool_calls=[cc.tool_call(name, "look_up", {"author": "x"})]))
+            text = random.choice(("", "I look.", LOOKS_LIKE_A_CALL))
+            found.append(cc.assistant(text, tool_calls=[cc.tool_call(name, "look_up", {"author": "x"})]))
             found.append(cc.tool_result(name, "look_up", "found " * 10))
     return found
 
@@ -56,17 +56,17 @@ def test_what_opened_a_long_turn_is_found_without_reading_the_turn(store: cc.Sto
         store.fork("demo", "fork")
     name = "fork" if seed % 3 == 0 else "demo"
     store.extend(name, [message for message in long_turn(random, 600) if message.role != "user"])
-    sight = compiler(store).compile(name, tools=[TOOL]).snapshot
+    snapshot = compiler(store).compile(name, tools=[TOOL]).snapshot
     stored = store.load(name)
-    assert sight.unread_until
-    rest = stored[sight.unread_until :]
+    assert snapshot.unread_until
+    rest = stored[snapshot.unread_until :]
     ends = [m.seq for m in rest if m.role == "assistant" and m.author in (None, "assistant") and not m.tool_calls]
-    assert (sight.turn_opening & 0xFFFFFFFF) == opening(stored, sight.unread_until)
-    assert sight.turn_opening or ends or not any(m.role == "user" for m in stored)
+    assert (snapshot.turn_opening & 0xFFFFFFFF) == opening(stored, snapshot.unread_until)
+    assert snapshot.turn_opening or ends or not any(m.role == "user" for m in stored)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         [cc.user("question " * 20)],
         [cc.user("question " * 20), cc.assistant("answer " * 20, author="tester")],
@@ -77,7 +77,7 @@ def test_what_opened_a_long_turn_is_found_without_reading_the_turn(store: cc.Sto
     ],
 )
 def test_a_new_channel_reads_the_window_and_not_the_history(
-    said: list[cc.Message], monkeypatch: pytest.MonkeyPatch
+    expected: list[cc.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many messages are read at 6,000 as at 1,200, also where no turn ever ended for the agent that asks."""
     read = 0
@@ -91,7 +91,7 @@ def test_a_new_channel_reads_the_window_and_not_the_history(
     def first(length: int) -> int:
         nonlocal read
         with cc.open_store("memory:") as store:
-            store.extend("demo", [cc.user("the task"), *(said * (length // len(said)))])
+            store.extend("demo", [cc.user("the task"), *(expected * (length // len(expected)))])
             read = 0
             compiled = compiler(store).compile("demo", tools=[TOOL])
         assert b"the task" in compiled.body
@@ -120,7 +120,7 @@ def test_pinned_messages_before_the_window_open_and_begin_nothing(store: cc.Stor
     assert [item.opens for item in kept if item.role == "user"] == [True] * sum(item.role == "user" for item in kept)
 
 
-def test_words_in_a_turn_that_began_before_the_window_open_no_other(store: cc.Store) -> None:
+def test_texts_in_a_turn_that_began_before_the_window_open_no_other(store: cc.Store) -> None:
     """The person's task opens the turn; what the person adds while it runs belongs to it."""
     steps = [
         message

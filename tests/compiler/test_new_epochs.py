@@ -6,7 +6,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.messages import Message
 from tests.compiler.recorded_replay import begins_with, blocks
-from tests.compiler.sized_conversations import CLAUDE, compiler_for, say, texts, words
+from tests.compiler.sized_conversations import CLAUDE, append_and_commit, compiler_for, filler_text, texts
 
 
 def picture(name: str) -> Message:
@@ -17,7 +17,7 @@ def test_a_new_epoch_keeps_the_bytes_of_the_latest_media_only() -> None:
     """Guarantee 2.6: of two by default; within an epoch nothing that was shown is taken back."""
     compiler = compiler_for(window=40_000)
     for name in ("one", "two", "three", "four"):
-        compiled = say(compiler, picture(name))
+        compiled = append_and_commit(compiler, picture(name))
     assert texts(compiled).count('"type":"image"') == 4
     compiled = compiler.compile("c", system_prompt="Another prompt.", retry=True)
     assert compiled.manifest.why == "system prompt changed"
@@ -31,7 +31,7 @@ def test_how_many_media_a_new_epoch_keeps_is_a_setting(keep: int) -> None:
     """Guarantee 2.6"""
     compiler = compiler_for(window=40_000, options={"keep_media": keep})
     for name in ("one", "two", "three", "four"):
-        say(compiler, picture(name))
+        append_and_commit(compiler, picture(name))
     compiled = compiler.compile("c", system_prompt="Another prompt.", retry=True)
     assert texts(compiled).count('"type":"image"') == keep
 
@@ -55,9 +55,9 @@ def test_signed_reasoning_goes_with_a_cut_where_the_model_binds_it_to_its_prefix
     compiler.store.append("c", cc.user("The first question."))
     while (compiled := compiler.compile("c")).manifest.why != "over budget":
         compiler.begin(compiled)
-        compiler.commit(compiled, thought(words(100), f"<{index}>"))
+        compiler.commit(compiled, thought(filler_text(100), f"<{index}>"))
         index += 1
-        compiler.store.append("c", cc.user(words(100, f"question {index}.")))
+        compiler.store.append("c", cc.user(filler_text(100, f"question {index}.")))
     replies = [message for message in compiled.params["messages"] if message["role"] == "assistant"]
     assert len(replies) > 2
     assert texts(compiled).count('"type":"thinking"') == (0 if binds else len(replies))
@@ -88,14 +88,14 @@ def test_signed_reasoning_before_a_rewind_point_stays() -> None:
     assert begins_with(blocks(compiled.params), blocks(compiler.compile("c", dry_run=True, rewind=4).params))
 
 
-def test_a_redacted_message_says_so_and_its_words_are_gone() -> None:
+def test_a_redacted_message_is_reported_and_its_texts_are_gone() -> None:
     """Guarantee 2.8: the manifest of every later request says so."""
     compiler = compiler_for()
-    say(compiler, cc.user("My number is 4711."))
-    say(compiler, cc.user("And so on."))
+    append_and_commit(compiler, cc.user("My number is 4711."))
+    append_and_commit(compiler, cc.user("And so on."))
     compiler.store.redact("c", 1)
     for _ in range(2):
-        compiled = say(compiler, cc.user("What now?"))
+        compiled = append_and_commit(compiler, cc.user("What now?"))
         assert "4711" not in texts(compiled)
         assert any("[removed]" in line.text or line.why == "redacted" for line in compiled.manifest.lines)
     assert replace(compiler.store.load("c")[0], time=0).redacted

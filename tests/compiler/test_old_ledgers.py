@@ -92,7 +92,7 @@ def compiler(store: cc.Store, golden: Golden, name: str) -> cc.MessageCompiler:
     return cc.MessageCompiler(store, cc.provider(**golden.providers[name]))
 
 
-def told(manifest: Manifest) -> list[str]:
+def manifest_texts(manifest: Manifest) -> list[str]:
     return [
         f"{'+' if line.shown else '-'} {line.seq} {line.role} {line.kind}{': ' + line.why if line.why else ''}"
         for line in manifest.lines
@@ -151,13 +151,13 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
             each.why,
             each.input,
         )
-        lines = told(account)
+        lines = manifest_texts(account)
         more = [line for line in lines if line not in each.lines]  # of which older versions said nothing
         assert [line for line in lines if line not in more] == each.lines
         assert all(line.endswith((": summed up", ": the context was cleared after it")) for line in more)
 
 
-def test_channels_of_an_older_schema_go_on_where_they_were(opened: cc.Store, golden: Golden) -> None:
+def test_channels_of_an_older_schema_continue_where_they_were(opened: cc.Store, golden: Golden) -> None:
     """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
     tool = cc.Tool(
         name="look",
@@ -187,8 +187,8 @@ def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: G
     for name, then in golden.conversations.items():
         assert [msgspec.to_builtins(each) for each in opened.turns(name)] == then.get("turns", [])
         assert [msgspec.to_builtins(each) for each in opened.steps(name)] == then.get("steps", [])
-        told = [msgspec.json.decode(encode_event(each)) for each in opened.events(name)]
-        assert told == then.get("events", [])
+        events = [msgspec.json.decode(encode_event(each)) for each in opened.events(name)]
+        assert events == then.get("events", [])
         waiting = [f"{each.number} {each.kind} {each.message.text}" for each in opened.queued(name)]
         assert waiting == then.get("queued", [])
         remembered = opened.read(

@@ -52,17 +52,17 @@ def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(
     run(store, compiler, 3)
     store.fork("demo", "other")
     sent: list[bytes] = []
-    for words in ("and here?", "and then?"):
-        store.append("other", cc.user(words))
+    for text in ("and here?", "and then?"):
+        store.append("other", cc.user(text))
         compiled = compiler.compile("other", system_prompt="You are careful. " * 200, tools=[READ])
         sent.append(compiled.body)
         with compiler.attempt(compiled) as attempt:
             attempt.commit(cc.assistant("yes"))
     get_channel_cache(store).clear()
     assert [compiler.rebuild("other", number) for number in (1, 2)] == sent
-    told = compiler.explain("other", 2)
-    assert (told.why, [fragment.id for fragment in told.fragments]) == ("", ["system_prompt"])
-    assert [line.seq for line in told.lines if line.kind == "message"] == list(range(1, 10))
+    manifest = compiler.explain("other", 2)
+    assert (manifest.why, [fragment.id for fragment in manifest.fragments]) == ("", ["system_prompt"])
+    assert [line.seq for line in manifest.lines if line.kind == "message"] == list(range(1, 10))
 
 
 def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
@@ -91,17 +91,17 @@ def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(s
     first = store.branches("demo")[0].number
     store.edit("demo", 1, cc.user("there"))
     store.append("demo", cc.assistant("half a", status="error", error="529"))
-    for words in ("and?", "and so?"):
+    for text in ("and?", "and so?"):
         compiled = compiler.compile("demo")
         with compiler.attempt(compiled) as attempt:
             attempt.commit(cc.assistant("yes"))
         store.switch("demo", first)
-        store.append("demo", cc.user(words))
+        store.append("demo", cc.user(text))
     assert [(line.shown, line.why) for line in compiler.explain("demo", 1).lines][-1] == (False, "it ended as error")
     assert [(line.seq, line.shown) for line in compiler.explain("demo", 2).lines] == [(1, True), (2, True)]
 
 
-def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: cc.Store) -> None:
+def test_what_is_redacted_goes_from_the_ledger_and_later_requests_report_it(store: cc.Store) -> None:
     """Guarantee 2.8: from blobs and ledgers too; its place stays."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("my password is swordfish"))
@@ -121,7 +121,7 @@ def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: 
         compiler.rebuild("demo", 1)
 
 
-def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_goes_on(store: cc.Store) -> None:
+def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_continues(store: cc.Store) -> None:
     """Guarantees 3.4, 9.9a: the fork shows everything again, and says why."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     run(store, compiler, 3)

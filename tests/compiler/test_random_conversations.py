@@ -18,7 +18,7 @@ from contextc._json import decode, encode
 from contextc.compiler import Compiled
 from contextc.compiler.ledger.cache import get_channel_cache
 from contextc.messages import Message
-from tests.compiler.consistency_oracle import Judge
+from tests.compiler.consistency_oracle import ConsistencyOracle
 from tests.compiler.random_simulation import TOOLS, mark_of
 from tests.compiler.simulated_providers import Failure, ProviderDown, SessionGone, SessionProvider
 from tests.conftest import often
@@ -34,7 +34,7 @@ def sum_up(messages: Sequence[Message], before: str | None) -> str:
     return "It went on."
 
 
-class Life(Judge):
+class Life(ConsistencyOracle):
     """A world in which requests are made, and all that may go wrong with them does."""
 
     def compile(self) -> Compiled | None:

@@ -154,7 +154,7 @@ def test_decayed_pictures_are_gone_and_a_picture_beside_a_long_text_stays() -> N
     assert [block["type"] for block in shown] == ["text", "image"]
 
 
-def test_redacted_words_leave_the_system_prompt_and_errors_too() -> None:
+def test_redacted_texts_leave_the_system_prompt_and_errors_too() -> None:
     """Guarantee 2.8."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE))
@@ -172,14 +172,14 @@ def test_redacted_words_leave_the_system_prompt_and_errors_too() -> None:
         compiler.rebuild("demo", 1)
 
 
-def test_a_summary_ends_before_what_only_some_may_hear() -> None:
+def test_a_summary_ends_before_what_only_some_may_see() -> None:
     """Guarantees 4.1, 4.4, 7.5: a run that is still going, a message for one channel."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=3_000, output=300))
-    heard: list[str] = []
+    texts: list[str] = []
 
     def listen(messages: Any, previous: str | None) -> str:
-        heard.extend(message.text for message in messages)
+        texts.extend(message.text for message in messages)
         return "They talked."
 
     for number in range(10):
@@ -192,7 +192,7 @@ def test_a_summary_ends_before_what_only_some_may_hear() -> None:
     made = compiler.compact("demo", listen, run="r1")
     assert made is not None
     assert made.upto == 10
-    assert not [text for text in heard if "secret" in text or "only here" in text]
+    assert not [text for text in texts if "secret" in text or "only here" in text]
 
 
 def test_tools_that_a_session_does_not_get_begin_a_new_one() -> None:

@@ -96,7 +96,7 @@ def test_an_expired_session_gets_the_whole_conversation_and_a_new_name() -> None
         assert compiled.body.decode().count(text) == 1
 
 
-def test_what_a_summary_stands_for_is_not_sent_beside_it() -> None:
+def test_what_a_summary_replaces_is_not_sent_beside_it() -> None:
     """pydantic-ai#7224: not every provider ignores what comes before a compaction. Guarantee 7.5."""
     for provider in (CLAUDE, "openai:gpt-5"):
         compiler = compiler_for(provider, window=4_000, output=500)
@@ -130,7 +130,7 @@ def test_one_dead_call_stops_neither_cuts_nor_compaction() -> None:
 
 
 @pytest.mark.parametrize("compacts", [False, True])
-def test_a_result_is_told_though_its_call_was_cut_away_meanwhile(compacts: bool) -> None:
+def test_a_result_is_reported_though_its_call_was_cut_away_meanwhile(compacts: bool) -> None:
     """adk-python#5602: compaction swallows a pending call whose result comes later. Guarantee 5.3."""
     compiler = compiler_for(CLAUDE, window=4_000, output=500)
     compiler.store.append("c", cc.user("Look."))
@@ -142,9 +142,9 @@ def test_a_result_is_told_though_its_call_was_cut_away_meanwhile(compacts: bool)
         assert made is not None
     assert '"slow"' not in answered(compiler, "Is it still there?").body.decode()
     compiler.store.append("c", cc.tool_result("slow", "look", "The file is empty."))
-    told = answered(compiler, "And now?")
-    assert told.body.decode().count("The file is empty.") == 1
-    assert "call slow" in told.body.decode()
+    result = answered(compiler, "And now?")
+    assert result.body.decode().count("The file is empty.") == 1
+    assert "call slow" in result.body.decode()
     compiler.store.append("c", cc.tool_result("slow", "look", "The file is empty."))
     again = answered(compiler, "Once more.")
     assert again.body.decode().count("The file is empty.") == 1
@@ -267,7 +267,7 @@ def test_eight_writers_on_one_conversation_lose_nothing(store: cc.Store, leased:
 
 
 @pytest.mark.parametrize("window", [200_000, 8_000])
-def test_what_is_stored_grows_with_what_is_said(tmp_path: Path, window: int) -> None:
+def test_what_is_stored_grows_with_the_messages(tmp_path: Path, window: int) -> None:
     """langgraph#7547: 145 MB for 0.4 MB of messages after 200 turns. Guarantee 3.3."""
     path = tmp_path / "chat.db"
     compiler = cc.MessageCompiler(cc.open_store(f"sqlite:///{path}"), cc.provider(CLAUDE, window=window, output=1_000))
@@ -280,9 +280,9 @@ def test_what_is_stored_grows_with_what_is_said(tmp_path: Path, window: int) -> 
                 pages = connection.execute("PRAGMA page_count").fetchone()[0]
             sizes.append(pages * connection.execute("PRAGMA page_size").fetchone()[0])
     grown = [later - earlier for earlier, later in pairwise(sizes)]
-    said = 200 * 2 * len(text)
+    content = 200 * 2 * len(text)
     assert max(grown[1:]) < 1.2 * min(grown[1:])
-    assert sizes[-1] < 5 * said
+    assert sizes[-1] < 5 * content
 
 
 # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,15 +301,15 @@ def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
     """
     compiler = compiler_for(CLAUDE)
     bare = used(compiler, cc.user("Hi."), cc.assistant("Hello."))
-    words = "The cause lies in the second file, where the list is changed while it is read. " * 40
-    text = compiler.counter.count_text(words)
-    thought = cc.Reasoning(text=words, signature="c2ln" * 100, provider="anthropic")
+    message = "The cause lies in the second file, where the list is changed while it is read. " * 40
+    text = compiler.counter.count_text(message)
+    thought = cc.Reasoning(text=message, signature="c2ln" * 100, provider="anthropic")
     assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=thought)) == pytest.approx(
         bare + text, rel=0.1
     )
-    foreign = cc.Reasoning(text=words, signature="c2ln" * 100, provider="openai")
+    foreign = cc.Reasoning(text=message, signature="c2ln" * 100, provider="openai")
     assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=foreign)) == bare
-    arguments: JSONObject = {"content": words}
+    arguments: JSONObject = {"content": message}
     called = cc.assistant("Hello.", tool_calls=[cc.tool_call("a", "write", arguments)])
     assert used(compiler, cc.user("Hi."), called) == pytest.approx(bare + text, rel=0.15)
     picture = cc.Media(data=b"\x89PNG" + bytes(1_000_000), mime_type="image/png")

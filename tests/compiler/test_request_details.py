@@ -71,7 +71,7 @@ def test_a_line_costs_by_where_the_cache_ends() -> None:
     assert compute_item_costs(model, [10], 0, None) == pytest.approx([10 * price.input / 1e6])
 
 
-def spoken(store: cc.Store, turns: int) -> cc.MessageCompiler:
+def commit_turns(store: cc.Store, turns: int) -> cc.MessageCompiler:
     compiler = cc.MessageCompiler(store, CHAT)
     for number in range(turns):
         store.append("demo", cc.user(f"question {number}"))
@@ -81,7 +81,7 @@ def spoken(store: cc.Store, turns: int) -> cc.MessageCompiler:
 
 def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
     """A request may have ten thousand messages; one page of it has a few."""
-    compiler = spoken(store, 6)
+    compiler = commit_turns(store, 6)
     seen = load_request_details(store, compiler.channel("demo"))
     asked: list[int] = []
 
@@ -98,9 +98,9 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
     assert asked == [item.place for item in seen.items[2:5] if item.place]
 
 
-def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
+def test_before_and_after_a_commit_the_same_is_reported(store: cc.Store) -> None:
     """Guarantee 13.2: a request that is foretold is the one that is then sent."""
-    compiler = spoken(store, 3)
+    compiler = commit_turns(store, 3)
     channel = compiler.channel("demo")
     for change in ("nothing", "edit", "prompt"):
         if change == "edit":
@@ -121,7 +121,7 @@ def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
 
 def test_a_fork_shares_what_its_parent_was_shown(store: cc.Store) -> None:
     """Guarantee 9.9a: it begins with its parent's rows, and breaks where it leaves them."""
-    compiler = spoken(store, 3)
+    compiler = commit_turns(store, 3)
     store.fork("demo", "copy")
     store.fork("demo", "earlier", at=3)
     for name in ("copy", "earlier"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.compiler.session_conversation import TOOL, Talk, call, keeper, plain, said
+from tests.compiler.session_conversation import TOOL, Talk, call, keeper, plain, sent_texts
 
 
 @pytest.fixture
@@ -22,8 +22,11 @@ def test_another_directory_has_no_session(talk: Talk) -> None:
     talk.store.append("demo", cc.user("More."))
     elsewhere = talk.compile(directory="/two")
     assert (elsewhere.mode, elsewhere.session_id) == ("full", None)
-    assert said(elsewhere) == ["user: Hello.", "assistant: Good day.", "user: More."]
-    assert (talk.compile(directory="/one").mode, said(talk.compile(directory="/one"))) == ("resume", ["user: More."])
+    assert sent_texts(elsewhere) == ["user: Hello.", "assistant: Good day.", "user: More."]
+    assert (talk.compile(directory="/one").mode, sent_texts(talk.compile(directory="/one"))) == (
+        "resume",
+        ["user: More."],
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def test_another_directory_has_no_session(talk: Talk) -> None:
         ("lose", "the provider lost it"),
     ],
 )
-def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: str) -> None:
+def test_a_fallback_is_a_new_session_and_gives_the_reason(talk: Talk, change: str, why: str) -> None:
     """Guarantees 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
     store = talk.store
     store.append("demo", cc.user("One."))
@@ -65,10 +68,10 @@ def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: 
                    "user: Three."],
         "lose": ["user: One.", "assistant: First.", "user: Two.", "assistant: Second.", "user: Three."],
     }  # fmt: skip
-    assert said(compiled) == whole[change]
+    assert sent_texts(compiled) == whole[change]
 
 
-def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) -> None:
+def test_what_was_never_sent_may_be_rewound_without_a_new_session(talk: Talk) -> None:
     """Guarantee 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -76,10 +79,10 @@ def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) 
     talk.store.rewind("demo", 2)
     talk.store.append("demo", cc.user("Three."))
     compiled = talk.compile()
-    assert (compiled.mode, said(compiled)) == ("resume", ["user: Three."])
+    assert (compiled.mode, sent_texts(compiled)) == ("resume", ["user: Three."])
 
 
-def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> None:
+def test_clear_taken_back_by_a_rewind_shows_what_was_before_it(talk: Talk) -> None:
     """Guarantees 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -88,7 +91,7 @@ def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> 
     talk.step(cc.assistant("Second."))
     talk.store.rewind("demo", 1)
     talk.store.append("demo", cc.user("Three."))
-    assert said(talk.compile()) == ["user: One.", "user: Three."]
+    assert sent_texts(talk.compile()) == ["user: One.", "user: Three."]
 
 
 def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
@@ -99,7 +102,7 @@ def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
     talk.step(cc.assistant("A tree."), tools=[TOOL])
     talk.store.rewind("demo", 2)
     talk.store.append("demo", cc.tool_result("c1", "look", "a house"))
-    assert said(talk.compile(tools=[TOOL])) == ["user: Look.", "assistant: look", "user: a house"]
+    assert sent_texts(talk.compile(tools=[TOOL])) == ["user: Look.", "assistant: look", "user: a house"]
 
 
 def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) ->
             here.commit(first, cc.assistant("Mine."))
         assert [message.text for message in mine.load("demo")] == ["Hello.", "Theirs."]
         mine.append("demo", cc.user("And?"))
-        assert said(here.compile("demo")) == ["user: Hello.", "assistant: Theirs.", "user: And?"]
+        assert sent_texts(here.compile("demo")) == ["user: Hello.", "assistant: Theirs.", "user: And?"]
 
 
 def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk) -> None:
@@ -125,7 +128,7 @@ def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk
     talk.store.append("demo", cc.user("Wait!"))
     talk.compiler.commit(compiled, produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
     assert [message.text for message in talk.store.load("demo")] == ["One.", "Wait!", "First."]
-    assert said(talk.compile()) == ["user: Wait!"]
+    assert sent_texts(talk.compile()) == ["user: Wait!"]
 
 
 def test_clear_while_the_model_answers_holds_for_the_next_request(store: cc.Store) -> None:

@@ -5,7 +5,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.ledger.cache import get_channel_cache
-from tests.compiler.session_conversation import IDENTITY, TOOL, Talk, call, keeper, plain, said
+from tests.compiler.session_conversation import IDENTITY, TOOL, Talk, call, keeper, plain, sent_texts
 from tests.compiler.simulated_providers import blocks
 
 
@@ -20,10 +20,10 @@ def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None
     compiled = talk.compile()
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "first request")
     assert compiled.params["system"] == [{"type": "text", "text": "You are a coder."}]
-    assert said(compiled) == ["user: Hello."]
+    assert sent_texts(compiled) == ["user: Hello."]
 
 
-def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
+def test_resuming_sends_only_what_the_session_has_not_received(talk: Talk) -> None:
     """Guarantee 9.4: the items after the cursor; neither the prompt, nor the model's own answer."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
@@ -35,7 +35,7 @@ def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
         None,
         "",
     )
-    assert said(compiled) == ["user: And now?"]
+    assert sent_texts(compiled) == ["user: And now?"]
     assert "system" not in compiled.params
 
 
@@ -53,7 +53,7 @@ def test_tool_results_are_sent_without_the_call_the_session_made_itself(talk: Ta
     talk.store.append("demo", cc.user("Look."))
     talk.step(call("c1"), tools=[TOOL])
     talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
-    assert said(talk.compile(tools=[TOOL])) == ["user: a tree"]
+    assert sent_texts(talk.compile(tools=[TOOL])) == ["user: a tree"]
 
 
 def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) -> None:
@@ -65,27 +65,27 @@ def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) ->
     talk.compiler.commit(compiled, produced=own, session_id=answer.session_id, cursor=answer.cursor)
     talk.store.append("demo", cc.user("How tall?"))
     resumed = talk.compile()
-    assert (resumed.mode, said(resumed)) == ("resume", ["user: How tall?"])
+    assert (resumed.mode, sent_texts(resumed)) == ("resume", ["user: How tall?"])
 
 
-def test_own_words_from_another_provider_are_told_to_the_session(talk: Talk) -> None:
+def test_own_texts_from_another_provider_are_sent_to_the_session(talk: Talk) -> None:
     """Guarantee 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
     other = cc.MessageCompiler(talk.store, plain())
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
     talk.store.append("demo", cc.user("Two."))
     there = other.compile("demo")
-    assert said(there) == ["user: One.", "assistant: First.", "user: Two."]
+    assert sent_texts(there) == ["user: One.", "assistant: First.", "user: Two."]
     other.commit(there, cc.assistant("Second."))
     talk.store.append("demo", cc.user("Three."))
     back = talk.compile()
     assert back.mode == "resume"
-    assert [line for line in said(back) if line.partition(": ")[2] in ("Two.", "Second.", "Three.")] == [
+    assert [line for line in sent_texts(back) if line.partition(": ")[2] in ("Two.", "Second.", "Three.")] == [
         "user: Two.",
         "assistant: Second.",
         "user: Three.",
     ]
-    assert not [line for line in said(back) if "First." in line or "One." in line]
+    assert not [line for line in sent_texts(back) if "First." in line or "One." in line]
 
 
 def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
@@ -95,7 +95,7 @@ def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
     talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
     talk.store.append("demo", cc.user("What is left?"))
     compiled = talk.compile(fragments=[IDENTITY, todos])
-    assert said(compiled) == ["user: What is left?", "user: [System Context]: ## Todos\n1. write tests"]
+    assert sent_texts(compiled) == ["user: What is left?", "user: [System Context]: ## Todos\n1. write tests"]
     assert len(compiled.params["messages"]) == 1
 
 
@@ -125,11 +125,11 @@ def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk
     talk.store.append("demo", cc.user("Sing."))
     compiled = talk.step(cc.assistant("La."), fragments=[poet])
     assert compiled.mode == "resume"
-    assert said(compiled)[0] == "user: Sing."
-    assert said(compiled)[1].startswith("user: [System Context]: The instructions you were given")
-    assert said(compiled)[1].endswith("You are a poet.")
+    assert sent_texts(compiled)[0] == "user: Sing."
+    assert sent_texts(compiled)[1].startswith("user: [System Context]: The instructions you were given")
+    assert sent_texts(compiled)[1].endswith("You are a poet.")
     talk.store.append("demo", cc.user("More."))
-    assert said(talk.compile(fragments=[poet])) == ["user: More."]
+    assert sent_texts(talk.compile(fragments=[poet])) == ["user: More."]
 
 
 def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
@@ -137,12 +137,12 @@ def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), fragments=[])
     talk.store.append("demo", cc.user("Code."))
-    assert said(talk.step(cc.assistant("Yes."), fragments=[IDENTITY]))[-1].endswith("You are a coder.")
+    assert sent_texts(talk.step(cc.assistant("Yes."), fragments=[IDENTITY]))[-1].endswith("You are a coder.")
     talk.store.append("demo", cc.user("Rest."))
-    assert said(talk.compile(fragments=[]))[-1].endswith("no longer hold.")
+    assert sent_texts(talk.compile(fragments=[]))[-1].endswith("no longer hold.")
 
 
-def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
+def test_a_new_session_reports_the_new_instructions_once(talk: Talk) -> None:
     """Guarantee 9.3: its head says what an update had said; the update itself stays behind."""
     poet = cc.PromptFragment("identity", "You are a poet.")
     talk.store.append("demo", cc.user("Hello."))
@@ -153,11 +153,11 @@ def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
     talk.store.append("demo", cc.user("More."))
     fresh = talk.compile(fragments=[poet])
     assert (fresh.mode, fresh.manifest.why) == ("full", "expired")
-    assert said(fresh) == ["user: Hello.", "assistant: Good day.", "user: Sing.", "assistant: La.", "user: More."]
+    assert sent_texts(fresh) == ["user: Hello.", "assistant: Good day.", "user: Sing.", "assistant: La.", "user: More."]
     assert fresh.params["system"] == [{"type": "text", "text": "You are a poet."}]
 
 
-def test_changed_instructions_are_a_new_session_where_the_caller_says_so(store: cc.Store) -> None:
+def test_changed_instructions_are_a_new_session_on_request_of_the_caller(store: cc.Store) -> None:
     """Guarantee 9.3: a setting."""
     talk = Talk(store, keeper(), static_change="new session")
     store.append("demo", cc.user("Hello."))
@@ -196,14 +196,14 @@ def test_caller_may_ask_again(store: cc.Store) -> None:
     assert compiler.compile("demo", retry=True).is_new
 
 
-def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
+def test_provider_that_paused_is_asked_to_continue(store: cc.Store) -> None:
     """Guarantee 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Search."))
     compiler.commit(compiler.compile("demo"), cc.assistant("Searching.", finish="pause"))
     going_on = compiler.compile("demo")
     assert going_on.is_new
-    assert said(going_on) == ["user: Search.", "assistant: Searching."]
+    assert sent_texts(going_on) == ["user: Search.", "assistant: Searching."]
     compiler.commit(going_on, cc.assistant("Found.", finish="end_turn"))
     assert not compiler.compile("demo").is_new
 
@@ -223,7 +223,7 @@ def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
     assert compiled.manifest.why == ""
     before, after = blocks(last.params["messages"]), blocks(compiled.params["messages"])
     assert after[: len(before)] == before
-    assert said(compiled)[-2:] == ["assistant: Answer 2.", "user: Another way?"]
+    assert sent_texts(compiled)[-2:] == ["assistant: Answer 2.", "user: Another way?"]
     assert compiled.params["system"] == last.params["system"]
 
 
@@ -236,9 +236,9 @@ def test_a_fork_of_a_stateful_channel_is_a_session_of_its_own(talk: Talk) -> Non
     talk.store.fork("demo", "branch", at=2)
     talk.store.append("branch", cc.user("Other."))
     fork = talk.step(cc.assistant("Otherwise."), "branch")
-    assert (fork.mode, said(fork)) == ("full", ["user: One.", "assistant: First.", "user: Other."])
+    assert (fork.mode, sent_texts(fork)) == ("full", ["user: One.", "assistant: First.", "user: Other."])
     talk.store.append("demo", cc.user("Three."))
-    assert (talk.compile().session_id, said(talk.compile())) == ("session1", ["user: Three."])
+    assert (talk.compile().session_id, sent_texts(talk.compile())) == ("session1", ["user: Three."])
 
 
 def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
@@ -257,9 +257,9 @@ def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
     assert summed is not None
     store.fork("demo", "branch")
     store.append("branch", cc.user("And?"))
-    words = "\n".join(said(compiler.compile("branch")))
-    assert "Keep this." in words
-    assert "Much was asked." in words
+    compiled = "\n".join(sent_texts(compiler.compile("branch")))
+    assert "Keep this." in compiled
+    assert "Much was asked." in compiled
 
 
 def test_sessions_can_be_listed(talk: Talk) -> None:

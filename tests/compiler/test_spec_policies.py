@@ -14,7 +14,7 @@ BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
 LITERAL: dict[str, object] = {"policy": "sliding_window"}
 BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["sliding_window", "ours"])
-Said = tuple[str, object]
+SentMessage = tuple[str, object]
 
 
 def compiled(
@@ -25,18 +25,18 @@ def compiled(
     return cc.MessageCompiler(store, provider, **options).compile("demo", system_prompt=prompt)
 
 
-def said(request: cc.Compiled) -> list[Said]:
+def sent_messages(request: cc.Compiled) -> list[SentMessage]:
     messages: list[JSONObject] = request.params["messages"]
     return [(message["role"], message["content"]) for message in messages]
 
 
 def long_talk(turns: int) -> list[cc.Message]:
     """So many turns of about 40 tokens, and a new message."""
-    words = "word " * 12
+    text = "word " * 12
     log = [
         message
         for number in range(turns)
-        for message in (cc.user(f"question {number} {words}"), cc.assistant(f"answer {number} {words}"))
+        for message in (cc.user(f"question {number} {text}"), cc.assistant(f"answer {number} {text}"))
     ]
     return [*log, cc.user("the new message")]
 
@@ -48,7 +48,7 @@ def long_talk(turns: int) -> list[cc.Message]:
 def test_the_model_sees_prior_messages(options: dict[str, object]) -> None:
     """Seed B: multi-turn works."""
     log = (cc.user("My name is Ann."), cc.assistant("Hello Ann."), cc.user("What is my name?"))
-    assert said(compiled(*log, options=options)) == [
+    assert sent_messages(compiled(*log, options=options)) == [
         ("user", "My name is Ann."),
         ("assistant", "Hello Ann."),
         ("user", "What is my name?"),
@@ -58,7 +58,7 @@ def test_the_model_sees_prior_messages(options: dict[str, object]) -> None:
 @BOTH
 def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> None:
     """Seed B: prepended when non-empty."""
-    assert said(compiled(cc.user("hi"), prompt="Be brief.", options=options)) == [
+    assert sent_messages(compiled(cc.user("hi"), prompt="Be brief.", options=options)) == [
         ("system", "Be brief."),
         ("user", "hi"),
     ]
@@ -68,14 +68,14 @@ def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> N
 @pytest.mark.parametrize("prompt", ["", None, "  "], ids=["empty", "none", "blank"])
 def test_an_empty_system_prompt_is_omitted(options: dict[str, object], prompt: str | None) -> None:
     """Seed B; Guarantee 8.5."""
-    assert said(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
+    assert sent_messages(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
 
 
 def test_truncation_drops_single_messages_from_the_front_until_the_rest_fits() -> None:
     """Seed B, truncation strategy, to the letter: one message less would not have been enough, one more not needed."""
     log = long_talk(8)
     request = compiled(*log, provider=SMALL, prompt="Be brief.")
-    shown = said(request)
+    shown = sent_messages(request)
     assert shown[0] == ("system", "Be brief.")
     kept = len(shown) - 1
     assert [content for _, content in shown[1:]] == [message.text for message in log[-kept:]]
@@ -92,10 +92,10 @@ def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does()
     starts: set[str] = set()
     for window in range(260, 340, 5):
         provider = cc.provider("openai-chat:gpt-4o", window=window, output=100)
-        starts.add(said(compiled(*long_talk(8), provider=provider))[0][0])
+        starts.add(sent_messages(compiled(*long_talk(8), provider=provider))[0][0])
         for strategy in ("oldest", "chunked"):
             ours = compiled(*long_talk(8), provider=provider, options={"strategy": strategy})
-            assert said(ours)[0][0] == "user"
+            assert sent_messages(ours)[0][0] == "user"
     assert starts == {"user", "assistant"}
 
 
@@ -104,7 +104,10 @@ def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does()
 def test_the_new_user_message_is_always_there(options: dict[str, object], window: int) -> None:
     """Seed B: appended last, outside the truncation; Guarantee 7.3."""
     provider = cc.provider("openai-chat:gpt-4o", window=window, output=40)
-    assert said(compiled(*long_talk(20), provider=provider, options=options))[-1] == ("user", "the new message")
+    assert sent_messages(compiled(*long_talk(20), provider=provider, options=options))[-1] == (
+        "user",
+        "the new message",
+    )
 
 
 def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
@@ -113,8 +116,8 @@ def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
     store.extend("demo", long_talk(8))
     block = cc.PromptFragment("state", "busy " * 150, "dynamic")
     request = cc.MessageCompiler(store, SMALL, policy="sliding_window").compile("demo", fragments=[block])
-    assert [role for role, _ in said(request)][-2:] == ["user", "system"]
-    assert said(request)[-2] == ("user", "the new message")
+    assert [role for role, _ in sent_messages(request)][-2:] == ["user", "system"]
+    assert sent_messages(request)[-2] == ("user", "the new message")
 
 
 def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None:
@@ -137,14 +140,14 @@ def test_failed_and_pending_messages_are_excluded(options: dict[str, object]) ->
         stream.flush()
         request = cc.MessageCompiler(store, BIG, **options).compile("demo")
         stream.end(status="cancelled")
-    assert said(request) == [("user", "one"), ("user", "two")]
+    assert sent_messages(request) == [("user", "one"), ("user", "two")]
 
 
 def test_assistant_blocks_are_concatenated_in_order() -> None:
     """Seed B: `content` and `reasoning_content` blocks, joined as they stand. Guarantee 2.4: inline."""
     blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
     log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
-    assert said(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
+    assert sent_messages(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_assistant_blocks_are_concatenated_in_order() -> None:
 def test_reasoning_is_a_policy_of_the_compiler(reasoning: str, content: str) -> None:
     """Guarantee 2.4: joined into the content only where somebody asks for it."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
-    assert said(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)
+    assert sent_messages(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)
 
 
 def test_reasoning_that_is_joined_in_is_counted() -> None:
@@ -198,8 +201,8 @@ def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
     """Guarantees 7.2, 7.4, beside the seed's rule."""
     ours = compiled(*long_talk(20), provider=SMALL, options={})
     oldest = compiled(*long_talk(20), provider=SMALL, options={"strategy": "oldest"})
-    assert len(said(ours)) % 2 == 1
-    assert len(said(oldest)) % 2 == 1
+    assert len(sent_messages(ours)) % 2 == 1
+    assert len(sent_messages(oldest)) % 2 == 1
     assert ours.budget.used <= 0.7 * ours.budget.available < oldest.budget.used <= oldest.budget.available
 
 
@@ -208,7 +211,7 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
     reasons: list[str] = []
-    shown: list[Sequence[Said]] = []
+    shown: list[Sequence[SentMessage]] = []
     request: cc.Compiled | None = None
     for message in long_talk(6):
         if message.role == "assistant" and request is not None:
@@ -217,7 +220,7 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
         store.append("demo", message)
         request = compiler.compile("demo")
         reasons.append(request.manifest.why)
-        shown.append(said(request))
+        shown.append(sent_messages(request))
     assert reasons[0] == "first request"
     for before, after, why in zip(shown, shown[1:], reasons[1:], strict=False):
         assert (why == "over budget") == (after[: len(before)] != before)

@@ -22,7 +22,7 @@ FRAGMENTS = (
 STATIC = "You are a coder.\n\nThe project is a compiler."
 DYNAMIC = "## Todos\n1. [open] add tests\n\n## Response\nYour response will be sent to @user."
 READ = cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
-Said = tuple[str, object]
+SentMessage = tuple[str, object]
 
 
 class Desk:
@@ -54,7 +54,7 @@ class Desk:
         self.answer(self.compile(), cc.assistant("I see the code..."))
 
 
-HISTORY: list[Said] = [
+HISTORY: list[SentMessage] = [
     ("user", "Help me build a feature"),
     ("system", DYNAMIC),
     ("assistant", "I'll help with that"),
@@ -63,7 +63,7 @@ HISTORY: list[Said] = [
 ]
 
 
-def said(compiled: cc.Compiled) -> list[Said]:
+def sent_messages(compiled: cc.Compiled) -> list[SentMessage]:
     messages: list[JSONObject] = compiled.params["messages"]
     return [(message["role"], message["content"]) for message in messages]
 
@@ -78,7 +78,7 @@ def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
     desk.add(cc.user("Now add tests"))
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id) == ("full", None)
-    assert said(compiled) == [("system", STATIC), *HISTORY, ("user", "Now add tests")]
+    assert sent_messages(compiled) == [("system", STATIC), *HISTORY, ("user", "Now add tests")]
 
 
 def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_history() -> None:
@@ -93,7 +93,7 @@ def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_his
     )
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id) == ("full", None)
-    assert said(compiled) == [
+    assert sent_messages(compiled) == [
         ("system", STATIC),
         *(each for each in HISTORY if each[0] != "system"),
         ("user", "Now add tests"),
@@ -108,7 +108,7 @@ def test_a_stateful_provider_with_a_session_gets_dynamic_prompts_as_user_text_an
     desk.add(cc.user("Now add tests"))
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id) == ("resume", "s1")
-    assert said(compiled) == [("user", "Now add tests"), ("user", f"[System Context]: {DYNAMIC}")]
+    assert sent_messages(compiled) == [("user", "Now add tests"), ("user", f"[System Context]: {DYNAMIC}")]
 
 
 def test_the_diagram() -> None:
@@ -125,7 +125,7 @@ def test_the_diagram() -> None:
         (4, "user"),
         (5, "system"),
     ]
-    assert said(desk.compile()) == [
+    assert sent_messages(desk.compile()) == [
         ("user", "Now add tests"),
         ("system", "Supervision: run the linter as well."),
     ]
@@ -145,7 +145,7 @@ def test_the_diagram_message_by_message() -> None:
     desk.add(cc.user("Now add tests"), cc.system("Injection: supervision correction"))
     assert [message.seq - 1 for message in desk.store.load("demo")] == [0, 1, 2, 3, 4, 5, 6]
     compiled = desk.compile()
-    assert said(compiled) == [("user", "Now add tests"), ("system", "Injection: supervision correction")]
+    assert sent_messages(compiled) == [("user", "Now add tests"), ("system", "Injection: supervision correction")]
     held = [line.text for line in compiled.manifest.lines[:5]]
     assert held == [
         "Help me build a feature",
@@ -166,7 +166,7 @@ def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
     desk.work()
     new = [f"new {number}" for number in range(count)]
     desk.add(*(cc.user(text) for text in new))
-    assert said(desk.compile()) == [("user", text) for text in new]
+    assert sent_messages(desk.compile()) == [("user", text) for text in new]
 
 
 def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
@@ -177,7 +177,7 @@ def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
     compiled = desk.compile()
     desk.add(cc.user("and hurry"))
     desk.answer(compiled, cc.assistant("On it."))
-    assert said(desk.compile()) == [("user", "and hurry")]
+    assert sent_messages(desk.compile()) == [("user", "and hurry")]
 
 
 def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
@@ -190,7 +190,7 @@ def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
         raise TimeoutError
     again = desk.compile()
     assert (again.mode, again.session_id, again.revert_to) == ("resume", "s1", "s1")
-    assert said(again) == [("user", "Now add tests")]
+    assert sent_messages(again) == [("user", "Now add tests")]
 
 
 def test_on_abort_a_session_that_cannot_be_brought_back_is_given_up() -> None:
@@ -204,7 +204,7 @@ def test_on_abort_a_session_that_cannot_be_brought_back_is_given_up() -> None:
     again = desk.compile()
     assert (again.mode, again.session_id) == ("full", None)
     assert again.manifest.why == "an earlier prompt may be in the session"
-    assert said(again) == [*(each for each in HISTORY if each[0] != "system"), ("user", "Now add tests")]
+    assert sent_messages(again) == [*(each for each in HISTORY if each[0] != "system"), ("user", "Now add tests")]
 
 
 def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
@@ -213,9 +213,9 @@ def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
     desk.work()
     desk.add(cc.user("Now add tests"))
     compiled = desk.compile()
-    assert said(desk.compile()) == said(compiled)
+    assert sent_messages(desk.compile()) == sent_messages(compiled)
     desk.compiler.begin(compiled)
-    assert said(desk.compile()) == said(compiled)
+    assert sent_messages(desk.compile()) == sent_messages(compiled)
 
 
 # ── edge cases ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,7 +228,7 @@ def test_another_working_directory_has_no_session() -> None:
     desk.add(cc.user("Now add tests"))
     elsewhere = desk.compile(directory="/home/other")
     assert (elsewhere.mode, elsewhere.session_id) == ("full", None)
-    assert said(elsewhere)[0] == ("system", STATIC)
+    assert sent_messages(elsewhere)[0] == ("system", STATIC)
     assert desk.compile().mode == "resume"
 
 
@@ -240,14 +240,14 @@ def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() ->
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id) == ("full", None)
     assert compiled.manifest.why == "edited or branched away"
-    assert said(compiled) == [
+    assert sent_messages(compiled) == [
         ("system", STATIC),
         ("user", "Help me build another feature"),
         ("system", DYNAMIC),
     ]
 
 
-def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_says_why() -> None:
+def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_gives_the_reason() -> None:
     """Seed A, reset on session invalidation; Guarantees 9.5, 9.6."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
@@ -255,7 +255,7 @@ def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_says_why(
     cc.SessionManager(desk.store).invalidate(desk.compile().channel, "expired")
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "expired")
-    assert said(compiled)[0] == ("system", STATIC)
+    assert sent_messages(compiled)[0] == ("system", STATIC)
 
 
 def test_injections_between_two_turns_appear_in_the_delta() -> None:
@@ -267,7 +267,7 @@ def test_injections_between_two_turns_appear_in_the_delta() -> None:
         cc.assistant("The tests are green.", author="tester", recipients=("assistant",)),
         cc.user("Now add tests"),
     )
-    assert said(desk.compile()) == [
+    assert sent_messages(desk.compile()) == [
         ("system", "Nudge: keep it short."),
         ("user", "[@tester] The tests are green."),
         ("user", "Now add tests"),
@@ -296,7 +296,7 @@ def test_with_nothing_new_there_is_nothing_to_send() -> None:
         desk.compiler.begin(compiled)
 
 
-def test_static_prompts_do_change_and_a_session_that_ignores_that_is_told() -> None:
+def test_static_prompts_do_change_and_a_session_that_ignores_that_is_reported() -> None:
     """Guarantee 9.3: "static prompts never change" does not hold."""
     changed = [cc.PromptFragment("identity", "You are a tester."), *FRAGMENTS[1:]]
     desk = Desk(STATEFUL, FRAGMENTS)
@@ -307,13 +307,13 @@ def test_static_prompts_do_change_and_a_session_that_ignores_that_is_told() -> N
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "system prompt changed")
 
 
-def test_nobody_gets_anything_twice() -> None:
+def test_no_content_is_sent_twice() -> None:
     """Seed A, the problem statement: what a session was sent over many turns is the history, once."""
     desk = Desk(STATEFUL, FRAGMENTS[:2])
-    session: list[Said] = []
+    session: list[SentMessage] = []
     for number in range(5):
         desk.add(cc.user(f"question {number}"))
         compiled = desk.compile()
-        session += said(compiled)
+        session += sent_messages(compiled)
         desk.answer(compiled, cc.assistant(f"answer {number}"))
     assert session == [("system", STATIC), *(("user", f"question {number}") for number in range(5))]

@@ -9,7 +9,16 @@ from contextc._json import JSONObject
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.messages import Message
 from tests.compiler.recorded_replay import begins_with, blocks
-from tests.compiler.sized_conversations import LOOK, compiler_for, of_tokens, roles, say, step, texts, words
+from tests.compiler.sized_conversations import (
+    LOOK,
+    append_and_commit,
+    compiler_for,
+    filler_text,
+    of_tokens,
+    roles,
+    step,
+    texts,
+)
 
 # ── what goes, in which order ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -17,12 +26,12 @@ from tests.compiler.sized_conversations import LOOK, compiler_for, of_tokens, ro
 def test_old_results_decay_before_any_turn_is_dropped_and_can_be_fetched_back() -> None:
     """Guarantee 7.2: first in order. The line that stays says the id."""
     compiler = compiler_for(window=4_000)
-    results = [words(530, f"result {number}") for number in (1, 2, 3)]
+    results = [filler_text(530, f"result {number}") for number in (1, 2, 3)]
     compiler.store.append("c", cc.user("Question one."))
     for number, result in enumerate(results):
         step(compiler, number, result)
-    say(compiler, tools=[LOOK])
-    while not (compiled := say(compiler, cc.user(words(100)), tools=[LOOK])).manifest.why:
+    append_and_commit(compiler, tools=[LOOK])
+    while not (compiled := append_and_commit(compiler, cc.user(filler_text(100)), tools=[LOOK])).manifest.why:
         pass
     assert compiled.manifest.why == "over budget"
     decayed = [line.seq for line in compiled.manifest.lines if line.why == "result left out, can be fetched"]
@@ -39,7 +48,7 @@ def test_recent_results_do_not_decay() -> None:
     compiler = compiler_for(window=4_000, options={"decay": True})
     compiler.store.append("c", cc.user("Go."))
     for number in range(1, 12):
-        step(compiler, number, words(450, f"result {number}"))
+        step(compiler, number, filler_text(450, f"result {number}"))
         compiled = compiler.compile("c", tools=[LOOK])
         shown = [line for line in compiled.manifest.lines if line.shown and line.role == "tool"]
         kinds = ["left out" in line.why for line in shown]
@@ -51,7 +60,9 @@ def test_whole_turns_go_oldest_first_and_the_request_begins_with_the_user() -> N
     """Guarantee 7.2; strands harness-sdk#2087."""
     compiler = compiler_for(window=3_000)
     for index in range(30):
-        compiled = say(compiler, cc.user(words(100, f"question {index}.")), reply=words(100, f"answer {index}."))
+        compiled = append_and_commit(
+            compiler, cc.user(filler_text(100, f"question {index}.")), reply=filler_text(100, f"answer {index}.")
+        )
         left = [line.seq for line in compiled.manifest.lines if not line.shown]
         shown = [line.seq for line in compiled.manifest.lines if line.shown]
         assert roles(compiled)[0] == "user"
@@ -61,13 +72,13 @@ def test_whole_turns_go_oldest_first_and_the_request_begins_with_the_user() -> N
         assert compiled.manifest.lines[-1 - len(left)].seq == 2 * index + 1
 
 
-def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None:
+def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_reports_it() -> None:
     """Guarantee 7.2; strands harness-sdk#2173: a history of tools only has no plain user turn to cut at."""
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
     cuts = 0
     for number in range(1, 40):
-        step(compiler, number, words(200, f"result {number}"))
+        step(compiler, number, filler_text(200, f"result {number}"))
         compiled = compiler.compile("c", tools=[LOOK])
         cuts += compiled.manifest.why == "over budget"
         content: list[JSONObject] = compiled.params["messages"][0]["content"]
@@ -83,7 +94,7 @@ def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> N
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
     for number in range(1, 14):
-        step(compiler, number, words(200, f"result {number}"))
+        step(compiler, number, filler_text(200, f"result {number}"))
     assert texts(compiler.compile("c", tools=[LOOK])).count(STEPS_LEFT_OUT_TEXT) == 1
     other = compiler.compile("c", tools=[LOOK], system_prompt="Be quick.")
     assert other.manifest.why == "system prompt changed"
@@ -104,7 +115,7 @@ def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:
         assert not cuts or "Todo: read." not in texts(compiled)
         compiler.begin(compiled)
         compiler.commit(compiled, cc.assistant(tool_calls=[cc.tool_call(f"call{number}", "look", {})]))
-        compiler.store.append("c", cc.tool_result(f"call{number}", "look", words(200)))
+        compiler.store.append("c", cc.tool_result(f"call{number}", "look", filler_text(200)))
     assert cuts > 1
 
 
@@ -112,7 +123,7 @@ def test_decayed_results_are_counted_one_by_one_where_a_message_holds_several() 
     """Guarantees 6.1, 7.2: a message that was imported may hold the results of all parallel calls."""
     compiler = compiler_for(window=8_000)
     names = [f"call{number}" for number in range(10)]
-    results = tuple(cc.ToolResult(call_id=name, name="look", content=words(300)) for name in names)
+    results = tuple(cc.ToolResult(call_id=name, name="look", content=filler_text(300)) for name in names)
     calls = [cc.tool_call(name, "look", {}) for name in names]
     compiler.store.extend("c", [cc.user("Go."), cc.assistant(tool_calls=calls), Message(role="tool", parts=results)])
     compiler.store.extend("c", [cc.assistant("Done."), of_tokens(compiler, 3_500)])
@@ -131,7 +142,7 @@ def test_an_oversized_result_is_shown_by_head_tail_and_id_from_the_first_time(to
     assert [tool["name"] for tool in first.params.get("tools", ())] == (["look", "fetch_result"] if tools else [])
     compiler.begin(first)
     compiler.commit(first, cc.assistant(tool_calls=[cc.tool_call("a", "look", {})]))
-    result = "HEAD " + words(2_500) + " TAIL"
+    result = "HEAD " + filler_text(2_500) + " TAIL"
     compiler.store.append("c", cc.tool_result("a", "look", result))
     second = compiler.compile("c", tools=tools)
     [shown] = [line for line in second.manifest.lines if line.role == "tool"]
@@ -190,7 +201,7 @@ def test_a_chunked_cut_goes_down_to_the_low_mark_and_stays_there(high: float, lo
     before: list[bytes] = []
     last, cuts = 0, 0
     for index in range(80):
-        compiled = say(compiler, cc.user(words(100, f"question {index}.")), reply=words(100))
+        compiled = append_and_commit(compiler, cc.user(filler_text(100, f"question {index}.")), reply=filler_text(100))
         now = blocks(compiled.params)
         if compiled.manifest.why == "over budget":
             cuts += 1
@@ -209,7 +220,7 @@ def test_oldest_drops_just_enough_whole_turns() -> None:
     compiler = compiler_for(window=3_000, options={"strategy": "oldest"})
     seen = 0
     for index in range(30):
-        compiled = say(compiler, cc.user(words(100, f"question {index}.")), reply=words(100))
+        compiled = append_and_commit(compiler, cc.user(filler_text(100, f"question {index}.")), reply=filler_text(100))
         left = [line.seq for line in compiled.manifest.lines if not line.shown]
         if compiled.manifest.why == "over budget":
             seen += 1
@@ -224,9 +235,9 @@ def test_oldest_drops_just_enough_whole_turns() -> None:
 def test_a_cut_is_recorded_and_not_computed_again() -> None:
     """Guarantee 7.4: not after a restart, nor when another calibration would cut elsewhere."""
     compiler = compiler_for(window=3_000)
-    while not (compiled := say(compiler, cc.user(words(100, "more.")), reply=words(100))).manifest.why.startswith(
-        "over"
-    ):
+    while not (
+        compiled := append_and_commit(compiler, cc.user(filler_text(100, "more.")), reply=filler_text(100))
+    ).manifest.why.startswith("over"):
         pass
     again = cc.MessageCompiler(compiler.store, compiler.provider, low=0.3, high=0.99)
     compiler.store.append("c", cc.user("Go on."))
@@ -235,13 +246,13 @@ def test_a_cut_is_recorded_and_not_computed_again() -> None:
     assert begins_with(blocks(after.params), blocks(compiled.params))
 
 
-def test_a_cleared_context_begins_anew() -> None:
+def test_a_cleared_context_starts_over() -> None:
     """Guarantee 7.7: nothing before the edge is sent."""
     compiler = compiler_for()
-    say(compiler, cc.user("The secret is 4711."))
+    append_and_commit(compiler, cc.user("The secret is 4711."))
     compiler.store.reset("c")
-    compiled = say(compiler, cc.user("What was it?"))
+    compiled = append_and_commit(compiler, cc.user("What was it?"))
     assert compiled.manifest.why == "cleared"
     assert "4711" not in texts(compiled)
     assert [message["role"] for message in compiled.params["messages"]] == ["user"]
-    assert say(compiler, cc.user("Are you sure?")).manifest.why == ""
+    assert append_and_commit(compiler, cc.user("Are you sure?")).manifest.why == ""

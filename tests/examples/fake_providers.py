@@ -61,7 +61,7 @@ class StandIn:
         self.requests.append((format, body))
         if refused := refusal(format, body):
             return refused
-        question, results = heard(format, body)
+        question, results = parse_request(format, body)
         cities = [] if results else [city for city in CITIES if city in question]
         text = "Let me look." if cities else "The tools say: " + " ".join(results)
         return 200, reply(format, len(self.requests), text, cities)
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: a test prints what it wants to be seen."""
 
 
-def heard(format: str, body: JSONObject) -> tuple[str, list[str]]:
+def parse_request(format: str, body: JSONObject) -> tuple[str, list[str]]:
     """What was asked last, and the results that came since the last reply."""
     match format:
         case "anthropic":
@@ -143,7 +143,7 @@ def reply(format: str, number: int, text: str, cities: list[str]) -> JSONObject:
                 {"id": name, "type": "function", "function": {"name": "get_weather", "arguments": json.dumps(given)}}
                 for name, given in calls
             ]
-            said: JSONObject = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+            message: JSONObject = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
             return {
                 "id": f"chatcmpl-{number}",
                 "object": "chat.completion",
@@ -152,7 +152,7 @@ def reply(format: str, number: int, text: str, cities: list[str]) -> JSONObject:
                 "choices": [
                     {
                         "index": 0,
-                        "message": {**said, "tool_calls": functions} if functions else said,
+                        "message": {**message, "tool_calls": functions} if functions else message,
                         "logprobs": None,
                         "finish_reason": "tool_calls" if calls else "stop",
                     }

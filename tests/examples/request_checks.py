@@ -17,8 +17,8 @@ Blocks = list[JSONObject]
 
 def refusal(format: str, body: JSONObject) -> tuple[int, JSONObject] | None:
     """The status and error body with which the provider of this format refuses a request; None where it takes it."""
-    said = RULES[format](body) or ruled(format, body) or next(iter(problems(format, body)), None)
-    return None if said is None else (400, error_body(format, said))
+    text = RULES[format](body) or ruled(format, body) or next(iter(problems(format, body)), None)
+    return None if text is None else (400, error_body(format, text))
 
 
 def ruled(format: str, body: JSONObject) -> str | None:
@@ -27,16 +27,16 @@ def ruled(format: str, body: JSONObject) -> str | None:
     return found[0].error or found[0].message if found else None
 
 
-def error_body(format: str, said: str, status: int = 400) -> JSONObject:
+def error_body(format: str, text: str, status: int = 400) -> JSONObject:
     kind = "invalid_request_error" if status == 400 else "authentication_error" if status == 401 else "not_found_error"
     match format:
         case "anthropic":
-            return {"type": "error", "error": {"type": kind, "message": said}, "request_id": "req_1"}
+            return {"type": "error", "error": {"type": kind, "message": text}, "request_id": "req_1"}
         case "gemini":
             google = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED"}.get(status, "NOT_FOUND")
-            return {"error": {"code": status, "message": said, "status": google}}
+            return {"error": {"code": status, "message": text, "status": google}}
         case _:
-            return {"error": {"message": said, "type": kind, "param": None, "code": None}}
+            return {"error": {"message": text, "type": kind, "param": None, "code": None}}
 
 
 def anthropic(body: JSONObject) -> str | None:

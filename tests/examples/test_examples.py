@@ -124,7 +124,7 @@ def test_chat_completions_gets_a_tool_message_for_each_call(provider: StandIn, t
     ]
 
 
-def spoken(number: int, text: str, phase: str) -> JSONObject:
+def message_item(number: int, text: str, phase: str) -> JSONObject:
     """A message item as the Responses API said it."""
     block: JSONObject = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {
@@ -158,7 +158,7 @@ def test_responses_gets_its_items_back_as_they_came(provider: StandIn, tmp_path:
     assert second["input"] == [
         {"role": "user", "content": QUESTION},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed-1"},
-        spoken(1, "Let me look.", "commentary"),
+        message_item(1, "Let me look.", "commentary"),
         asked("call_1P", "Paris"),
         asked("call_1A", "Atlantis"),
         {"type": "function_call_output", "call_id": "call_1P", "output": "18 °C, rain"},
@@ -203,7 +203,7 @@ def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider
     ]
 
 
-def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: StandIn, tmp_path: Path) -> None:
+def test_a_conversation_begun_with_anthropic_continues_with_openai(provider: StandIn, tmp_path: Path) -> None:
     """Guarantee 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model
     thought.
     """
@@ -231,7 +231,7 @@ def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: Stand
     assert fourth["input"] == [
         *before,
         {"type": "reasoning", "id": "rs_3", "summary": [], "encrypted_content": "sealed-3"},
-        spoken(3, "Let me look.", "commentary"),
+        message_item(3, "Let me look.", "commentary"),
         asked("call_3C", "Cairo"),
         {"type": "function_call_output", "call_id": "call_3C", "output": "34 °C, clear"},
     ]
@@ -318,17 +318,17 @@ ANSWERS: dict[str, tuple[str, JSONObject, str]] = {
 def test_the_stand_in_refuses_a_call_without_its_result(format: str) -> None:
     """It would prove nothing if it took everything."""
     question = QUESTIONS[format]
-    name, call, said = ANSWERS[format]
+    name, call, text = ANSWERS[format]
     again = question[name][-1]
     assert refusal(format, question) is None
     refused = refusal(format, {**question, name: [*question[name], call, again]})
     assert refused is not None
     status, body = refused
-    assert (status, body["error"]["message"]) == (400, said)
+    assert (status, body["error"]["message"]) == (400, text)
 
 
 @pytest.mark.parametrize("format", RULES)
-def test_the_stand_in_refuses_a_role_nobody_has(format: str) -> None:
+def test_the_stand_in_refuses_an_unknown_role(format: str) -> None:
     """It would prove nothing if it took everything."""
     question = QUESTIONS[format]
     name = ANSWERS[format][0]

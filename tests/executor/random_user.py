@@ -14,7 +14,7 @@ import contextc as cc
 from contextc.errors import ContextcError
 from contextc.events import AnyEvent
 from contextc.executor import Turn, TurnResult
-from tests.fake_vendors.random_script import words
+from tests.fake_vendors.random_script import random_text
 
 LOCKED_OUT = "locked out"
 """The name of an agent whose key is wrong."""
@@ -96,6 +96,6 @@ class Restless:
 
     def _words(self, kind: Literal["turn", "steer", "follow-up"]) -> str:
         """No two of them are the same."""
-        said = Said(f"{kind} {len(self.said)}: {words(self.chance, self.chance.choice((3, 30, 200)))}", kind)
+        said = Said(f"{kind} {len(self.said)}: {random_text(self.chance, self.chance.choice((3, 30, 200)))}", kind)
         self.said.append(said)
         return said.text

@@ -23,7 +23,7 @@ from tests.conftest import often, some
 from tests.executor.random_user import LOCKED_OUT, Restless
 from tests.executor.recording_tools import Hands, approve
 from tests.executor.turn_audit import Audit, Figures, Sorted, mistaken
-from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Fault, RandomFaults, Wanderer, faults
+from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Fault, RandomFaults, RandomScript, faults
 from tests.fake_vendors.faults import QUICK
 from tests.fake_vendors.responses import refused
 from tests.fake_vendors.sdks import clients
@@ -151,7 +151,7 @@ def in_foul_weather(name: str, folder: Path, turns: int, *, length: int, seed: i
     """So many turns with one provider, and with the others now and then; what there was."""
     with (
         cc.open_store(f"sqlite:///{folder / 'turns.db'}") as store,
-        FakeVendors(Wanderer(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin,
+        FakeVendors(RandomScript(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin,
     ):
         company, began = Company(store, standin, name, seed), monotonic()
         asyncio.run(company.run(turns, length))

@@ -3,7 +3,7 @@
 from tests.fake_vendors import faults
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import Fault, Plan, RandomFaults, listed
-from tests.fake_vendors.random_script import Wanderer
+from tests.fake_vendors.random_script import RandomScript
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.responses import RequestRecord
 from tests.fake_vendors.scripts import Script, Scripted
@@ -16,12 +16,12 @@ __all__ = [
     "Fault",
     "Plan",
     "RandomFaults",
+    "RandomScript",
     "Reply",
     "RequestRecord",
     "Script",
     "Scripted",
     "ScriptedCall",
-    "Wanderer",
     "faults",
     "listed",
 ]

@@ -101,15 +101,15 @@ def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"
     """Answer with status 429. `form` states the wait as the vendor does, as `Retry-After`, or not at all."""
 
     def apply(answer: FakeResponse, ask: AcceptedRequest) -> FakeResponse:
-        told = ask.vendor.trouble("rate", seconds)
+        view = ask.vendor.trouble("rate", seconds)
         if form == "own":
-            return refused(told)
-        rest = tuple(each for each in told.headers if not each[0].startswith("retry-after"))
+            return refused(view)
+        rest = tuple(each for each in view.headers if not each[0].startswith("retry-after"))
         # An HTTP date has no fractions of a second, so it is rounded up.
         moment = datetime.now(UTC) + timedelta(seconds=seconds + 1)
         date = format_datetime(moment, usegmt=True)
         wait = {"seconds": (("retry-after", f"{seconds:g}"),), "date": (("retry-after", date),), "none": ()}
-        return refused(FakeError(told.status, told.body, (*rest, *wait[form])))
+        return refused(FakeError(view.status, view.body, (*rest, *wait[form])))
 
     return Fault("rate", apply)
 

@@ -18,7 +18,7 @@ ODD = ('naïve "quotes"', "日本語", "🦊", "line\nbreak", "<tag>", "back\\sl
 WORDS = (*PLAIN.split(), *ODD)
 
 
-class Wanderer:
+class RandomScript:
     """Takes about `steps` steps for a turn, and never more than `most`. `odd`: how often it is strange."""
 
     def __init__(self, seed: int = 0, *, steps: float = 5, most: int = 40, calls: int = 3, odd: float = 0.05) -> None:
@@ -28,10 +28,10 @@ class Wanderer:
         chance = Random(f"{self.seed} {ask.identity}")
         tools = [tool for tool in ask.request.tools if isinstance(tool, Tool)]
         thinks = ask.vendor.must_reason(ask) or (ask.vendor.reasons and chance.random() < 0.4)
-        reasoning = words(chance, 12) if thinks else ""
+        reasoning = random_text(chance, 12) if thinks else ""
         if not tools or steps_taken(ask) >= self.most or chance.random() < 1 / self.steps:
-            return Reply(words(chance, 25), reasoning=reasoning)
-        text = "" if chance.random() < self.odd else words(chance, 15) if chance.random() < 0.5 else None
+            return Reply(random_text(chance, 25), reasoning=reasoning)
+        text = "" if chance.random() < self.odd else random_text(chance, 15) if chance.random() < 0.5 else None
         number = chance.choice((1, 1, *range(1, self.calls + 1)))
         calls = [self.call(chance, chance.choice(tools), ask) for _ in range(number)]
         return Reply(text, calls=calls, reasoning=reasoning)
@@ -39,7 +39,7 @@ class Wanderer:
     def call(self, chance: Random, tool: Tool, ask: AcceptedRequest) -> ScriptedCall:
         given = as_object(fitting(tool.parameters, chance))
         if ask.vendor.free_arguments and chance.random() < self.odd:
-            return ScriptedCall(tool.name, encode({"cut": words(chance, 5), **given}).decode()[:-4])
+            return ScriptedCall(tool.name, encode({"cut": random_text(chance, 5), **given}).decode()[:-4])
         return ScriptedCall(tool.name, given)
 
 
@@ -53,7 +53,7 @@ def steps_taken(ask: AcceptedRequest) -> int:
     return taken
 
 
-def words(chance: Random, most: int) -> str:
+def random_text(chance: Random, most: int) -> str:
     return " ".join(chance.choices(WORDS, k=chance.randint(1, most)))
 
 
@@ -96,7 +96,7 @@ def _of_kind(kind: str, schema: JSONObject, chance: Random, root: JSONObject) ->
         case "null":
             return None
         case _:
-            text = words(chance, 4)
+            text = random_text(chance, 4)
             return text.ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
 
 

@@ -29,7 +29,7 @@ from tests.fake_vendors.responses import (
 )
 from tests.fake_vendors.scripts import Script
 from tests.fake_vendors.token_usage import UsageMeter
-from tests.fake_vendors.vendor import KEY, AcceptedRequest, Memory, Told, Vendor, vendors
+from tests.fake_vendors.vendor import KEY, AcceptedRequest, EncodedReply, Memory, Vendor, vendors
 from tests.formats.known import problems
 
 
@@ -156,15 +156,15 @@ class RequestHandler:
             raise _Refused(ask.vendor.trouble("internal", 0), f"the script failed: {error!r}") from error
 
     def _written(self, ask: AcceptedRequest, record: RequestRecord, tokens: Tokens) -> FakeResponse:
-        told = Told(ask, cast(Reply, record.reply), tokens)
+        encoded = EncodedReply(ask, cast(Reply, record.reply), tokens)
         self.tally.remember(ask)
-        self.replies.add(ask.vendor.reply_id(told))
+        self.replies.add(ask.vendor.reply_id(encoded))
         if self.strict:
-            record.then = self._then(ask.vendor.keeps(told))
-        self.issued |= {call.id: call for call in ask.vendor.call_ids(told) if call.id}
+            record.then = self._then(ask.vendor.keeps(encoded))
+        self.issued |= {call.id: call for call in ask.vendor.call_ids(encoded) if call.id}
         if not ask.stream:
-            return FakeResponse(status=200, steps=(encode(ask.vendor.whole(told)),))
-        events = (*ask.vendor.events(told), *([Event(ask.vendor.ends)] if ask.vendor.ends else []))
+            return FakeResponse(status=200, steps=(encode(ask.vendor.whole(encoded)),))
+        events = (*ask.vendor.events(encoded), *([Event(ask.vendor.ends)] if ask.vendor.ends else []))
         steps = tuple(ask.vendor.framed(event) for event in events)
         return FakeResponse(status=200, steps=steps, kind=ask.vendor.stream_kind, streamed=True, events=events)
 
@@ -255,11 +255,11 @@ def _settings(vendor: Vendor, raw: bytes) -> JSONObject:
 
 def _parted(record: RequestRecord, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
     """Return the first messages, the fields before the messages, and the messages without cache breakpoints."""
-    speaks = vendor.formatter
+    formatter = vendor.formatter
     body: JSONObject = decode(record.raw)
-    given = body[speaks.messages_key]
-    messages = speaks.without_cache_breakpoints([{"content": given}] if isinstance(given, str) else given)
-    request = speaks.decode_request(body)
+    given = body[formatter.messages_key]
+    messages = formatter.without_cache_breakpoints([{"content": given}] if isinstance(given, str) else given)
+    request = formatter.decode_request(body)
     head = encode([request.system, request.tools])
     return (vendor.name, encode(messages[:1])), head, messages
 

@@ -14,9 +14,9 @@ SIZE = 20
 FERNET = b"\x80" + bytes(4)
 
 
-def digest(*said: bytes) -> bytes:
+def digest(*parts: bytes) -> bytes:
     found = blake2b(digest_size=SIZE)
-    for each in said:
+    for each in parts:
         found.update(len(each).to_bytes(8) + each)
     return found.digest()
 

@@ -7,7 +7,7 @@ from contextc._json import JSONObject, encode
 from contextc.formats.registry import formatter
 from contextc.messages import Message, assistant, tool_call, tool_result, user
 from tests.conftest import often
-from tests.fake_vendors import KEY, FakeVendors, RandomFaults, Reply, Scripted, Wanderer
+from tests.fake_vendors import KEY, FakeVendors, RandomFaults, RandomScript, Reply, Scripted
 from tests.fake_vendors.sample_requests import FULL, answered, ask, refusal
 from tests.fake_vendors.sdks import SDKClient, client_of, clients
 from tests.fake_vendors.vendor import vendor
@@ -92,11 +92,11 @@ def test_the_cache_serves_what_an_earlier_request_began_with(client: SDKClient) 
 
 
 @pytest.mark.parametrize("weather", [None, RandomFaults(7, share=0.5)], ids=["fair", "foul"])
-def test_a_wanderer_is_followed_without_a_word_refused(client: SDKClient, weather: RandomFaults | None) -> None:
+def test_a_random_script_is_followed_without_a_refused_request(client: SDKClient, weather: RandomFaults | None) -> None:
     """Guarantees 10.5, 11.11: turns of tool use in all shapes, sent again after each fault, as our formatter writes
     them.
     """
-    with FakeVendors(Wanderer(3, odd=0.2), faults=weather) as standin:
+    with FakeVendors(RandomScript(3, odd=0.2), faults=weather) as standin:
         history: list[Message] = []
         for turn in range(often(2, 3)):
             history.append(user(f"Question {turn}"))

@@ -9,7 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import as_json
 from contextc.formats.registry import formatter
 from contextc.messages import Message, Reasoning, user
-from tests.fake_vendors import KEY, FakeVendors, Scripted, Wanderer
+from tests.fake_vendors import KEY, FakeVendors, RandomScript, Scripted
 from tests.fake_vendors.responses import RequestHead
 from tests.fake_vendors.sample_requests import FULL, ask, refusal
 from tests.fake_vendors.sdks import SDKClient, client_of, clients
@@ -42,7 +42,7 @@ def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: SDKClient, s
     assert standin.records[0].completed
 
 
-def test_a_stream_says_the_same_as_the_whole_reply(client: SDKClient, standin: FakeVendors) -> None:
+def test_a_stream_has_the_same_content_as_the_whole_reply(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: the events are those of the vendor, field by field, and add up to the same message."""
     events = client.events(standin.url(client.name), ask(client))
     whole = client.whole(standin.url(client.name), ask(client))
@@ -83,13 +83,13 @@ def test_a_wrong_key_is_refused_and_no_key_is_kept(client: SDKClient, standin: F
     assert KEY not in kept
 
 
-def test_an_orphaned_result_is_refused_in_the_vendors_words(client: SDKClient, standin: FakeVendors) -> None:
+def test_an_orphaned_result_is_refused_with_the_vendors_text(client: SDKClient, standin: FakeVendors) -> None:
     """Guarantee 10.5: the rule checker is the first judge."""
-    item, said = client.orphan
+    item, text = client.orphan
     body = ask(client)
     body[formatter(client.format).messages_key].append(item)
     assert refusal(client, standin, body)[0] == client.refused
-    assert said in standin.refused[0].refused
+    assert text in standin.refused[0].refused
 
 
 @pytest.mark.parametrize("client", UNCHECKED, ids=lambda client: client.name)
@@ -104,17 +104,21 @@ def test_what_only_the_sdks_types_know_is_refused(client: SDKClient, standin: Fa
 def test_what_codex_adds_is_taken_and_nothing_else(standin: FakeVendors) -> None:
     """Codex sends fields that the SDK does not know; they are let in where and as Codex sends them."""
     client = client_of("openai_responses")
-    told: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
-    body = ask(client) | {"client_metadata": {"thread_id": "1"}, "input": [{**told, "id": "msg_1"}]}
+    message: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
+    body = ask(client) | {"client_metadata": {"thread_id": "1"}, "input": [{**message, "id": "msg_1"}]}
     client.whole(standin.url(client.name), body)
     assert not standin.refused
-    others: list[JSONObject] = [{"client_metadata": {"n": 1}}, {"of_ours": {}}, {"input": [{**told, "name": "msg_1"}]}]
+    others: list[JSONObject] = [
+        {"client_metadata": {"n": 1}},
+        {"of_ours": {}},
+        {"input": [{**message, "name": "msg_1"}]},
+    ]
     for other in others:
         assert refusal(client, standin, {**body, **other})[0] == "BadRequestError"
 
 
 @pytest.mark.parametrize("version", [None, "2031-01-01"])
-def test_a_request_says_which_version_of_the_api_it_is_for(standin: FakeVendors, version: str | None) -> None:
+def test_a_request_reports_which_version_of_the_api_it_is_for(standin: FakeVendors, version: str | None) -> None:
     """`anthropic-version` is required."""
     headers = {"x-api-key": KEY, "content-type": "application/json"}
     headers |= {"anthropic-version": version} if version else {}
@@ -136,12 +140,12 @@ def test_a_request_that_comes_again_has_the_same_answer(client: SDKClient) -> No
     """Nobody can tell a retry from the first attempt; so a killed client may go on where it was."""
     bodies: list[JSONObject] = []
     for _ in range(2):
-        with FakeVendors(Wanderer(5)) as standin:
+        with FakeVendors(RandomScript(5)) as standin:
             bodies.append(as_json(client.whole(standin.url(client.name), ask(client))))
     assert bodies[0] == bodies[1]
 
 
-def test_a_script_that_ends_says_so() -> None:
+def test_a_script_that_ends_is_reported() -> None:
     client = client_of("anthropic")
     with FakeVendors(Scripted(["One"])) as standin:
         assert client.whole(standin.url("anthropic"), client.body([user("a")])).content[0].text == "One"
@@ -155,11 +159,11 @@ def test_the_transport_answers_as_the_server_does() -> None:
     import anthropic
 
     client = client_of("anthropic")
-    with FakeVendors(Wanderer(1)) as standin:
+    with FakeVendors(RandomScript(1)) as standin:
         expected = client.events(standin.url("anthropic"), ask(client))
 
     async def stream() -> list[object]:
-        http = httpx2.AsyncClient(transport=FakeVendors(Wanderer(1)).transport())
+        http = httpx2.AsyncClient(transport=FakeVendors(RandomScript(1)).transport())
         sdk = anthropic.AsyncAnthropic(api_key=KEY, base_url="http://standin", max_retries=0, http_client=http)
         async with sdk:
             return [event async for event in await sdk.messages.create(**ask(client), stream=True)]

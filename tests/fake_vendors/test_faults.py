@@ -59,7 +59,7 @@ def waits(client: SDKClient, fault: Fault) -> dict[str, str]:
     return {name: value for name, value in client.headers(error).items() if name.startswith("retry-after")}
 
 
-def test_a_rate_limit_says_when_to_come_back(client: SDKClient) -> None:
+def test_a_rate_limit_reports_when_to_come_back(client: SDKClient) -> None:
     """Guarantee 11.11: in a header, in milliseconds, or, at Google, in the body."""
     assert waits(client, faults.rate(2.5)) == client.waits
     assert waits(client, faults.rate(2.5, form="seconds")) == {"retry-after": "2.5"}
@@ -68,7 +68,7 @@ def test_a_rate_limit_says_when_to_come_back(client: SDKClient) -> None:
     assert 50 < date.timestamp() - time.time() < 70
 
 
-def test_google_says_in_the_body_when_to_come_back() -> None:
+def test_google_reports_in_the_body_when_to_come_back() -> None:
     """`RetryInfo`."""
     error, _ = failed(client_of("gemini"), faults.rate(2.5))
     assert error.details["error"]["details"][0]["retryDelay"] == "2.5s"
@@ -117,7 +117,7 @@ def streamed(client: SDKClient, fault: Fault) -> Message:
         return formatter(client.format).decode_stream(client.events(standin.url(client.name), body(client)))
 
 
-def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: SDKClient) -> None:
+def test_a_stream_that_ends_early_does_not_report_that_it_is_done(client: SDKClient) -> None:
     """Guarantee 11.10: no error is raised, so only the missing end tells."""
     message = streamed(client, faults.ended())
     assert message.finish is None
@@ -141,10 +141,10 @@ def test_a_garbled_event_cannot_be_read(client: SDKClient) -> None:
 @pytest.mark.parametrize("client", [client for client in clients() if client.inside], ids=lambda client: client.name)
 def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: SDKClient) -> None:
     """Guarantee 11.11: status 200, and then an error event."""
-    for kind, said in zip(("overloaded", "internal"), client.inside or (), strict=True):
+    for kind, expected in zip(("overloaded", "internal"), client.inside or (), strict=True):
         error, record = failed(client, faults.error_inside(kind=kind))
         assert record.status == 200
-        assert said in str(error)
+        assert expected in str(error)
 
 
 def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
@@ -155,7 +155,7 @@ def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
     assert (message.status, message.finish) == ("error", "error")
 
 
-def test_nobody_listens_for_a_while(client: SDKClient) -> None:
+def test_the_port_is_closed_for_a_while(client: SDKClient) -> None:
     """Guarantee 11.11: a refused connection, and afterwards the same address again."""
     with FakeVendors(lambda ask: Reply(TEXT)) as standin:
         with standin.refusing(), pytest.raises(Exception) as caught:  # noqa: PT011
@@ -201,7 +201,7 @@ def test_the_transport_raises_what_a_line_would(fault: Fault, raised: type[Excep
                 asyncio.run(post(client, url))
 
 
-def test_bad_weather_passes_for_every_request(bytes_sent: bytes) -> None:
+def test_faults_end_for_every_request(bytes_sent: bytes) -> None:
     """No request fails more often than it is tried; and the same seed has the same faults."""
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     head = head_of("POST", "/v1/messages", [(name.encode(), value.encode()) for name, value in headers.items()])

@@ -35,16 +35,16 @@ class UsageMeter:
         counts, request = _counter(ask), ask.request
         tools = ask.formatter.encode_tools([tool for tool in request.tools if isinstance(tool, Tool)])
         system = counts.count_system(request.system.text) if request.system else 0
-        said = sum(counts.count_message(message) for message in request.messages)
-        return said + system + counts.count_tools(tools) + counts.count_settings(request.settings) + counts.overhead
+        text = sum(counts.count_message(message) for message in request.messages)
+        return text + system + counts.count_tools(tools) + counts.count_settings(request.settings) + counts.overhead
 
     def tokens(self, ask: AcceptedRequest, reply: Reply, input: int) -> Tokens:
         """Return the token usage of a request and its reply."""
         counts = _counter(ask)
         reasoning = counts.count_text(reply.reasoning) if reply.reasoning else 0
         calls = [tool_call("id", call.name, call.written) for call in reply.calls]
-        said = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
-        output = reply.output if reply.output is not None else counts.count_message(said) + reasoning
+        text = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
+        output = reply.output if reply.output is not None else counts.count_message(text) + reasoning
         marked = self.exactly and ask.vendor.cache_mark in ask.raw
         read = self.read(ask, input) if marked else 0
         written = input - read if marked and ask.vendor.cache_mark else 0

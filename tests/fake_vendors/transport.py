@@ -67,5 +67,5 @@ class Steps(httpx2.AsyncByteStream):
             return httpx2.ReadError("", request=self.request)
         if not self.answer.status:
             return httpx2.RemoteProtocolError("Server disconnected without sending a response.", request=self.request)
-        said = "peer closed connection without sending complete message body (incomplete chunked read)"
-        return httpx2.RemoteProtocolError(said, request=self.request)
+        text = "peer closed connection without sending complete message body (incomplete chunked read)"
+        return httpx2.RemoteProtocolError(text, request=self.request)

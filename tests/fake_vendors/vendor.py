@@ -55,9 +55,9 @@ class AcceptedRequest:
         self.path = head.path
         self.model = vendor.model(head, body)
         self.stream = vendor.streams(head, body)
-        said = sha256(f"{vendor.format} {self.path} ".encode())
-        said.update(raw)
-        self.identity = said.hexdigest()
+        text = sha256(f"{vendor.format} {self.path} ".encode())
+        text.update(raw)
+        self.identity = text.hexdigest()
         self.number = self.attempt = 0
 
     @property
@@ -74,7 +74,7 @@ class AcceptedRequest:
         return facts(self.model)
 
 
-class Told:
+class EncodedReply:
     """A reply that is being encoded by a vendor."""
 
     def __init__(self, ask: AcceptedRequest, reply: Reply, tokens: Tokens) -> None:
@@ -82,8 +82,8 @@ class Told:
 
     def name(self, prefix: str, number: int = 0, length: int = 24) -> str:
         """Return an id that is deterministic for this attempt. The next attempt of a request has other ids."""
-        said = f"{self.ask.identity} {prefix} {number}" + (f" {self.ask.attempt}" if self.ask.attempt else "")
-        return prefix + sha256(said.encode()).hexdigest()[:length]
+        answer = f"{self.ask.identity} {prefix} {number}" + (f" {self.ask.attempt}" if self.ask.attempt else "")
+        return prefix + sha256(answer.encode()).hexdigest()[:length]
 
     def calls(self, prefix: str, length: int = 24) -> list[ScriptedCall]:
         """Return the calls with their ids."""
@@ -169,7 +169,7 @@ class Vendor(ABC):
         """Return the body as the model sees it, with the content that the vendor stored."""
         return body
 
-    def keeps(self, told: "Told") -> Callable[[Outcome], None] | None:
+    def keeps(self, encoded: "EncodedReply") -> Callable[[Outcome], None] | None:
         """Return a callback for the end of a reply."""
         return None
 
@@ -190,17 +190,17 @@ class Vendor(ABC):
         return ()
 
     @abstractmethod
-    def reply_id(self, told: Told) -> str: ...
+    def reply_id(self, encoded: EncodedReply) -> str: ...
 
     @abstractmethod
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
         """Return the calls with the ids that the client gets, or without ids if it gets none."""
 
     @abstractmethod
-    def whole(self, told: Told) -> JSONObject: ...
+    def whole(self, encoded: EncodedReply) -> JSONObject: ...
 
     @abstractmethod
-    def events(self, told: Told) -> Iterator[Event]: ...
+    def events(self, encoded: EncodedReply) -> Iterator[Event]: ...
 
     def framed(self, event: Event) -> bytes:
         """Encode one event. The default is a server-sent event."""

@@ -9,201 +9,19 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
-
-PNG = "iVBORw0KGgo="
-SIGNATURE = "c2lnbmVk"
-OTHER_SIGNATURE = base64.b64encode(bytes(range(128, 255))).decode()
-
-
-def _said(text: str, role: str = "user") -> JSONObject:
-    return {"role": role, "content": text}
-
-
-def _use(call_id: str, **more: JSON) -> JSONObject:
-    return {"type": "tool_use", "id": call_id, "name": "look", "input": {}, **more}
-
-
-def _answer(call_id: str, content: JSON = "1", **more: JSON) -> JSONObject:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
-
-
-def _assistant(*blocks: JSONObject) -> JSONObject:
-    return {"role": "assistant", "content": list(blocks)}
-
-
-def _user(*blocks: JSONObject) -> JSONObject:
-    return {"role": "user", "content": list(blocks)}
-
-
-def _text(text: str, **more: JSON) -> JSONObject:
-    return {"type": "text", "text": text, **more}
-
-
-MARK: JSONObject = {"type": "ephemeral"}
-HI = _said("hi")
-ANTHROPIC: dict[str, list[JSONObject]] = {
-    "two replies in a row, answered together": [
-        HI,
-        _assistant(_use("a")),
-        _assistant(_use("b")),
-        _user(_answer("a"), _answer("b")),
-    ],
-    "three replies in a row, one of them only text": [
-        HI,
-        _assistant(_text("Let me see.")),
-        _assistant(_use("a")),
-        _assistant(_use("b")),
-        _user(_answer("b"), _answer("a"), _text("Go on.")),
-    ],
-    "text in a reply after the one that calls": [
-        HI,
-        _assistant(_use("a")),
-        _assistant(_text("Looking.")),
-        _user(_answer("a")),
-    ],
-    "results in two messages": [HI, _assistant(_use("a"), _use("b")), _user(_answer("a")), _user(_answer("b"))],
-    "results in two messages, the later call first": [
-        HI,
-        _assistant(_use("a"), _use("b")),
-        _user(_answer("b")),
-        _user(_answer("a"), _text("Both.")),
-    ],
-    "results and then the user in another message": [HI, _assistant(_use("a")), _user(_answer("a")), _said("Well?")],
-    "the assistant speaks first": [_said("Hello, how can I help?", "assistant"), _said("I need a ticket.")],
-    "the assistant speaks first, twice": [
-        _said("Hello.", "assistant"),
-        _said("How can I help?", "assistant"),
-        _said("I need a ticket."),
-    ],
-    "an id that was answered is used again": [
-        HI,
-        _assistant(_use("a")),
-        _user(_answer("a")),
-        _assistant(_use("a")),
-        _user(_answer("a", "2")),
-        _assistant(_use("a"), _use("b")),
-        _user(_answer("a", "3"), _answer("b", "4")),
-    ],
-    "cache marks and citations": [
-        _user(
-            {
-                "type": "document",
-                "source": {"type": "content", "content": [_text("The grass is green.")]},
-                "title": "Facts",
-                "context": "Nature",
-                "citations": {"enabled": True},
-                "cache_control": {"type": "ephemeral", "ttl": "1h"},
-            },
-            _text("What colour?", cache_control=MARK),
-        ),
-        _assistant(
-            _text(
-                "Green.",
-                citations=[
-                    {
-                        "type": "content_block_location",
-                        "cited_text": "The grass is green.",
-                        "document_index": 0,
-                        "document_title": "Facts",
-                        "start_block_index": 0,
-                        "end_block_index": 1,
-                    }
-                ],
-            )
-        ),
-        _user(_text("Sure?", cache_control=None, citations=None)),
-    ],
-    "a result with nothing in it, null fields and a caller": [
-        HI,
-        _assistant(_use("a", caller={"type": "direct"}, cache_control=MARK), _use("b")),
-        _user(
-            {"type": "tool_result", "tool_use_id": "a", "cache_control": None},
-            _answer("b", [], is_error=False, cache_control=MARK),
-        ),
-    ],
-    "a result of pictures, references and search results": [
-        HI,
-        _assistant(_use("a")),
-        _user(
-            _answer(
-                "a",
-                [
-                    _text("x"),
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
-                    {"type": "tool_reference", "tool_name": "find"},
-                    {"type": "search_result", "source": "s", "title": "t", "content": [_text("x")]},
-                ],
-                is_error=True,
-            )
-        ),
-    ],
-    "what Anthropic runs itself, with a result and an error": [
-        HI,
-        _assistant(
-            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_fetch", "input": {"url": "https://a.b"}},
-            {
-                "type": "web_fetch_tool_result",
-                "tool_use_id": "srvtoolu_1",
-                "content": {"type": "web_fetch_tool_result_error", "error_code": "unavailable"},
-            },
-            {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
-            {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [_text("x")]},
-            {"type": "server_tool_use", "id": "srvtoolu_2", "name": "code_execution", "input": {"code": "1"}},
-            {
-                "type": "code_execution_tool_result",
-                "tool_use_id": "srvtoolu_2",
-                "content": {
-                    "type": "code_execution_result",
-                    "stdout": "",
-                    "stderr": "",
-                    "return_code": 0,
-                    "content": [],
-                },
-            },
-            _text("Done."),
-        ),
-        _said("Thanks."),
-    ],
-    "a tool of tomorrow that Anthropic runs": [
-        HI,
-        _assistant(
-            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "telescope", "input": {}},
-            {"type": "telescope_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "star"}]},
-            _text("Done."),
-        ),
-        _said("Thanks."),
-    ],
-    "thinking without words, and redacted": [
-        HI,
-        _assistant(
-            {"type": "thinking", "thinking": "", "signature": SIGNATURE},
-            {"type": "redacted_thinking", "data": "cmVkYWN0ZWQ="},
-            _text("Hello!"),
-        ),
-        _said("Go on."),
-    ],
-    "a file for the container": [_user({"type": "container_upload", "file_id": "file_1"}, _text("See."))],
-}
-ANTHROPIC_BODIES: dict[str, JSONObject] = {
-    "tools of every kind, and a container": {
-        "model": "claude-sonnet-4-5",
-        "max_tokens": 100,
-        "container": {"id": "container_1", "skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]},
-        "mcp_servers": [{"type": "url", "url": "https://a.b", "name": "s"}],
-        "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
-        "system": [{**_text("Be brief."), "cache_control": MARK}],
-        "tools": [
-            {"name": "look", "input_schema": {"type": "object"}, "cache_control": MARK, "defer_loading": True},
-            {"type": "custom", "name": "find", "description": "", "input_schema": {"type": "object", "properties": {}}},
-            {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
-            {"type": "mcp_toolset", "mcp_server_name": "s"},
-        ],
-        "tool_choice": {"type": "tool", "name": "web_search"},
-        "messages": [HI],
-    },
-    "a system prompt with nothing in it": {"max_tokens": 100, "system": [], "tools": [], "messages": [HI]},
-    "a count": {"model": "claude-sonnet-4-5", "messages": [HI]},
-}
+from tests.formats.accepted_anthropic import (
+    ANTHROPIC,
+    ANTHROPIC_BODIES,
+    HI,
+    MARK,
+    OTHER_SIGNATURE,
+    PNG,
+    SIGNATURE,
+    assistant,
+    message,
+    text,
+    user,
+)
 
 
 def _model(*parts: JSONObject) -> JSONObject:
@@ -394,12 +212,12 @@ RESPONSES: dict[str, list[JSONObject]] = {
         HI,
         {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {"query": "x"}},
         {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [{"type": "function"}]},
-        _said("Well?"),
+        message("Well?"),
     ],
     "readable reasoning of another vendor": [
         HI,
         {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-        _said("Hello!", "assistant"),
+        message("Hello!", "assistant"),
         HI,
         {"type": "reasoning", "id": UUID.replace("0bb3", "1bb3"), "summary": [], "content": [THOUGHT], "status": None},
         _function("a", id=UUID.replace("0bb3", "2bb3")),
@@ -420,15 +238,15 @@ RESPONSES: dict[str, list[JSONObject]] = {
     "readable reasoning without an id": [
         HI,
         {"type": "reasoning", "summary": [], "content": [THOUGHT]},
-        _said("Hello!", "assistant"),
+        message("Hello!", "assistant"),
         HI,
     ],
     "readable reasoning at the end of a turn": [
         HI,
         {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-        _said("and?"),
+        message("and?"),
     ],
-    "a result that stands behind what the user said": [HI, _function("a"), _said("Hurry."), _output("a")],
+    "a result that stands behind what the user said": [HI, _function("a"), message("Hurry."), _output("a")],
     "an id that was answered is used again": [
         HI,
         _function("a"),
@@ -470,12 +288,12 @@ RESPONSES: dict[str, list[JSONObject]] = {
         {"type": "custom_tool_call_output", "call_id": "a", "output": "1"},
     ],
     "an instruction in between, with a phase and a refusal": [
-        _said("Be brief.", "system"),
+        message("Be brief.", "system"),
         HI,
         _spoken("Let me see.", id="msg_1", status="completed", phase="commentary"),
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        _said("Be kind.", "developer"),
-        _user(
+        message("Be kind.", "developer"),
+        user(
             {"type": "input_image", "image_url": "https://a.b/c.png", "detail": "auto"},
             {"type": "input_file", "file_id": "file-1"},
             {"type": "input_text", "text": "x"},
@@ -504,7 +322,7 @@ RESPONSES_BODIES: dict[str, JSONObject] = {
         "input": [
             HI,
             {"type": "reasoning", "id": UUID, "summary": [{"type": "sketch", "text": "Hm."}]},
-            _said("Hello!", "assistant"),
+            message("Hello!", "assistant"),
             HI,
         ],
     },
@@ -514,7 +332,7 @@ RESPONSES_BODIES: dict[str, JSONObject] = {
         "input": [
             HI,
             {"type": "reasoning", "id": UUID, "summary": [], "content": [THOUGHT]},
-            _said("Hello!", "assistant"),
+            message("Hello!", "assistant"),
             HI,
         ],
     },
@@ -577,8 +395,8 @@ CHAT: dict[str, JSONObject] = {
             {
                 "role": "assistant",
                 "content": [
-                    {"type": "thinking", "thinking": [_text("Hm.")], "closed": True},
-                    _text("Hello!"),
+                    {"type": "thinking", "thinking": [text("Hm.")], "closed": True},
+                    text("Hello!"),
                 ],
                 "prefix": False,
             },
@@ -588,10 +406,10 @@ CHAT: dict[str, JSONObject] = {
     "cache marks and parts in every role": {
         "model": "anthropic/claude-sonnet-4.5",
         "messages": [
-            {"role": "system", "content": [_text("Be brief.", cache_control=MARK)]},
-            {"role": "user", "content": [_text("hi", cache_control=MARK)], "name": "Ada"},
-            _calls(_tool_call("a"), content=[_text("Let me see.")]),
-            _result("a", [_text("x", cache_control=MARK)]),
+            {"role": "system", "content": [text("Be brief.", cache_control=MARK)]},
+            {"role": "user", "content": [text("hi", cache_control=MARK)], "name": "Ada"},
+            _calls(_tool_call("a"), content=[text("Let me see.")]),
+            _result("a", [text("x", cache_control=MARK)]),
         ],
     },
     "a part of tomorrow, for another vendor": {
@@ -647,18 +465,18 @@ def _looking(*messages: JSONObject) -> JSONObject:
 
 
 BEDROCK: dict[str, JSONObject] = {
-    "the assistant speaks first": {"messages": [_assistant({"text": "Hello."}), _user({"text": "hi"})]},
+    "the assistant speaks first": {"messages": [assistant({"text": "Hello."}), user({"text": "hi"})]},
     "an id that was answered is used again": _looking(
-        _user({"text": "hi"}),
-        _assistant(_bedrock_use("a")),
-        _user(_bedrock_result("a")),
-        _assistant(_bedrock_use("a")),
-        _user(_bedrock_result("a", "2", status="success")),
+        user({"text": "hi"}),
+        assistant(_bedrock_use("a")),
+        user(_bedrock_result("a")),
+        assistant(_bedrock_use("a")),
+        user(_bedrock_result("a", "2", status="success")),
     ),
     "results in another order than their calls": _looking(
-        _user({"text": "hi"}),
-        _assistant({"text": "See."}, _bedrock_use("a"), _bedrock_use("b")),
-        _user(_bedrock_result("b"), _bedrock_result("a"), {"cachePoint": {"type": "default"}}, {"text": "Well?"}),
+        user({"text": "hi"}),
+        assistant({"text": "See."}, _bedrock_use("a"), _bedrock_use("b")),
+        user(_bedrock_result("b"), _bedrock_result("a"), {"cachePoint": {"type": "default"}}, {"text": "Well?"}),
     ),
 }
 

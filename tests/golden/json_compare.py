@@ -20,19 +20,19 @@ def difference(expected: Any, found: Any, path: str = "$") -> str:
                 return f"{path}.{name}: missing, expected {_short(before[name])}"
             if name not in before:
                 return f"{path}.{name}: unexpected, got {_short(after[name])}"
-            if told := difference(before[name], after[name], f"{path}.{name}"):
-                return told
+            if result := difference(before[name], after[name], f"{path}.{name}"):
+                return result
         return ""
     if isinstance(expected, list) and isinstance(found, list):
         many, more = cast(list[Any], expected), cast(list[Any], found)
         for index, (one, other) in enumerate(zip(many, more, strict=False)):
-            if told := difference(one, other, f"{path}[{index}]"):
-                return told
+            if result := difference(one, other, f"{path}[{index}]"):
+                return result
         return "" if len(many) == len(more) else f"{path}: expected {len(many)} entries, got {len(more)}"
     if isinstance(expected, str) and isinstance(found, str) and expected != found:
         inside, other = _as_json(expected), _as_json(found)
-        if inside is not None and (told := difference(inside, other, f"{path} (JSON)")):
-            return told
+        if inside is not None and (result := difference(inside, other, f"{path} (JSON)")):
+            return result
         at = next((index for index, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(expected), len(found)) if at is None else at
         some = slice(max(0, at - 60), at + 100)
@@ -42,8 +42,8 @@ def difference(expected: Any, found: Any, path: str = "$") -> str:
 
 
 def assert_same(expected: Any, found: Any, what: str) -> None:
-    told = difference(expected, found)
-    assert not told, f"{what} differs from what was recorded: {told}"
+    result = difference(expected, found)
+    assert not result, f"{what} differs from what was recorded: {result}"
 
 
 def _short(value: Any) -> str:

@@ -326,9 +326,9 @@ def messages() -> list[cc.Message]:
 
 def _everything(store: cc.Store) -> list[bytes]:
     """All messages, on several channels: a session, a changed system prompt, an edit, a failure."""
-    said = messages()
-    store.append("everything", said[0], key="first")
-    store.extend("everything", said[1:])
+    text = messages()
+    store.append("everything", text[0], key="first")
+    store.extend("everything", text[1:])
     store.redact("everything", 12)
     store.pin("everything", 2)
     store.replace_todos(

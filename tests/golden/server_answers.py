@@ -18,7 +18,7 @@ from contextc.cli import app
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.channel_view import channel_id
-from tests.cli.chat_terminal import calls, recorded, says
+from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.golden.json_compare import TIME, mapped, without_chance
 from tests.golden.store_content import alone, as_json, blob_name, channels, lasting, later_hidden
 
@@ -162,12 +162,14 @@ def streams(store: cc.Store) -> dict[str, str]:
         last = as_json(events[-1])["number"]
         for vocabulary in ("contextc", "agui", "vercel") if each.name in STREAMED else ("contextc",):
             path = f"/api/conversations/{quote(each.name, safe='')}/events"
-            told = asyncio.run(_told(served, path, f"vocabulary={vocabulary}", f"id: {last}\n".encode()))
-            found[f"{each.name} | {vocabulary}"] = TIME.sub(lambda time: str(later_hidden(int(time[0]))), told.decode())
+            result = asyncio.run(_read_stream(served, path, f"vocabulary={vocabulary}", f"id: {last}\n".encode()))
+            found[f"{each.name} | {vocabulary}"] = TIME.sub(
+                lambda time: str(later_hidden(int(time[0]))), result.decode()
+            )
     return found
 
 
-async def _told(served: Any, path: str, query: str, last: bytes) -> bytes:  # an ASGI application
+async def _read_stream(served: Any, path: str, query: str, last: bytes) -> bytes:  # an ASGI application
     """A stream up to the frame with this id; then the reader leaves."""
     body, left = bytearray(), asyncio.Event()
     asked = iter([{"type": "http.request", "body": b"", "more_body": False}])
@@ -199,9 +201,9 @@ def turns(root: Path) -> dict[str, str]:
     (root / "note.txt").write_text("A pond.\n")
     model = recorded(
         root / "model.jsonl",
-        says("It ", "is ", "round.", thinks=("Hm, ", "a pond.")),
+        text_reply("It ", "is ", "round.", thinks=("Hm, ", "a pond.")),
         calls("read_file", {"path": "note.txt"}, "I read."),
-        says("A pond it is."),
+        text_reply("A pond it is."),
         calls("run_command", {"command": "true"}, "May I?"),
     )
     found: dict[str, str] = {}
@@ -227,7 +229,7 @@ def turns(root: Path) -> dict[str, str]:
             found["waiting"] = _normal(json.dumps(waiting))
             client.post("/api/conversations/chat-2/cancel", json={})
         found["requests"] = _normal(json.dumps([as_json(store.events(name)) for name in ("chat-0", "agui")]))
-    return {name: told.replace(str(root), "<root>") for name, told in found.items()}
+    return {name: expected.replace(str(root), "<root>") for name, expected in found.items()}
 
 
 TOKEN = re.compile(r'(\d+:|"(?:approval|id)": ?")[\w-]{22}(?=")')

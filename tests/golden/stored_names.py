@@ -165,7 +165,7 @@ def triggers() -> JSONObject:
     }
     found: JSONObject = {}
     for each in [*default_triggers(), *resource_triggers()]:
-        said: list[Any] = []
+        texts: list[Any] = []
         state: JSONObject = {}
         for when in each.at:
             for moment in (
@@ -173,10 +173,12 @@ def triggers() -> JSONObject:
                 TriggerContext(when=when, last=tuple(failed), **bad),
                 TriggerContext(when=when, **good),
             ):
-                says, state = each.check(moment, state)
-                said.append([*([says.text, says.title, says.kind, says.stop] if says else []), state])
+                expected, state = each.check(moment, state)
+                texts.append(
+                    [*([expected.text, expected.title, expected.kind, expected.stop] if expected else []), state]
+                )
         facts = (each.group, each.priority, each.level, each.kind, each.at, each.once, each.scope)
-        found[each.name] = {"facts": as_json(facts), "said": said}
+        found[each.name] = {"facts": as_json(facts), "said": texts}
     return found
 
 
@@ -199,8 +201,8 @@ def errors() -> JSONObject:
     found: JSONObject = {}
     for kind in vars(contextc.errors).values():
         if isinstance(kind, type) and issubclass(kind, cc.ContextcError):
-            status, told = error_status_and_body(kind.__new__(kind))
-            found[as_json(told)["error"]["kind"]] = status
+            status, result = error_status_and_body(kind.__new__(kind))
+            found[as_json(result)["error"]["kind"]] = status
     return dict(sorted(found.items()))
 
 

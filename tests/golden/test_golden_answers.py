@@ -27,7 +27,9 @@ def test_every_get_route_is_recorded() -> None:
 
 
 def _fits(path: list[str], pieces: list[str]) -> bool:
-    return len(path) == len(pieces) and all(piece in ("", said) for said, piece in zip(path, pieces, strict=True))
+    return len(path) == len(pieces) and all(
+        piece in ("", expected) for expected, piece in zip(path, pieces, strict=True)
+    )
 
 
 def test_stored_events_are_streamed_to_the_byte(store: cc.Store) -> None:
@@ -41,7 +43,7 @@ def test_turns_are_streamed_to_clients_to_the_byte(tmp_path: Path) -> None:
 
 
 def _frames(streams: dict[str, str]) -> dict[str, list[str]]:
-    return {name: told.split("\n") for name, told in streams.items()}
+    return {name: expected.split("\n") for name, expected in streams.items()}
 
 
 def test_commands_print_the_same_json(store: cc.Store, file: Path, tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def _commit() -> str:
     return f"{commit}+" if changed else commit or "-"
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
 
 
 if __name__ == "__main__":

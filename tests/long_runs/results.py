@@ -25,32 +25,32 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
 
 
-Book = dict[str, dict[str, Figures]]
+RunResults = dict[str, dict[str, Figures]]
 """Figures by proof and subject."""
 
 
-def load() -> Book:
-    return msgspec.json.decode(FILE.read_bytes(), type=Book) if FILE.exists() else {}
+def load() -> RunResults:
+    return msgspec.json.decode(FILE.read_bytes(), type=RunResults) if FILE.exists() else {}
 
 
-def save(book: Book) -> None:
+def save(results: RunResults) -> None:
     ordered = {
-        name: {subject: book[name][subject] for subject in proof(name).subjects() if subject in book[name]}
+        name: {subject: results[name][subject] for subject in proof(name).subjects() if subject in results[name]}
         for name in proof_names()
-        if name in book
+        if name in results
     }
     FILE.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n")
     PAGE.write_text(page(ordered), encoding="utf-8")
 
 
-def added(book: Book, name: str, counts: Counts, *, day: str, commit: str) -> Book:
+def added(results: RunResults, name: str, counts: Counts, *, day: str, commit: str) -> RunResults:
     """The book with the figures of one proof."""
     found = {subject: Figures(counts=dict(each), day=day, commit=commit) for subject, each in counts.items()}
-    return {**book, name: {**book.get(name, {}), **found}}
+    return {**results, name: {**results.get(name, {}), **found}}
 
 
-def page(book: Book) -> str:
-    return "\n".join([HEAD, *(section(proof(name), book[name]) for name in proof_names() if name in book)])
+def page(results: RunResults) -> str:
+    return "\n".join([HEAD, *(section(proof(name), results[name]) for name in proof_names() if name in results)])
 
 
 def section(of: Proof, figures: dict[str, Figures]) -> str:

@@ -49,7 +49,7 @@ class Keeps(Protocol):
     def keep(self, piece: Piece, counts: Counts) -> None: ...
 
 
-def prove(work_of: Sequence[Piece], kept: Keeps, told: Callable[[int, int], None]) -> Counts | Failed:
+def prove(work_of: Sequence[Piece], kept: Keeps, report: Callable[[int, int], None]) -> Counts | Failed:
     """All of these pieces; what was counted, or the first piece that failed."""
     waiting = [piece for piece in work_of if piece not in kept.done]
     total = sum(piece.size for piece in work_of)
@@ -64,7 +64,7 @@ def prove(work_of: Sequence[Piece], kept: Keeps, told: Callable[[int, int], None
                 if isinstance(result, Failed):
                     return result
                 kept.keep(piece, result)
-                told(sum(piece.size for piece in work_of if piece in kept.done), total)
+                report(sum(piece.size for piece in work_of if piece in kept.done), total)
     found: Counts = {subject: Counter() for piece in work_of for subject in piece.subjects}
     for piece in work_of:
         for subject, counts in kept.done[piece].items():

@@ -35,7 +35,7 @@ def test_a_proof_is_cut_into_pieces_that_are_all_of_it() -> None:
     ]
 
 
-def test_a_piece_that_fails_says_how_it_is_seen_again() -> None:
+def test_a_piece_that_fails_explains_how_it_is_seen_again() -> None:
     failed = work(Piece("ledger", (), 0, 1))  # no subject to count for
     assert isinstance(failed, Failed)
     assert failed.piece == Piece("ledger", (), 0, 1)
@@ -50,7 +50,7 @@ def test_a_small_piece_counts_what_it_did(name: str) -> None:
     assert {subject: each[of.COUNTED] for subject, each in counts.items()} == dict.fromkeys(subjects, 3)
 
 
-def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_run_that_was_broken_off_continues_where_it_was(tmp_path: Path) -> None:
     work_of = list(pieces("ledger", ["all providers"], 0.0101))
     assert [piece.size for piece in work_of] == [50, 50, 1]
     first = Kept("abc1234", tmp_path)
@@ -58,17 +58,17 @@ def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
         first.keep(piece, {"all providers": Counter(runs=piece.size)})
     with (tmp_path / "abc1234.jsonl").open("ab") as file:
         file.write(b'[["ledger", ["all prov')  # killed while it wrote
-    told: list[tuple[int, int]] = []
-    counts = prove(work_of, Kept("abc1234", tmp_path), lambda done, total: told.append((done, total)))
+    texts: list[tuple[int, int]] = []
+    counts = prove(work_of, Kept("abc1234", tmp_path), lambda done, total: texts.append((done, total)))
     assert isinstance(counts, dict)
-    assert (counts["all providers"]["runs"], told) == (101, [(101, 101)])
+    assert (counts["all providers"]["runs"], texts) == (101, [(101, 101)])
     assert Kept("abc1234+", tmp_path).done == {}
 
 
 def test_figures_of_one_subject_leave_the_others_alone() -> None:
-    book = added({}, "turns", {"a": Counter(turns=1), "b": Counter(turns=1)}, day="x", commit="1")
-    book = added(book, "turns", {"b": Counter(turns=2)}, day="x", commit="2")
-    assert [(name, each.counts["turns"], each.commit) for name, each in book["turns"].items()] == [
+    results = added({}, "turns", {"a": Counter(turns=1), "b": Counter(turns=1)}, day="x", commit="1")
+    results = added(results, "turns", {"b": Counter(turns=2)}, day="x", commit="2")
+    assert [(name, each.counts["turns"], each.commit) for name, each in results["turns"].items()] == [
         ("a", 1, "1"),
         ("b", 2, "2"),
     ]

@@ -46,7 +46,7 @@ def test_a_result_anywhere_later_is_brought_to_its_call() -> None:
     assert paired.repairs == [PairingRepair("moved", "b", 2), PairingRepair("moved", "a", 4)]
 
 
-def test_a_call_without_a_result_gets_one_that_says_so() -> None:
+def test_a_call_without_a_result_gets_one_that_is_reported() -> None:
     """Guarantee 5.3, pydantic-ai#4728: a dangling call must not make every later request fail."""
     history = [asks("a", "b"), answers("b"), cc.user("next"), asks("c")]
     paired = pair_tool_calls(history, unanswered="still running")
@@ -61,7 +61,7 @@ def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     assert all(result.is_error for result in paired.messages[-1].tool_results)
 
 
-def test_a_cancelled_call_says_that_it_was_cancelled() -> None:
+def test_a_cancelled_call_reports_that_it_was_cancelled() -> None:
     """Guarantees 5.3, 11.10."""
     history = [cc.assistant(tool_calls=[cc.ToolCall(id="a", name="f", arguments={})], status="cancelled")]
     assert shape(pair_tool_calls(history).messages)[1] == f"a={SYNTHETIC_RESULTS['cancelled']}"
@@ -101,7 +101,7 @@ def test_names_and_positions_do_not_count() -> None:
     assert shape(pair_tool_calls(history).messages) == ["a? b?", "a=for a b=for b"]
 
 
-def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
+def test_results_without_a_call_may_become_text_in_their_place() -> None:
     """Guarantee 5.3 leaves them out; who repairs a request must not lose what they say."""
     history = [
         cc.user("hi"),
@@ -144,7 +144,7 @@ def test_ids_are_new_as_they_will_be_written() -> None:
     assert shape(paired.messages) == ["a.b?", "a.b=ok", "a-b_2?", "a-b_2=ok"]
 
 
-def test_a_result_is_told_under_the_name_of_its_call() -> None:
+def test_a_result_is_reported_under_the_name_of_its_call() -> None:
     """Guarantee 5.1: matching is by id; some providers compare the names too."""
     (_, answered) = pair_tool_calls([asks("a"), cc.tool_result("a", "another", "ok")]).messages
     assert answered.tool_results[0].name == "tool_a"
@@ -172,8 +172,8 @@ def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message])
         assert [result.call_id for result in message.tool_results] == waiting
         waiting = [call.id for call in message.tool_calls]
     assert waiting == []
-    said = [message for message in paired.messages if message.role != "tool"]
-    assert [(message.role, message.text, len(message.tool_calls)) for message in said] == [
+    texts = [message for message in paired.messages if message.role != "tool"]
+    assert [(message.role, message.text, len(message.tool_calls)) for message in texts] == [
         (message.role, message.text, len(message.tool_calls)) for message in history if message.role != "tool"
     ]
     again = pair_tool_calls(paired.messages)

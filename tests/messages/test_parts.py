@@ -118,7 +118,7 @@ def test_results_may_hold_media() -> None:
     assert result.text == "The page:"
 
 
-def test_words_and_media_may_be_mixed_in_a_result() -> None:
+def test_texts_and_media_may_be_mixed_in_a_result() -> None:
     """As in a user message: text among parts is a part."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG")
     (result,) = cc.tool_result("c1", "f", ["The page:", picture]).tool_results
@@ -136,7 +136,7 @@ def test_words_and_media_may_be_mixed_in_a_result() -> None:
         ([cc.Text("x"), {"a": 1}], r"content: a tool result may contain only text and media"),
     ],
 )
-def test_a_result_that_cannot_be_stored_says_so(value: object, problem: str) -> None:
+def test_a_result_that_cannot_be_stored_is_reported(value: object, problem: str) -> None:
     """Guarantee 15.1: what is wrong, where, and the way out."""
     with pytest.raises(cc.errors.InvalidMessage, match=problem):
         cc.tool_result("c1", "f", value)
@@ -158,7 +158,7 @@ def test_the_short_forms_take_what_sdks_give() -> None:
     ("mime_type", "kind"),
     [("image/png", "image"), ("audio/wav", "audio"), ("video/mp4", "video"), ("application/pdf", "document")],
 )
-def test_media_knows_its_kind(mime_type: str, kind: str) -> None:
+def test_media_has_a_kind(mime_type: str, kind: str) -> None:
     assert cc.Media(mime_type=mime_type, url="https://example.com").kind == kind
 
 

@@ -8,7 +8,7 @@ from contextc._json import JSONObject
 CHAT = cc.provider("openai-chat:gpt-4o")
 CLAUDE = cc.provider("anthropic:claude-sonnet-4-5")
 INTERRUPTED = "Interrupted: this call has no result. Whether the tool ran is not known."
-Said = tuple[str, object]
+SentMessage = tuple[str, object]
 
 
 class Talk:
@@ -38,12 +38,12 @@ class Talk:
         return [(line.seq, line.why) for line in self.compile().manifest.lines if not line.shown]
 
 
-def seen(*log: cc.Message) -> list[Said]:
+def seen(*log: cc.Message) -> list[SentMessage]:
     """Return role and content of each message that is sent."""
-    return said(Talk(*log).shown())
+    return sent_messages(Talk(*log).shown())
 
 
-def said(messages: Sequence[JSONObject]) -> list[Said]:
+def sent_messages(messages: Sequence[JSONObject]) -> list[SentMessage]:
     return [(message["role"], message["content"]) for message in messages]
 
 

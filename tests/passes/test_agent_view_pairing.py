@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.compiler.ledger.cache import get_channel_cache
-from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, said, seen
+from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, seen, sent_messages
 
 
 def test_results_are_matched_by_id_not_by_name_or_position() -> None:
@@ -86,7 +86,12 @@ def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
     """Guarantee 5.3."""
     mixed = cc.Message(role="tool", parts=(*result("ghost").parts, *result("a").parts))
     talk = Talk(cc.user("one"), calls("a"), mixed, result("phantom"), cc.user("two"))
-    assert said(talk.shown()) == [("user", "one"), ("assistant", None), ("tool", "result of a"), ("user", "two")]
+    assert sent_messages(talk.shown()) == [
+        ("user", "one"),
+        ("assistant", None),
+        ("tool", "result of a"),
+        ("user", "two"),
+    ]
     assert talk.left_out() == [(4, "no call asked for it")]
     assert talk.compile().manifest.record.remarks == (
         "left out: a result for ghost that no call asked for",
@@ -128,7 +133,9 @@ def test_an_empty_result_is_a_result(content: object) -> None:
 
 @pytest.mark.parametrize("provider", [CHAT, CLAUDE], ids=["chat", "anthropic"])
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
-def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provider: cc.Provider, cold: bool) -> None:
+def test_a_late_result_is_reported_as_a_new_message_and_the_past_is_not_edited(
+    provider: cc.Provider, cold: bool
+) -> None:
     """Guarantee 5.3: a synthetic result that was shown stays; the real one names its call, once."""
     talk = Talk(cc.user("one"), calls("a"), cc.user("two"), provider=provider)
     first = talk.step("I wait.")
@@ -138,22 +145,22 @@ def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provi
         get_channel_cache(talk.store).clear()
     second = talk.step("Thanks.")
     assert encode(second[: len(first)]) == encode(first)
-    told = "[The result of read, call a, which was still missing:]\nthe real one"
+    text = "[The result of read, call a, which was still missing:]\nthe real one"
     assert second[-1]["role"] == "user"
-    assert second[-1]["content"] in (told, [{"type": "text", "text": told}])
+    assert second[-1]["content"] in (text, [{"type": "text", "text": text}])
     talk.add(result("a", "and again"))
     if cold:
         get_channel_cache(talk.store).clear()
     assert not talk.compile().is_new
 
 
-def test_a_late_result_with_a_picture_says_that_there_was_one() -> None:
+def test_a_late_result_with_a_picture_reports_that_there_was_one() -> None:
     """Guarantees 5.3, 2.6: nothing is dropped in silence."""
     talk = Talk(cc.user("one"), calls("a"))
     talk.step("I wait.")
     talk.add(result("a", ["see: ", cc.Media(mime_type="image/png", data=b"png")]))
     head = "[The result of read, call a, which was still missing:]"
-    assert said(talk.shown())[-1] == ("user", f"{head}\nsee: [image: image/png, 3 bytes; not shown]")
+    assert sent_messages(talk.shown())[-1] == ("user", f"{head}\nsee: [image: image/png, 3 bytes; not shown]")
 
 
 def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
@@ -161,7 +168,7 @@ def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
     talk = Talk(cc.user("one"), calls("a"))
     talk.step(calls("b"))
     talk.add(cc.Message(role="tool", parts=(*result("a", "A").parts, *result("b", "B").parts)))
-    assert said(talk.shown())[3:] == [
+    assert sent_messages(talk.shown())[3:] == [
         ("assistant", None),
         ("tool", "B"),
         ("user", "[The result of read, call a, which was still missing:]\nA"),

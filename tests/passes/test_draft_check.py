@@ -32,7 +32,7 @@ for broken in (
 def test_a_broken_draft_is_refused_also_without_asserts(options: tuple[str, ...]) -> None:
     """`python -O` removes every `assert`: a request over its budget, or with a message twice, must not leave there."""
     command = [sys.executable, *options, "-c", CHECKED]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(said) == 3
-    assert said[0].startswith("Draft: its messages must fit in ")
-    assert all(line.startswith("Draft: each message must occur once") for line in said[1:])
+    result = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(result) == 3
+    assert result[0].startswith("Draft: its messages must fit in ")
+    assert all(line.startswith("Draft: each message must occur once") for line in result[1:])

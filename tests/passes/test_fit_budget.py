@@ -22,11 +22,11 @@ ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "too
 
 
 def item(written: str, place: int) -> Item:
-    word, tokens = written.split()[:2]
-    name = word.rstrip("!")
+    text, tokens = written.split()[:2]
+    name = text.rstrip("!")
     if name == "dynamic":
         return Item(kind="dynamic", role="system", text="state", tokens=int(tokens))
-    return Item(place=place, role=ROLES[name], tokens=int(tokens), opens=word.endswith("!"))
+    return Item(place=place, role=ROLES[name], tokens=int(tokens), opens=text.endswith("!"))
 
 
 def draft(*lines: str, available: int, options: CompilerOptions | None = None, pins: tuple[int, ...] = ()) -> Draft:
@@ -118,7 +118,7 @@ def test_small_results_are_not_worth_a_placeholder() -> None:
     assert not any("decayed" in line for line in after(before))
 
 
-def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_says_so() -> None:
+def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_reports_it() -> None:
     """Guarantee 7.2: the cut falls between steps, and the turn's user message stays."""
     before = draft("user! 50", *("assistant 10", "tool 90") * 10, available=1_000, options=CompilerOptions(decay=False))
     kept = after(before)
@@ -135,7 +135,7 @@ def test_no_cut_falls_inside_a_group() -> None:
         kept = [
             line.split()[0] for line in after(draft(*lines, available=available, options=CompilerOptions(decay=False)))
         ]
-        groups = "".join({"assistant": "a", "tool": "t"}.get(word, "u") for word in kept)
+        groups = "".join({"assistant": "a", "tool": "t"}.get(text, "u") for text in kept)
         assert groups.replace("att", "").strip("u") == "", (available, kept)
 
 
@@ -227,7 +227,7 @@ def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> N
     assert after(asked(*turn, "user 5000", "user 50", available=1_000)) == [*turn, NOTICE, "user 50"]
 
 
-def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> None:
+def test_a_trigger_message_is_no_message_that_another_one_gives_way_to() -> None:
     """Guarantee 7.3: the new message is a person's."""
     with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))
@@ -249,7 +249,7 @@ def test_a_message_that_cannot_fit_beside_what_the_provider_counts_is_left_out()
     assert after(replace(before, standing=ChannelState(overhead=600))) == [NOTICE, "user! 50"]
 
 
-def test_after_a_cut_it_is_known_where_the_latest_copy_of_a_fragment_stands() -> None:
+def test_after_a_cut_it_is_known_where_the_latest_copy_of_a_fragment_is() -> None:
     """It is sent again when it lies far back. By its place before the cut it would be missed for a long time."""
     before = draft(*["user! 50", "assistant 50"] * 9, "user! 50", available=1_000)
     copy = Item(kind="dynamic", role="system", text="state", tokens=60, fragment="state", hash="h")

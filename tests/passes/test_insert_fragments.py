@@ -47,12 +47,12 @@ def asks(id: str) -> cc.Message:
     return cc.assistant(tool_calls=[cc.ToolCall(id=id, name="read", arguments={})])
 
 
-def said(messages: Sequence[JSONObject]) -> list[tuple[str, object]]:
+def sent_contents(messages: Sequence[JSONObject]) -> list[tuple[str, object]]:
     return [(message["role"], message["content"]) for message in messages]
 
 
-def text(words: str) -> JSONObject:
-    return {"type": "text", "text": words}
+def text(texts: str) -> JSONObject:
+    return {"type": "text", "text": texts}
 
 
 # ── static ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -65,7 +65,7 @@ def test_static_fragments_come_first_in_a_stable_order() -> None:
     rules = cc.PromptFragment("rules", "Be brief.")
     first = cc.PromptFragment("first", "Read this.", priority=1)
     compiled = talk.compile(state("busy"), IDENTITY, rules, first)
-    assert said(compiled.params["messages"]) == [
+    assert sent_contents(compiled.params["messages"]) == [
         ("system", "Read this.\n\nYou are a coder.\n\nBe brief."),
         ("user", "hi"),
         ("system", "## State\nbusy"),
@@ -98,13 +98,13 @@ def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
 
 
 @pytest.mark.parametrize("provider", [CHAT, TAGGED, BETWEEN], ids=["chat", "tagged", "between"])
-@pytest.mark.parametrize("words", ["", " \n"], ids=["empty", "blank"])
-def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider, words: str) -> None:
+@pytest.mark.parametrize("expected", ["", " \n"], ids=["empty", "blank"])
+def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider, expected: str) -> None:
     """Guarantee 8.5."""
     talk = Talk(provider)
     talk.add(cc.user("hi"))
-    fragments = [cc.PromptFragment("identity", words), cc.PromptFragment("state", words, "dynamic")]
-    compiled = talk.compiler.compile("demo", fragments=fragments, system_prompt=words)
+    fragments = [cc.PromptFragment("identity", expected), cc.PromptFragment("state", expected, "dynamic")]
+    compiled = talk.compiler.compile("demo", fragments=fragments, system_prompt=expected)
     assert "system" not in compiled.params
     assert [message["role"] for message in compiled.params["messages"]] == ["user"]
 
@@ -121,7 +121,7 @@ def test_dynamic_fragments_are_shown_in_one_block_and_stay_where_they_were_shown
     talk.add(cc.user("two"))
     second = talk.step(*fragments)
     assert encode(second[:2]) == encode(first)
-    assert said(second) == [
+    assert sent_contents(second) == [
         ("user", "one"),
         ("system", "## State\nbusy\n\n## Clock\nnoon"),
         ("assistant", "ok"),
@@ -129,28 +129,28 @@ def test_dynamic_fragments_are_shown_in_one_block_and_stay_where_they_were_shown
     ]
 
 
-def test_only_the_fragment_that_changed_is_sent_again_and_says_that_it_replaces_the_earlier_one() -> None:
+def test_only_the_fragment_that_changed_is_sent_again_and_reports_that_it_replaces_the_earlier_one() -> None:
     """Two copies that contradict each other must not be equal in rank."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"), cc.PromptFragment("clock", "noon", "dynamic"))
     talk.add(cc.user("two"))
     second = talk.compile(state("busy"), cc.PromptFragment("clock", "one", "dynamic"))
-    assert said(second.params["messages"])[-2:] == [("user", "two"), ("system", f"## Clock {NEW}\none")]
+    assert sent_contents(second.params["messages"])[-2:] == [("user", "two"), ("system", f"## Clock {NEW}\none")]
     assert [(each.id, each.shown) for each in second.manifest.fragments] == [("state", False), ("clock", True)]
 
 
-def test_a_fragment_that_becomes_empty_is_withdrawn_once_in_words() -> None:
+def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
     """Its earlier copy is still in the prefix, and would hold for ever."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))
     for text, block in (("", "## State (withdrawn)\nAll earlier versions of this no longer hold."), ("", None)):
         talk.add(cc.user("more"))
-        last = said(talk.step(state(text)))[-1]
+        last = sent_contents(talk.step(state(text)))[-1]
         assert last == (("system", block) if block else ("user", "more"))
     talk.add(cc.user("back"))
-    assert said(talk.step(state("busy")))[-1] == ("system", "## State\nbusy")
+    assert sent_contents(talk.step(state("busy")))[-1] == ("system", "## State\nbusy")
 
 
 def test_a_copy_that_lies_far_back_is_refreshed_at_the_start_of_a_turn_only() -> None:
@@ -159,11 +159,11 @@ def test_a_copy_that_lies_far_back_is_refreshed_at_the_start_of_a_turn_only() ->
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
     talk.add(cc.tool_result("a", "read", "word " * 300))
-    assert said(talk.step(state("busy")))[-1][0] == "tool"
+    assert sent_contents(talk.step(state("busy")))[-1][0] == "tool"
     talk.add(cc.user("two"))
-    assert said(talk.step(state("busy")))[-1] == ("system", f"## State {NEW}\nbusy")
+    assert sent_contents(talk.step(state("busy")))[-1] == ("system", f"## State {NEW}\nbusy")
     talk.add(cc.user("three"))
-    assert said(talk.step(state("busy")))[-1] == ("user", "three")
+    assert sent_contents(talk.step(state("busy")))[-1] == ("user", "three")
 
 
 def test_fifty_turns_with_an_unchanged_list_hold_a_few_copies() -> None:
@@ -176,7 +176,9 @@ def test_fifty_turns_with_an_unchanged_list_hold_a_few_copies() -> None:
         shown = talk.step(cc.PromptFragment("todos", todos, "dynamic"))
         assert encode(shown[: len(before)]) == encode(before)
         before = shown
-    copies = sum(str(content).count("0. [open] do the thing") for _, content in said(before)) // 2  # 0. and 10.
+    copies = (
+        sum(str(content).count("0. [open] do the thing") for _, content in sent_contents(before)) // 2
+    )  # 0. and 10.
     assert 2 <= copies <= 6
 
 
@@ -190,7 +192,7 @@ def test_a_new_epoch_keeps_the_latest_copy_of_each_fragment() -> None:
     talk.add(cc.user("on"))
     compiled = talk.compile(IDENTITY, state("b"), clock)
     assert compiled.manifest.why == "system prompt changed"
-    assert [content for role, content in said(compiled.params["messages"]) if role == "system"] == [
+    assert [content for role, content in sent_contents(compiled.params["messages"]) if role == "system"] == [
         "You are a coder.",
         "## Clock\nnoon",
         f"## State {NEW}\nb",
@@ -203,14 +205,14 @@ def test_within_a_turn_they_are_shown_again_only_if_they_changed() -> None:
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
     talk.add(cc.tool_result("a", "read", "A"))
-    assert said(talk.step(state("busy"), reply=asks("b")))[-1] == ("tool", "A")
+    assert sent_contents(talk.step(state("busy"), reply=asks("b")))[-1] == ("tool", "A")
     talk.add(cc.tool_result("b", "read", "B"))
-    assert said(talk.step(state("bored"), reply=asks("c")))[-2:] == [
+    assert sent_contents(talk.step(state("bored"), reply=asks("c")))[-2:] == [
         ("tool", "B"),
         ("system", f"## State {NEW}\nbored"),
     ]
     talk.add(cc.tool_result("c", "read", "C"))
-    assert said(talk.step(state("bored")))[-1] == ("tool", "C")
+    assert sent_contents(talk.step(state("bored")))[-1] == ("tool", "C")
 
 
 def test_input_that_steers_a_running_turn_opens_none() -> None:
@@ -219,7 +221,7 @@ def test_input_that_steers_a_running_turn_opens_none() -> None:
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
     talk.add(cc.tool_result("a", "read", "A"), cc.user("and hurry"))
-    assert said(talk.step(state("busy")))[-2:] == [("tool", "A"), ("user", "and hurry")]
+    assert sent_contents(talk.step(state("busy")))[-2:] == [("tool", "A"), ("user", "and hurry")]
 
 
 def test_where_nothing_is_new_a_changed_fragment_makes_no_request() -> None:
@@ -273,7 +275,7 @@ def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts
     """Guarantee 8.3: as seed A draws it; every change is a new prefix."""
     talk = Talk(placement="head")
     talk.add(cc.user("one"))
-    assert said(talk.step(IDENTITY, state("busy"))) == [
+    assert sent_contents(talk.step(IDENTITY, state("busy"))) == [
         ("system", "You are a coder.\n\n## State\nbusy"),
         ("user", "one"),
     ]
@@ -283,10 +285,10 @@ def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts
     assert changed.manifest.why == "system prompt changed"
     assert changed.cost.cached_tokens_lost > 0
     assert changed.cost.cached_tokens_kept == 0
-    assert said(changed.params["messages"])[0] == ("system", "You are a coder.\n\n## State\nbored")
+    assert sent_contents(changed.params["messages"])[0] == ("system", "You are a coder.\n\n## State\nbored")
 
 
-def test_a_new_epoch_keeps_the_latest_block_also_where_it_stood_in_a_step_that_is_cut_away() -> None:
+def test_a_new_epoch_keeps_the_latest_block_also_where_it_was_in_a_step_that_is_cut_away() -> None:
     """Guarantees 9.3, 8.3: the model must still know how things stand."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", window=1_000, output=100), decay=False)
     talk.add(cc.user("go"))
@@ -299,7 +301,7 @@ def test_a_new_epoch_keeps_the_latest_block_also_where_it_stood_in_a_step_that_i
         epochs.append(compiled.manifest.why)
         shown = compiled.params["messages"]
     assert "over budget" in epochs
-    assert [content for role, content in said(shown) if role == "system"] == [f"## State {NEW}\nstep two"]
+    assert [content for role, content in sent_contents(shown) if role == "system"] == [f"## State {NEW}\nstep two"]
 
 
 # ── on resume ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -328,7 +330,10 @@ def test_on_resume_a_system_channel_is_used_where_there_is_one() -> None:
     talk.add(cc.user("one"))
     talk.step(state("busy"), session="s1")
     talk.add(cc.user("two"))
-    assert said(talk.compile(state("busy")).params["messages"]) == [("user", "two"), ("system", "## State\nbusy")]
+    assert sent_contents(talk.compile(state("busy")).params["messages"]) == [
+        ("user", "two"),
+        ("system", "## State\nbusy"),
+    ]
 
 
 def test_on_resume_an_own_reply_from_elsewhere_is_sent_with_the_dynamic_block() -> None:
@@ -337,7 +342,7 @@ def test_on_resume_an_own_reply_from_elsewhere_is_sent_with_the_dynamic_block() 
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply="in the session", session="s1")
     talk.add(cc.assistant("from elsewhere"), cc.user("two"))
-    assert said(talk.compile(state("busy")).params["messages"]) == [
+    assert sent_contents(talk.compile(state("busy")).params["messages"]) == [
         ("assistant", "from elsewhere"),
         ("user", "two"),
         ("user", "[System Context]: ## State\nbusy"),
@@ -354,7 +359,7 @@ def test_on_resume_tools_that_the_session_ran_itself_are_not_sent_again() -> Non
     assert talk.compile().params["messages"] == [{"role": "user", "content": [text("two")]}]
 
 
-def test_a_session_that_keeps_its_prompt_is_told_of_a_change_once_and_a_new_one_is_not() -> None:
+def test_a_session_that_keeps_its_prompt_receives_a_change_once_and_a_new_one_is_not() -> None:
     """Guarantee 9.3: an update, in the provider's own append-only form; a new session begins with the prompt as it
     is.
     """
@@ -368,14 +373,14 @@ def test_a_session_that_keeps_its_prompt_is_told_of_a_change_once_and_a_new_one_
         "[System Context]: The instructions you were given at the start have changed. From now on these hold:\n\n"
         "You are a tester."
     )
-    assert said(talk.step(tester, session="s1")) == [("user", "two"), ("user", update)]
+    assert sent_contents(talk.step(tester, session="s1")) == [("user", "two"), ("user", update)]
     talk.add(cc.user("three"))
     compiled = talk.compile(tester)
-    assert said(compiled.params["messages"]) == [("user", "three")]
+    assert sent_contents(compiled.params["messages"]) == [("user", "three")]
     cc.SessionManager(talk.store).invalidate(compiled.channel, "the provider forgot it")
     fresh = talk.compile(tester)
     assert (fresh.mode, fresh.manifest.why) == ("full", "the provider forgot it")
-    assert said(fresh.params["messages"]) == [
+    assert sent_contents(fresh.params["messages"]) == [
         ("system", "You are a tester."),
         ("user", "one"),
         ("assistant", "ok"),
@@ -397,12 +402,18 @@ def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
     store.add_todo("demo", "write tests")
     store.add_todo("demo", "for somebody else", agent="tester")
     compiled = compiler.compile("demo", fragments=prompt)
-    assert said(compiled.params["messages"]) == [("user", "one"), ("system", "## Todos\n1. [open] write tests")]
+    assert sent_contents(compiled.params["messages"]) == [
+        ("user", "one"),
+        ("system", "## Todos\n1. [open] write tests"),
+    ]
     compiler.commit(compiled, asks("a"))
     store.append("demo", cc.tool_result("a", "read", "A"))
     store.set_todo("demo", 1, state="done")
     compiled = compiler.compile("demo", fragments=prompt)
-    assert said(compiled.params["messages"])[-1] == ("system", f"## Todos {NEW}\nNothing is left to do: 1 done.")
+    assert sent_contents(compiled.params["messages"])[-1] == (
+        "system",
+        f"## Todos {NEW}\nNothing is left to do: 1 done.",
+    )
 
 
 def test_the_response_context_comes_from_the_surroundings() -> None:
@@ -414,7 +425,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
         responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),)
     )
     compiled = cc.MessageCompiler(store, CHAT).compile("demo", fragments=prompt, context=around)
-    (block,) = [content for role, content in said(compiled.params["messages"]) if role == "system"]
+    (block,) = [content for role, content in sent_contents(compiled.params["messages"]) if role == "system"]
     assert "Your response will be sent to @ann." in str(block)
     assert "@tester" in str(block)
 
@@ -425,7 +436,7 @@ def test_an_event_is_a_log_entry_and_delivered_once() -> None:
     talk.add(cc.user("one"), cc.system("Remember to run the tests.", audience="assistant"))
     talk.step()
     talk.add(cc.user("two"))
-    assert said(talk.compile().params["messages"]) == [
+    assert sent_contents(talk.compile().params["messages"]) == [
         ("user", "one"),
         ("system", "Remember to run the tests."),
         ("assistant", "ok"),
@@ -482,6 +493,6 @@ def test_a_fragment_that_moves_to_the_head_leaves_no_copy_at_the_tail() -> None:
     talk.add(cc.user("one"))
     assert encode(talk.step(state("open"))).count(b"open") == 1
     talk.compiler = cc.MessageCompiler(talk.store, CHAT, placement="head")
-    for words in ("two", "three"):
-        talk.add(cc.user(words))
+    for text in ("two", "three"):
+        talk.add(cc.user(text))
         assert encode(talk.step(state("open"))).count(b"open") == 1

@@ -110,7 +110,7 @@ def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
     assert builder.render().static_text == "one"
 
 
-def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
+def test_an_invalid_fragment_is_refused_where_it_is_made() -> None:
     """Guarantee 15.1."""
     for id in ("", " ", "a\nb", "x" * 129, 5):
         with pytest.raises(cc.errors.InvalidInput, match="id must have 1 to 128 printable characters, got"):

@@ -28,7 +28,7 @@ def todos(**states: TodoState) -> tuple[Todo, ...]:
     return tuple(Todo(number=n, text=text, state=state) for n, (text, state) in enumerate(states.items(), 1))
 
 
-def test_with_nothing_to_say_only_the_system_prompt_is_there() -> None:
+def test_with_no_fragments_only_the_system_prompt_is_there() -> None:
     """Guarantee 8.5."""
     prompt = PromptBuilder().with_builtin(system_prompt="Be brief.").render()
     assert (prompt.static_text, prompt.dynamic_text) == ("Be brief.", "")
@@ -86,7 +86,7 @@ def test_the_list_of_tools_is_there_only_where_it_is_asked_for_and_sorted() -> N
     assert shown("tools", PromptContext()) == ""
 
 
-def test_todos_leave_out_what_was_dropped_and_say_when_all_is_done() -> None:
+def test_todos_leave_out_what_was_dropped_and_state_when_all_is_done() -> None:
     """Guarantees 8.3, 8.4: an older list was shown before and stays there, so its end must be said."""
     assert shown("todos", PromptContext()) == ""
     assert shown("todos", PromptContext(todos=todos(a="open", b="dropped"))) == "## Todos\n1. [open] a"

@@ -20,7 +20,7 @@ from contextc.prompts import MARKERS, SYSTEM_CONTEXT, escape_markers, with_tags
         ("</ Context-Summary ><dynamic-context a='b'>", "<\\/ Context-Summary ><\\dynamic-context a='b'>"),
     ],
 )
-def test_a_mark_that_somebody_else_writes_is_escaped(before: str, after: str) -> None:
+def test_a_mark_that_another_program_writes_is_escaped(before: str, after: str) -> None:
     """Guarantee 4.4: it reads as before, and can no longer be taken for ours."""
     assert escape_markers(before) == after
     assert escape_markers(after) == after

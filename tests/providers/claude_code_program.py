@@ -18,7 +18,7 @@ KEY_NAME = "STAND_IN_KEY"
 SLOW = "Take your time."
 
 
-class Said(NamedTuple):
+class ProgramReply(NamedTuple):
     """Result of a call."""
 
     lines: list[JSONObject]
@@ -60,16 +60,16 @@ class Host:
 
 def echo(ask: AcceptedRequest) -> Reply:
     """Script that repeats the last message."""
-    return Reply(f"You said: {last_words(ask.body)}")
+    return Reply(f"You said: {last_text(ask.body)}")
 
 
-def last_words(body: JSONObject) -> str:
+def last_text(body: JSONObject) -> str:
     users = [message for message in body["messages"] if message["role"] == "user"]
     return [block.get("text", "") for block in _blocks(users[-1])][-1]
 
 
 def slow_where_asked(ask: AcceptedRequest) -> Fault | None:
-    return faults.slow(0.05) if last_words(ask.body) == SLOW else None
+    return faults.slow(0.05) if last_text(ask.body) == SLOW else None
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -93,9 +93,9 @@ async def opened(standin: FakeVendors, home: Path, **options: JSON) -> AsyncGene
 
 def line_to(standin: FakeVendors, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
     """Return an endpoint. Our system prompt replaces the CLI's, to keep requests small."""
-    spoken = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
+    replies = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
     env = environment(home) | options.pop("env", {})
-    found = endpoint(spoken, **{"env": env, "prompt": "replace", **options})
+    found = endpoint(replies, **{"env": env, "prompt": "replace", **options})
     assert isinstance(found, ClaudeCodeEndpoint)
     return found
 
@@ -120,23 +120,27 @@ def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | st
         **fields.pop("body", {}),
         "messages": [user(each) if isinstance(each, str) else each for each in messages],
     }
-    after: Said | None = fields.pop("after", None)
+    after: ProgramReply | None = fields.pop("after", None)
     where: JSONObject = {"session": after.session, "cursor": after.cursor} if after is not None else {}
     given: JSONObject = {"provider": endpoint.provider, "directory": str(home), **where, **fields}
     return ProviderCall(body=encode(body), **given)
 
 
-async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Said:
+async def call_program(
+    endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON
+) -> ProgramReply:
     """Send a call and return its result. `after` is the last reply of the session."""
     lines: list[JSONObject] = []
     pid = 0
     async for line in endpoint.stream(call_of(endpoint, home, *messages, **fields)):
         lines.append(line)
         pid = next((live.pid for live in endpoint.running if live.session == line.get("session_id")), pid)
-    return Said(lines, pid)
+    return ProgramReply(lines, pid)
 
 
-async def first_words(endpoint: ClaudeCodeEndpoint, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+async def stream_after_first_delta(
+    endpoint: ClaudeCodeEndpoint, call: ProviderCall
+) -> AsyncGenerator[JSONObject, None]:
     """Start a call and return its stream after the first delta."""
     lines = endpoint.stream(call)
     async for line in lines:
@@ -149,7 +153,7 @@ def shown(record: RequestRecord) -> list[tuple[str, str]]:
     """Return role and text of the messages in a request, without the CLI's own messages."""
     body: JSONObject = decode(record.raw)
     found = [(message["role"], block) for message in body["messages"] for block in _blocks(message)]
-    return [(role, _told(block)) for role, block in found if role != "system" and not _is_reminder(block)]
+    return [(role, _block_text(block)) for role, block in found if role != "system" and not _is_reminder(block)]
 
 
 async def gone(pid: int, seconds: float = 2.0) -> bool:
@@ -174,13 +178,13 @@ def _is_reminder(block: JSONObject) -> bool:
     return str(block.get("text", "")).startswith("<system-reminder>")
 
 
-def _told(block: JSONObject) -> str:
+def _block_text(block: JSONObject) -> str:
     match block["type"]:
         case "text":
             return block["text"]
         case "tool_use":
             return f"{block['id']}: {block['name']}({encode(block['input']).decode()})"
         case "tool_result":
-            return f"{block['tool_use_id']}: {''.join(_told(each) for each in _blocks(block))}"
+            return f"{block['tool_use_id']}: {''.join(_block_text(each) for each in _blocks(block))}"
         case other:
             return other

@@ -25,7 +25,7 @@ LOOK: JSONObject = {
 }
 
 
-class Told(Struct):
+class CallResult(Struct):
     """Result of a call."""
 
     events: list[JSONObject]
@@ -80,25 +80,25 @@ class Codex:
         environment = {**self.environment, **(env or {})}
         return cast(CodexEndpoint, cc.endpoint(self.provider(), env=environment, **options))
 
-    def call(self, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any) -> ProviderCall:
+    def call(self, items: str | Sequence[JSONObject], after: CallResult | None = None, **fields: Any) -> ProviderCall:
         """Return a call that continues an earlier result, or starts a new thread."""
         session: dict[str, Any] = {"session": after.session, "cursor": after.cursor} if after is not None else {}
         given: dict[str, Any] = {"directory": str(self.home), **session, **fields}
         return ProviderCall(provider=self.provider(), body=body(items, **given.pop("settings", {})), **given)
 
     async def ask(
-        self, line: CodexEndpoint, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any
-    ) -> Told:
+        self, line: CodexEndpoint, items: str | Sequence[JSONObject], after: CallResult | None = None, **fields: Any
+    ) -> CallResult:
         call = self.call(items, after, **fields)
-        told = Told([], call.provider.formatter.create_reader())
+        result = CallResult([], call.provider.formatter.create_reader())
         try:
             async with aclosing(line.stream(call)) as events:
                 async for event in events:
-                    told.events.append(event)
-                    told.reader.read(event)
+                    result.events.append(event)
+                    result.reader.read(event)
         except cc.errors.ProviderFailed as error:
-            told.error = error
-        return told
+            result.error = error
+        return result
 
 
 def is_alive(pid: int) -> bool:
@@ -110,11 +110,11 @@ def is_alive(pid: int) -> bool:
 
 
 def body(items: str | Sequence[JSONObject], **settings: Any) -> bytes:
-    given = [said(items)] if isinstance(items, str) else list(items)
+    given = [text_message(items)] if isinstance(items, str) else list(items)
     return encode({"model": MODEL, "developerInstructions": "Be brief.", **settings, "items": given})
 
 
-def said(text: str) -> JSONObject:
+def text_message(text: str) -> JSONObject:
     return {"type": "userMessage", "content": [{"type": "text", "text": text}]}
 
 

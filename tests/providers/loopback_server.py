@@ -84,17 +84,17 @@ async def loopback(*answers: Answer) -> AsyncGenerator[Loopback, None]:
 @contextmanager
 def loopback_in_a_thread(*answers: Answer) -> Generator[str, None, None]:
     """Return the URL of a server that outlives the event loops of its clients."""
-    told: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
+    result: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
 
     async def serve() -> None:
         over = asyncio.Event()
         async with loopback(*answers) as server:
-            told.put((server.url, asyncio.get_running_loop(), over))
+            result.put((server.url, asyncio.get_running_loop(), over))
             await over.wait()
 
     thread = Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    url, loop, over = told.get(timeout=5)
+    url, loop, over = result.get(timeout=5)
     try:
         yield url
     finally:

@@ -30,7 +30,7 @@ BODY = encode(VENDOR.body)
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -41,7 +41,7 @@ def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def nobody_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_credential_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
@@ -76,13 +76,13 @@ def test_a_request_is_signed_over_our_bytes_with_the_credentials_that_are_found(
     monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     found = arrived()
-    told = found.headers["authorization"]
-    assert told.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS}/")
-    assert "/eu-west-1/bedrock/aws4_request" in told
+    result = found.headers["authorization"]
+    assert result.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS}/")
+    assert "/eu-west-1/bedrock/aws4_request" in result
     assert found.headers["x-amz-security-token"] == SESSION
     assert SECRET not in str(found.headers)
-    assert signed_again(found) == told
-    assert signed_again(found._replace(body=BODY + b" ")) != told
+    assert signed_again(found) == result
+    assert signed_again(found._replace(body=BODY + b" ")) != result
 
 
 def signed_again(found: Arrived) -> str:
@@ -141,7 +141,7 @@ def test_without_credentials_the_ways_to_them_are_named() -> None:
     assert (failed.kind, "(nobody)" in failed.said) == ("auth", True)
 
 
-def test_without_a_region_it_is_said_how_one_is_set() -> None:
+def test_without_a_region_it_is_reported_how_one_is_set() -> None:
     """Guarantee 15.1: botocore itself does not look at AWS_REGION."""
     failed = unreached()
     assert failed.kind == "invalid"
@@ -156,7 +156,7 @@ def test_without_a_region_it_is_said_how_one_is_set() -> None:
     ],
     ids=["none is set", "the model's full name"],
 )
-def test_the_region_follows_from_what_is_said(spec: str, facts: JSONObject, region: str) -> None:
+def test_the_region_follows_from_the_configuration(spec: str, facts: JSONObject, region: str) -> None:
     assert f"/{region}/bedrock/" in arrived(spec=spec, **facts).headers["authorization"]
 
 
@@ -169,7 +169,7 @@ def test_the_region_follows_from_what_is_said(spec: str, facts: JSONObject, regi
         ("https://us-proxy-1.amazonaws.com.example", "eu-central-1"),
     ],
 )
-def test_only_an_address_of_amazons_says_a_region(url: str, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_address_of_amazons_reports_a_region(url: str, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere the one that is set wins, whatever a host is called."""
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     line = cast(BedrockEndpoint, cc.endpoint(cc.provider(VENDOR.spec, url=url)))
@@ -216,7 +216,7 @@ def test_what_others_send_is_logged_as_ever(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said", "kind"),
+    ("status", "code", "expected", "kind"),
     [
         (429, "ThrottlingException", "Too many requests, please wait before trying again.", "rate"),
         (429, "ThrottlingException", "Too many tokens per day, please wait before trying again.", "quota"),
@@ -254,10 +254,12 @@ def test_what_others_send_is_logged_as_ever(caplog: pytest.LogCaptureFixture) ->
         (404, "ResourceNotFoundException", "This model version has reached the end of its life.", "invalid"),
     ],
 )
-def test_what_it_says_is_understood(status: int, code: str, said: str, kind: FailureKind) -> None:
+def test_its_error_is_understood(status: int, code: str, expected: str, kind: FailureKind) -> None:
     """Guarantees 11.11, 7.6: the code comes in a header, with an address behind it."""
-    failed = failing(refused(status, {"message": said}, x_amzn_errortype=f"{code}:http://internal.amazon.com/coral/"))
-    assert (failed.kind, failed.status, failed.code, failed.said) == (kind, status, code, said)
+    failed = failing(
+        refused(status, {"message": expected}, x_amzn_errortype=f"{code}:http://internal.amazon.com/coral/")
+    )
+    assert (failed.kind, failed.status, failed.code, failed.said) == (kind, status, code, expected)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +281,8 @@ def test_an_exception_inside_a_stream_is_understood(name: str, kind: FailureKind
 
 def test_what_was_signed_is_not_repeated() -> None:
     """Guarantee 13.3: AWS answers a wrong signature with all that should have been signed, tokens too."""
-    said = f"The signature does not match.\n\nThe Canonical String for this request should have been\n'{SESSION}'"
-    failed = failing(refused(403, {"message": said}, x_amzn_errortype="InvalidSignatureException"))
+    text = f"The signature does not match.\n\nThe Canonical String for this request should have been\n'{SESSION}'"
+    failed = failing(refused(403, {"message": text}, x_amzn_errortype="InvalidSignatureException"))
     assert (failed.kind, failed.said) == ("auth", "The signature does not match.")
 
 
@@ -350,7 +352,7 @@ def test_a_line_that_is_closed_ends_its_calls() -> None:
     assert asyncio.run(closed()).kind == "transient"
 
 
-def test_many_calls_at_once_wait_for_nobody() -> None:
+def test_many_calls_at_once_do_not_wait() -> None:
     """Each has a thread of its own; those of the loop are the store's."""
 
     async def together(number: int) -> float:
@@ -391,8 +393,8 @@ def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
             provider = cc.provider(VENDOR.spec)
             async with cc.endpoint(provider, http_client=client) as line:
                 assert await read(line, provider) == VENDOR.events
-            said = await asyncio.to_thread(lambda: client.converse(modelId=MODEL, messages=[])["output"])
-            assert said == VENDOR.reply["output"]
+            text = await asyncio.to_thread(lambda: client.converse(modelId=MODEL, messages=[])["output"])
+            assert text == VENDOR.reply["output"]
             assert "Credential=OWN/" in server.arrived[0].headers["authorization"]
             assert server.arrived[1].body == b'{"messages": []}'
             client.close()

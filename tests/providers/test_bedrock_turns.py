@@ -19,7 +19,7 @@ VARIABLE = "CONTEXTC_STANDIN_KEY"
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -79,8 +79,8 @@ def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
     results = sorted(result.text for message in messages for result in message.tool_results)
     assert results == ["a is there"] * 2 + ["b is there"] * 2
     assert messages[-1].text == "Both are there."
-    said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert said == "Let me look.Both are there." * 2
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert text == "Let me look.Both are there." * 2
     path = "/converse-stream" if streamed else "/converse"
     assert all(record.path.endswith(path) for record in standin.records)
 

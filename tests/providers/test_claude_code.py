@@ -18,32 +18,32 @@ from tests.conftest import some
 from tests.fake_vendors import FakeVendors, Reply, faults
 from tests.providers.claude_code_program import (
     SLOW,
-    Said,
+    ProgramReply,
     assistant,
     call_of,
+    call_program,
     echo,
-    first_words,
     gone,
     line_to,
     opened,
-    said,
     shown,
     slow_where_asked,
+    stream_after_first_delta,
     user,
 )
 
 pytest.importorskip("claude_agent_sdk")
 
 
-def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
+def test_a_session_continues_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
     """Guarantee 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt
     is text, and no file is read for it."""
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Look at @/etc/hostname")
-                second = await said(endpoint, tmp_path, "And now?", after=first)
+                first = await call_program(endpoint, tmp_path, "Look at @/etc/hostname")
+                second = await call_program(endpoint, tmp_path, "And now?", after=first)
             assert await gone(first.pid)
             return first, second
 
@@ -63,16 +63,16 @@ def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_pa
         assert not standin.refused
 
 
-def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path) -> None:
+def test_another_process_continues_with_the_session_from_the_store(tmp_path: Path) -> None:
     """Guarantee 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a
     program that is ended loses nothing."""
     store = cc.open_store(f"sqlite:{tmp_path / 'store.db'}")
     store.append("talk", cc.user("Hello"))
     with FakeVendors(echo) as standin:
 
-        async def turn(home: str, text: str, after: Said | None = None) -> Said:
+        async def turn(home: str, text: str, after: ProgramReply | None = None) -> ProgramReply:
             async with opened(standin, tmp_path / home, store=store) as endpoint:
-                return await said(endpoint, tmp_path, text, after=after, conversation="talk")
+                return await call_program(endpoint, tmp_path, text, after=after, conversation="talk")
 
         first = asyncio.run(turn("one", "Hello"))
         second = asyncio.run(turn("two", "Are you there?", first))
@@ -89,13 +89,13 @@ def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None
     """Guarantee 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
     with FakeVendors(echo, faults=faults.listed(None, faults.overloaded())) as standin:
 
-        async def run() -> tuple[Said, Said, ProviderFailed]:
+        async def run() -> tuple[ProgramReply, ProgramReply, ProviderFailed]:
             async with opened(standin, tmp_path, retries=0) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
-                    await said(endpoint, tmp_path, "Fails", after=first)
+                    await call_program(endpoint, tmp_path, "Fails", after=first)
                 assert await gone(first.pid)
-                again = await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                again = await call_program(endpoint, tmp_path, "Once more", after=first, revert=True)
                 return first, again, failed.value
 
         first, again, failed = asyncio.run(run())
@@ -118,13 +118,13 @@ def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path
 
         async def run() -> None:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                lines = await first_words(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
+                first = await call_program(endpoint, tmp_path, "Hello")
+                lines = await stream_after_first_delta(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
                 os.kill(first.pid, signal.SIGKILL)
                 with pytest.raises(ProviderFailed, match="the program ended") as failed:
                     await anext(lines)
                 assert failed.value.kind == "transient"
-                await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                await call_program(endpoint, tmp_path, "Once more", after=first, revert=True)
 
         asyncio.run(run())
         assert shown(standin.records[-1]) == [
@@ -141,9 +141,9 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
     store.append("talk", cc.user("Hello"))
     with FakeVendors(echo) as standin:
 
-        async def turn(text: str, after: Said | None = None, **fields: object) -> Said:
+        async def turn(text: str, after: ProgramReply | None = None, **fields: object) -> ProgramReply:
             async with opened(standin, tmp_path, store=store) as endpoint:
-                return await said(endpoint, tmp_path, text, after=after, conversation="talk", **fields)
+                return await call_program(endpoint, tmp_path, text, after=after, conversation="talk", **fields)
 
         first = asyncio.run(turn("Hello"))
         lost = asyncio.run(turn("Are you there?", first))
@@ -157,21 +157,21 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
         assert other.session != lost.session
 
 
-def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_session_that_is_not_in_the_record_is_reported_as_missing(tmp_path: Path) -> None:
     """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
     with FakeVendors(echo) as standin:
 
         async def run() -> list[str]:
             async with opened(standin, tmp_path) as endpoint:
                 kinds: list[str] = []
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 for fields in (
                     {"session": "7b0c3f6e-5d1f-4f0e-9d0a-2f1c4b5a6d7e", "cursor": first.cursor},
                     {"session": first.session, "cursor": "7b0c3f6e-5d1f-4f0e-9d0a-2f1c4b5a6d7e"},
                     {"session": first.session, "revert": True},
                 ):
                     with pytest.raises(ProviderFailed) as failed:
-                        await said(endpoint, tmp_path, "Are you there?", **fields)
+                        await call_program(endpoint, tmp_path, "Are you there?", **fields)
                     kinds.append(failed.value.kind)
                 return kinds
 
@@ -186,10 +186,10 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
     history = [user("What is 2 + 2?"), assistant("I add.", call), result, assistant("It is 4.")]
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, *history, "And 3 + 3?")
-                return first, await said(endpoint, tmp_path, "Thank you.", after=first)
+                first = await call_program(endpoint, tmp_path, *history, "And 3 + 3?")
+                return first, await call_program(endpoint, tmp_path, "Thank you.", after=first)
 
         first, second = asyncio.run(run())
         imported = [
@@ -209,16 +209,16 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
         assert (second.session, second.pid) == (first.session, first.pid)
 
 
-def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_turn_that_broke_off_after_its_tools_is_continued(tmp_path: Path) -> None:
     """Guarantee 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that
     ends with anything but a reply is ended by the CLI in its own words, which is told."""
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     with FakeVendors(echo) as standin:
 
-        async def run() -> Said:
+        async def run() -> ProgramReply:
             async with opened(standin, tmp_path) as endpoint:
-                return await said(endpoint, tmp_path, "What is 2 + 2?", assistant(call), result)
+                return await call_program(endpoint, tmp_path, "What is 2 + 2?", assistant(call), result)
 
         assert "No response requested." in asyncio.run(run()).notes[0]
         assert shown(standin.records[0]) == [
@@ -230,15 +230,15 @@ def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -
         ]
 
 
-def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
+def test_a_message_from_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
     """Guarantee 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 delta = ["Who else is there?", assistant("Another model."), "And you?"]
-                return first, await said(endpoint, tmp_path, *delta, after=first)
+                return first, await call_program(endpoint, tmp_path, *delta, after=first)
 
         first, second = asyncio.run(run())
         assert second.session == first.session
@@ -256,11 +256,12 @@ def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_othe
     """Guarantee 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 left, right = await asyncio.gather(
-                    said(endpoint, tmp_path, "Left", after=first), said(endpoint, tmp_path, "Right", after=first)
+                    call_program(endpoint, tmp_path, "Left", after=first),
+                    call_program(endpoint, tmp_path, "Right", after=first),
                 )
                 return first, left, right
 
@@ -273,19 +274,19 @@ def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_othe
         assert left.session == first.session != right.session
 
 
-def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_ends_the_program_at_once(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
     with FakeVendors(echo, faults=slow_where_asked) as standin:
 
         async def run() -> None:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                lines = await first_words(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
+                first = await call_program(endpoint, tmp_path, "Hello")
+                lines = await stream_after_first_delta(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
                 await asyncio.wait_for(lines.aclose(), 2.0)
                 assert await gone(first.pid, 0.0)
                 assert endpoint.running == set()
-                second = await said(endpoint, tmp_path, "Once more", after=first, revert=True)
-                reading = asyncio.create_task(said(endpoint, tmp_path, SLOW, after=second))
+                second = await call_program(endpoint, tmp_path, "Once more", after=first, revert=True)
+                reading = asyncio.create_task(call_program(endpoint, tmp_path, SLOW, after=second))
                 await asyncio.sleep(0.3)
                 reading.cancel()
                 await asyncio.wait({reading}, timeout=2.0)
@@ -304,7 +305,7 @@ def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
 
         async def run() -> str:
             async with opened(standin, tmp_path) as endpoint:
-                lines = await first_words(endpoint, call_of(endpoint, tmp_path, "Hello"))
+                lines = await stream_after_first_delta(endpoint, call_of(endpoint, tmp_path, "Hello"))
                 (live,) = endpoint.running
                 await endpoint.close()
                 assert await gone(live.pid, 0.0)
@@ -323,7 +324,7 @@ def test_a_loop_that_ends_while_a_program_does_leaves_nothing_open(tmp_path: Pat
 
         async def run() -> int:
             endpoint = line_to(standin, tmp_path, idle=0)
-            first = await said(endpoint, tmp_path, "Hello")
+            first = await call_program(endpoint, tmp_path, "Hello")
             await asyncio.sleep(seconds)
             return first.pid
 

@@ -13,7 +13,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.claude_code.transcript import file_matches
 from tests.fake_vendors import FakeVendors
-from tests.providers.claude_code_program import Said, echo, opened, said, shown
+from tests.providers.claude_code_program import ProgramReply, call_program, echo, opened, shown
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -32,13 +32,13 @@ class Room:
         skill.parent.mkdir(parents=True)
         skill.write_text(SKILL)
 
-    def turn(self, text: str, after: Said | None = None, **fields: object) -> Said:
+    def turn(self, text: str, after: ProgramReply | None = None, **fields: object) -> ProgramReply:
         """A turn in a process of its own."""
 
-        async def run() -> Said:
+        async def run() -> ProgramReply:
             async with opened(self.standin, self.home, store=self.store) as endpoint:
                 given = {"conversation": "talk", "body": USERS, **fields}
-                return await said(endpoint, self.home, text, after=after, **given)
+                return await call_program(endpoint, self.home, text, after=after, **given)
 
         return asyncio.run(run())
 
@@ -47,7 +47,7 @@ class Room:
         return found
 
 
-def has_skill(reply: Said) -> bool:
+def has_skill(reply: ProgramReply) -> bool:
     (begin,) = [line for line in reply.lines if line.get("subtype") == "init"]
     return "greet" in begin["skills"]
 
@@ -75,7 +75,7 @@ def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
+def test_a_file_that_was_continued_elsewhere_is_not_used(tmp_path: Path) -> None:
     """Guarantee 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
     with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
@@ -94,7 +94,7 @@ def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
+def test_texts_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
     """Guarantee 2.8: a summary's session would outlive the redaction of what is in it."""
     with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
@@ -118,7 +118,7 @@ def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> 
         (b"\xff\xfe", False),
     ],
 )
-def test_a_file_says_the_same_only_if_nothing_is_missing_and_nothing_added(
+def test_a_file_has_the_same_content_only_if_nothing_is_missing_and_nothing_added(
     tmp_path: Path, lines: bytes, same: bool
 ) -> None:
     """Guarantee 9.5. What the CLI notes down for itself does not matter."""

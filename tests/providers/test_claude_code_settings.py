@@ -17,7 +17,7 @@ from contextc.providers.claude_code import process
 from contextc.providers.claude_code.errors import result_failure
 from tests.conftest import some
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
-from tests.providers.claude_code_program import KEY_NAME, Host, Said, echo, gone, opened, said, shown
+from tests.providers.claude_code_program import KEY_NAME, Host, ProgramReply, call_program, echo, gone, opened, shown
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -41,10 +41,10 @@ def then_done(first: Reply) -> Script:
     return script
 
 
-def once(standin: FakeVendors, home: Path, *, options: JSONObject | None = None, **fields: object) -> Said:
-    async def run() -> Said:
+def once(standin: FakeVendors, home: Path, *, options: JSONObject | None = None, **fields: object) -> ProgramReply:
+    async def run() -> ProgramReply:
         async with opened(standin, home, **(options or {})) as endpoint:
-            return await said(endpoint, home, "Hello", **fields)
+            return await call_program(endpoint, home, "Hello", **fields)
 
     return asyncio.run(run())
 
@@ -96,7 +96,7 @@ def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: P
 
 
 @pytest.mark.thorough
-def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
+def test_a_model_of_small_output_is_asked_for_no_more(tmp_path: Path) -> None:
     """Guarantee 7.1: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
     with FakeVendors(echo) as standin:
         small = provider("claude-code:tiny", url=standin.url("anthropic"), key=KEY_NAME, window=8192, output=512)
@@ -115,7 +115,7 @@ def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
         assert [standin.records[0].headers.get(name) for name in ("x-team", "x-room")] == ["blue", "4"]
 
 
-def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: Path) -> None:
+def test_options_that_the_program_does_not_take_are_reported_with_its_text(tmp_path: Path) -> None:
     """Guarantee 15.1: it ends at once, and another attempt would not help."""
     with FakeVendors(echo) as standin, pytest.raises(ProviderFailed, match="no-such-flag") as failed:
         once(standin, tmp_path, body={"extra_args": {"no-such-flag": None}})
@@ -135,14 +135,14 @@ def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_path: Path) -> None:
+def test_another_option_needs_another_program_and_continues_with_the_session(tmp_path: Path) -> None:
     """A program serves the calls it was started for; nothing of the conversation is lost with it."""
     with FakeVendors(echo) as standin:
 
-        async def run() -> tuple[Said, Said]:
+        async def run() -> tuple[ProgramReply, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                second = await said(endpoint, tmp_path, "Now think", after=first, body={"effort": "low"})
+                first = await call_program(endpoint, tmp_path, "Hello")
+                second = await call_program(endpoint, tmp_path, "Now think", after=first, body={"effort": "low"})
                 assert await gone(first.pid)
                 return first, second
 
@@ -154,35 +154,35 @@ def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_p
 
 
 @pytest.mark.thorough
-def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
+def test_programs_that_are_not_needed_are_ended(tmp_path: Path) -> None:
     """No more than `programs` are kept, and none for longer than `idle` seconds; the session goes on all the same."""
     with FakeVendors(echo) as standin:
 
         async def run() -> None:
             async with opened(standin, tmp_path, programs=1, idle=0.4) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
-                second = await said(endpoint, tmp_path, "Another one")
+                first = await call_program(endpoint, tmp_path, "Hello")
+                second = await call_program(endpoint, tmp_path, "Another one")
                 assert await gone(first.pid, 0.35)
                 assert not await gone(second.pid, 0.0)
                 assert await gone(second.pid)
-                again = await said(endpoint, tmp_path, "Still there?", after=first)
+                again = await call_program(endpoint, tmp_path, "Still there?", after=first)
                 assert again.session == first.session
 
         asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [
         ({"permision_mode": "plan"}, "Did you mean 'permission_mode'"),
         ({"fork_session": True}, "unknown request setting of Claude Code"),
         ({"prompt": "prepend"}, '"append" or "replace"'),
     ],
 )
-def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, settings: JSONObject, says: str) -> None:
+def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, settings: JSONObject, expected: str) -> None:
     """Guarantee 15.1: before anything is started, and with the way out."""
     with FakeVendors(echo) as standin:
-        with pytest.raises(InvalidSetting, match=says):
+        with pytest.raises(InvalidSetting, match=expected):
             once(standin, tmp_path, body=settings)
         assert standin.records == []
 
@@ -199,7 +199,7 @@ def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, setting
         2,
     ),
 )
-def test_what_the_api_refuses_is_told_as_everywhere(
+def test_what_the_api_refuses_is_reported_as_everywhere(
     tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
 ) -> None:
     """Guarantee 11.11: `subtype` says success even so. Here the CLI does not ask again."""
@@ -212,7 +212,7 @@ def test_what_the_api_refuses_is_told_as_everywhere(
 
 
 @pytest.mark.thorough
-def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
+def test_the_cli_asks_its_api_again_and_it_is_reported(tmp_path: Path) -> None:
     """Guarantee 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
     with FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
@@ -233,10 +233,10 @@ def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> Non
 
         async def run() -> ProviderFailed:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
-                    await asyncio.wait_for(said(endpoint, tmp_path, "Fails", after=first), 10.0)
-                await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                    await asyncio.wait_for(call_program(endpoint, tmp_path, "Fails", after=first), 10.0)
+                await call_program(endpoint, tmp_path, "Once more", after=first, revert=True)
                 return failed.value
 
         assert (asyncio.run(run()).kind, len(standin.records)) == ("transient", 5)
@@ -250,12 +250,12 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
     """
     with FakeVendors(echo, window=1500) as standin:
 
-        async def run() -> tuple[FailureKind, Said]:
+        async def run() -> tuple[FailureKind, ProgramReply]:
             async with opened(standin, tmp_path) as endpoint:
-                first = await said(endpoint, tmp_path, "Hello")
+                first = await call_program(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
-                    await said(endpoint, tmp_path, "long " * 3000, after=first)
-                return failed.value.kind, await said(endpoint, tmp_path, "Short", after=first, revert=True)
+                    await call_program(endpoint, tmp_path, "long " * 3000, after=first)
+                return failed.value.kind, await call_program(endpoint, tmp_path, "Short", after=first, revert=True)
 
         kind, reply = asyncio.run(run())
         assert kind == "context"
@@ -308,6 +308,6 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
         ({"subtype": "success", "api_error_status": 500, "api_error_type": "api_error"}, "transient"),
     ],
 )
-def test_the_last_line_of_a_turn_says_what_helps(line: JSONObject, kind: FailureKind) -> None:
+def test_the_last_line_of_a_turn_reports_what_helps(line: JSONObject, kind: FailureKind) -> None:
     """Guarantee 15.1: the CLI's own sentences, and what its API answered."""
     assert result_failure("claude-code", {"type": "result", "is_error": True, **line}).kind == kind

@@ -30,8 +30,8 @@ def _entry(letter: str) -> JSONObject:
         case "u":
             return {"type": "user", "promptId": "p", "message": {"role": "user", "content": "Hello"}}
         case "a":
-            said = {"role": "assistant", "content": [TEXT], "stop_reason": "end_turn"}
-            return {"type": "assistant", "message": said}
+            message = {"role": "assistant", "content": [TEXT], "stop_reason": "end_turn"}
+            return {"type": "assistant", "message": message}
         case "c":
             call: JSONObject = {"type": "tool_use", "id": "1", "name": "sum", "input": {}}
             return {"type": "assistant", "message": {"role": "assistant", "content": [call], "stop_reason": "tool_use"}}
@@ -39,8 +39,8 @@ def _entry(letter: str) -> JSONObject:
             result = {"type": "tool_result", "tool_use_id": "1", "content": "4"}
             return {"type": "user", "message": {"role": "user", "content": [result]}}
         case "e":
-            said = {"role": "assistant", "model": "<synthetic>", "content": [TEXT], "stop_reason": "stop_sequence"}
-            return {"type": "assistant", "isApiErrorMessage": True, "message": said}
+            message = {"role": "assistant", "model": "<synthetic>", "content": [TEXT], "stop_reason": "stop_sequence"}
+            return {"type": "assistant", "isApiErrorMessage": True, "message": message}
         case "q":
             return {"type": "queue-operation", "operation": "enqueue"}
         case _:
@@ -113,7 +113,7 @@ def test_recorded_lines_end_like_a_turn_of_the_cli() -> None:
     assert (end["type"], end["is_error"], end["session_id"], end["result"]) == ("result", False, "one", "Hello")
 
 
-def test_a_copy_has_another_name_and_the_same_words() -> None:
+def test_a_copy_has_another_name_and_the_same_texts() -> None:
     """Guarantee 9.8: the session that failed is left as it is."""
     before = entries("uax")
     after = with_session_id(before, "two")

@@ -81,14 +81,14 @@ def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
     """Guarantee 9.10: what its own helpers say of one: title, first prompt, messages; entries given twice are there
     once.
     """
-    said = [entry("1", "user", "What grows here?"), entry("2", "assistant", "Thyme \ud83d.", "1")]
+    texts = [entry("1", "user", "What grows here?"), entry("2", "assistant", "Thyme \ud83d.", "1")]
     title: Any = {"type": "custom-title", "customTitle": "Roof garden", "sessionId": WHERE["session_id"]}
 
     async def go() -> None:
         sessions = cc.providers.ClaudeSessions(store)
-        await sessions.append(WHERE, said)
-        await sessions.append(WHERE, [*said, title])
-        assert await sessions.load(WHERE) == [*said, title]
+        await sessions.append(WHERE, texts)
+        await sessions.append(WHERE, [*texts, title])
+        assert await sessions.load(WHERE) == [*texts, title]
         messages = await get_session_messages_from_store(sessions, WHERE["session_id"], directory="/garden")
         assert [(each.type, each.message["content"][0]["text"]) for each in messages] == [
             ("user", "What grows here?"),
@@ -139,13 +139,13 @@ def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
     assert not {"claude_agent_sdk", "anyio"} & set(loaded)
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_an_invalid_name_is_refused() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidInput, match="conversation name must be"):
         cc.providers.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 
-def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
+def test_the_real_program_continues_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
     """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
     store = cc.open_store(tmp_path / "chat.db")
     store.append("demo", cc.user("What grows here?"))
@@ -180,7 +180,7 @@ def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp
         session = asyncio.run(ask(standin, "one", "What grows here?", None))
         asyncio.run(ask(standin, "two", "And in winter?", session))
         last = standin.records[-1].raw
-    assert [last.count(words) for words in (b"What grows here?", b"Thyme does.", b"And in winter?")] == [1, 1, 1]
+    assert [last.count(text) for text in (b"What grows here?", b"Thyme does.", b"And in winter?")] == [1, 1, 1]
     (listed,) = asyncio.run(list_sessions_from_store(sessions, directory=str(tmp_path / "work")))
     assert listed.session_id == session
     store.delete("demo")

@@ -21,17 +21,17 @@ def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Pat
     assert program.login_command().endswith(f" {program.log_in}")
 
 
-def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
+def test_the_way_to_log_in_is_reported_where_that_would_help() -> None:
     """Guarantee 15.1: not where a key is named, and for no other kind of failure."""
     denied = ProviderFailed("codex", "auth", "who are you?", status=401)
-    told = str(with_login_fix(denied, cc.provider("codex")))
-    assert ("status 401" in told, known_cli_agents()["codex"].login_command() in told) == (True, True)
+    result = str(with_login_fix(denied, cc.provider("codex")))
+    assert ("status 401" in result, known_cli_agents()["codex"].login_command() in result) == (True, True)
     assert with_login_fix(denied, cc.provider("codex", key="SOME_KEY")) is denied
     other = ProviderFailed("codex", "transient", "later")
     assert with_login_fix(other, cc.provider("codex")) is other
 
 
-def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
+def test_codex_reports_at_once_that_a_login_is_missing(tmp_path: Path) -> None:
     """Guarantee 15.1: its API is not asked at all."""
 
     async def work() -> None:
@@ -58,8 +58,8 @@ def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
 
 def test_an_address_without_a_key_is_asked_for_one() -> None:
     denied = ProviderFailed("claude-code", "auth", "Invalid API key")
-    told = str(with_login_fix(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
-    assert "Name the environment variable with the key for this URL" in told
+    result = str(with_login_fix(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
+    assert "Name the environment variable with the key for this URL" in result
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
@@ -69,7 +69,7 @@ def test_an_environment_is_names_and_texts(name: str, env: object) -> None:
         cc.endpoint(name, env=env)
 
 
-def test_an_option_that_there_is_not_is_refused_in_words() -> None:
+def test_an_option_that_there_is_not_is_refused_with_a_message() -> None:
     with pytest.raises(InvalidSetting, match="endpoint of codex: unknown option 'enviroment'"):
         cc.endpoint("codex", enviroment={})
 

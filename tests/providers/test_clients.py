@@ -39,7 +39,7 @@ def one_key_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def told(vendor: Vendor, url: str) -> Provider:
+def provider_at(vendor: Vendor, url: str) -> Provider:
     return cc.provider(vendor.spec, url=url + vendor.base, key="TEST_KEY")
 
 
@@ -49,7 +49,7 @@ def call_of(vendor: Vendor, provider: Provider, **fields: object) -> ProviderCal
 
 async def asked(vendor: Vendor, *answers: Answer, **fields: object) -> tuple[list[JSONObject], Loopback]:
     async with loopback(*answers) as server:
-        provider = told(vendor, server.url)
+        provider = provider_at(vendor, server.url)
         async with cc.endpoint(provider) as line:
             return [event async for event in line.stream(call_of(vendor, provider, **fields))], server
 
@@ -107,7 +107,7 @@ def test_a_connection_is_used_again(vendor: Vendor) -> None:
     async def twice() -> list[int]:
         answer = vendor.streamed()
         async with loopback(answer, answer) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 for _ in range(2):
                     assert [event async for event in line.stream(call_of(vendor, provider))] == vendor.events
@@ -120,7 +120,7 @@ def test_a_connection_is_used_again(vendor: Vendor) -> None:
 def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
     """A program may call `asyncio.run` for every turn. What one loop opened is closed with it."""
     with loopback_in_a_thread(*[vendor.streamed()] * 3) as url:
-        provider = told(vendor, url)
+        provider = provider_at(vendor, url)
         line = cc.endpoint(provider)
 
         async def asked_here() -> list[JSONObject]:
@@ -136,7 +136,7 @@ def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
 
     async def stopped() -> None:
         async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 got = asyncio.Event()
 
@@ -169,17 +169,17 @@ def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
 
 
 @ALL
-@pytest.mark.parametrize("heard", [0, 1])
-def test_silence_says_how_long_it_was(vendor: Vendor, heard: int) -> None:
+@pytest.mark.parametrize("received", [0, 1])
+def test_silence_explains_how_long_it_was(vendor: Vendor, received: int) -> None:
     """Guarantee 15.1: and not how the event loop of some HTTP client ended it."""
-    silent = failing(vendor, vendor.streamed(vendor.events[:heard], then="silence"), timeout=0.1)
+    silent = failing(vendor, vendor.streamed(vendor.events[:received], then="silence"), timeout=0.1)
     assert (silent.kind, silent.said) == ("transient", "no data received for 0.1 s")
 
 
 @ALL
-def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
+def test_a_missing_server_may_be_transient(vendor: Vendor) -> None:
     async def nobody() -> None:
-        provider = told(vendor, "http://127.0.0.1:9")
+        provider = provider_at(vendor, "http://127.0.0.1:9")
         async with cc.endpoint(provider) as line:
             async for _ in line.stream(call_of(vendor, provider)):
                 pass
@@ -202,7 +202,7 @@ def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) 
 
 
 @ALL
-def test_nothing_at_an_address_is_said_of_the_address(vendor: Vendor) -> None:
+def test_nothing_at_an_address_is_reported_of_the_address(vendor: Vendor) -> None:
     """Guarantee 15.1: a linter of requests would not help."""
     failed = failing(vendor, refused(404, {"error": {"message": "Not found"}}))
     assert (failed.kind, failed.status) == ("invalid", 404)
@@ -218,7 +218,7 @@ def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
 
 
 @ALL_WITH_A_KEY
-def test_no_key_is_ever_in_what_is_said(vendor: Vendor) -> None:
+def test_no_key_is_ever_in_an_error(vendor: Vendor) -> None:
     """Guarantee 13.3: what is said may be stored and shown."""
     failed = failing(vendor, refused(401, {"error": {"message": f"Bad key {KEY}, or Bearer {KEY}"}}))
     assert failed.kind == "auth", failed.said
@@ -235,7 +235,7 @@ def test_an_error_in_the_middle_of_a_stream_is_given_and_raised(vendor: Vendor) 
 
     async def read() -> None:
         async with loopback(vendor.streamed([*vendor.events[:1], error])) as server:
-            provider = told(vendor, server.url)
+            provider = provider_at(vendor, server.url)
             async with cc.endpoint(provider) as line:
                 async for event in line.stream(call_of(vendor, provider)):
                     got.append(event)
@@ -263,7 +263,7 @@ def test_an_address_of_ones_own_gets_no_key_that_was_not_named(vendor: Vendor, m
 
 
 @ALL_WITH_A_KEY
-def test_a_missing_key_says_what_to_set(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_reports_what_to_set(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEST_KEY")
     failed = failing(vendor, vendor.streamed(vendor.events))
     assert failed.kind == "auth"
@@ -304,7 +304,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
     async def asked_through() -> list[JSONObject]:
         vendor = VENDORS["anthropic"]
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
-            provider = told(vendor, "http://nowhere.invalid")
+            provider = provider_at(vendor, "http://nowhere.invalid")
             async with cc.endpoint(provider, http_client=client) as line:
                 events = [event async for event in line.stream(call_of(vendor, provider))]
             assert not client.is_closed
@@ -313,7 +313,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
     assert asyncio.run(asked_through()) == VENDORS["anthropic"].events
 
 
-def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
+def test_an_unknown_provider_is_not_called_at_another_address() -> None:
     """The OpenAI client is for many; without an address it would go to OpenAI, with OpenAI's key."""
     with pytest.raises(InvalidSetting, match="'groq': no address"):
         cc.endpoint(cc.provider("groq:llama-3.3-70b-versatile"))
@@ -328,7 +328,7 @@ def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
 
 
 @pytest.mark.parametrize("vendor", some(list(VENDORS.values()), 1), ids=lambda vendor: vendor.name)
-def test_the_loop_goes_on_while_an_sdk_is_loaded(vendor: Vendor) -> None:
+def test_the_loop_continues_while_an_sdk_is_loaded(vendor: Vendor) -> None:
     """Loading one takes a second or more, in which other turns go on."""
     code = f"""
 import asyncio, time
@@ -367,7 +367,7 @@ print(sorted({ {vendor.package for vendor in VENDORS.values()} | {"httpx", "http
 
 
 @ALL
-def test_a_missing_sdk_says_how_it_is_installed(vendor: Vendor) -> None:
+def test_a_missing_sdk_explains_how_it_is_installed(vendor: Vendor) -> None:
     code = f"""
 import asyncio, sys
 sys.modules[{vendor.package!r}] = None

@@ -17,7 +17,7 @@ from contextc.providers.codex import errors as failing
 from contextc.providers.codex.call_options import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
 from contextc.providers.codex.thread_history import replace_rejected, to_importable
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
-from tests.providers.codex_program import Codex, answered, body, directory, is_alive, said, seen
+from tests.providers.codex_program import Codex, answered, body, directory, is_alive, seen, text_message
 
 
 def replies() -> Scripted:
@@ -53,7 +53,7 @@ def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_thread_is_gone_on_with_by_another_program_and_in_another_directory(tmp_path: Path) -> None:
+def test_a_thread_is_continued_by_another_program_and_in_another_directory(tmp_path: Path) -> None:
     """Guarantee 9.5: a thread of Codex is found by its id alone."""
 
     async def run() -> None:
@@ -83,8 +83,10 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
         with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                first = await codex.ask(line, [said("What is there?"), look, answered("An a."), said("And now?")])
-                delta = [said("asked elsewhere"), answered("said elsewhere"), said("Go on.")]
+                first = await codex.ask(
+                    line, [text_message("What is there?"), look, answered("An a."), text_message("And now?")]
+                )
+                delta = [text_message("asked elsewhere"), answered("said elsewhere"), text_message("Go on.")]
                 second = await codex.ask(line, delta, first)
             begins = ["What is there?", "function_call look", "function_call_output seen", "An a.", "And now?"]
             assert seen(standin.records[0]) == begins
@@ -96,7 +98,7 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_codex_does_not_take_goes_in_as_text_and_is_told(tmp_path: Path) -> None:
+def test_what_codex_does_not_take_goes_in_as_text_and_is_reported(tmp_path: Path) -> None:
     """Guarantee 9.10: as text only where the import fails. Codex refuses a list for one block it cannot read."""
     page: JSONObject = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}
     items: list[JSONObject] = [
@@ -108,11 +110,11 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_told(tmp_path: Path) ->
     assert [each.get("role") for each in taken] == ["developer", "user", "user"]
     assert taken[1]["content"] == [{"type": "input_text", "text": '{"type":"item_reference","id":"rs_1"}'}]
     assert as_text == 1
-    said_no = "items[2] is not a valid response item: unknown variant `input_file`"
-    others = replace_rejected(taken, said_no)
+    text = "items[2] is not a valid response item: unknown variant `input_file`"
+    others = replace_rejected(taken, text)
     assert others is not None
     assert [block["type"] for block in others[2]["content"]] == ["input_text", "input_text"]
-    assert replace_rejected(others, said_no) is None
+    assert replace_rejected(others, text) is None
     assert replace_rejected(taken, "no place in it") is None
 
 
@@ -135,7 +137,7 @@ def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
+def test_a_turn_that_fails_explains_how(tmp_path: Path) -> None:
     """Guarantee 11.11: where Codex is not to try again, one request is one failure."""
     failures = {
         faults.overloaded(): ("transient", None),
@@ -150,17 +152,17 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
         with FakeVendors(replies(), faults=faults.listed(*failures)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(retries=0) as line:
-                told = [await codex.ask(line, "one") for _ in failures]
-            errors = [each.error for each in told if each.error is not None]
+                answer = [await codex.ask(line, "one") for _ in failures]
+            errors = [each.error for each in answer if each.error is not None]
             assert [(error.kind, error.status) for error in errors] == list(failures.values())
-            assert {each.methods[-1] for each in told} == {"turn/completed"}
+            assert {each.methods[-1] for each in answer} == {"turn/completed"}
             assert len(standin.records) == len(failures)
 
     asyncio.run(run())
 
 
 @pytest.mark.thorough
-def test_what_goes_wrong_for_a_moment_is_mended_in_the_turn(tmp_path: Path) -> None:
+def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> None:
     """Guarantee 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
@@ -198,10 +200,10 @@ def test_refusals_of_the_api_are_read_through_codex(tmp_path: Path) -> None:
                 standin.desk.window = 100
                 long = await codex.ask(line, "one")
                 with standin.refusing():
-                    nobody = await codex.ask(line, "one")
+                    answer = await codex.ask(line, "one")
             async with codex.line({"CODEX_TEST_KEY": ""}) as line:
                 keyless = await codex.ask(line, "one")
-            errors = [each.error for each in (wrong, long, nobody, keyless)]
+            errors = [each.error for each in (wrong, long, answer, keyless)]
             assert [each and each.kind for each in errors] == ["auth", "context", "transient", "auth"]
             assert "wrong-key" not in str(wrong.error)
             assert "CODEX_TEST_KEY is not set" in str(keyless.error)
@@ -224,22 +226,22 @@ INFOS: list[tuple[JSON, str, int | None]] = [
 
 
 @pytest.mark.parametrize(("info", "kind", "status"), INFOS)
-def test_every_word_of_codex_has_a_kind(info: JSON, kind: str, status: int | None) -> None:
+def test_every_event_of_codex_has_a_kind(info: JSON, kind: str, status: int | None) -> None:
     failed = failing.error_failure("codex", {"message": "No.", "codexErrorInfo": info}, ())
     assert (failed.kind, failed.status, failed.said) == (kind, status, "No.")
 
 
-def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 15.1: what is wrong, and the way out."""
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         program = tmp_path / "codex"
         program.write_text("#!/bin/sh\necho 'bad configuration' >&2\nexit 2\n")
         program.chmod(0o700)
-        told = asyncio.run(codex.ask(codex.line(program=str(program)), "one"))
-        assert told.error is not None
-        assert told.error.kind == "abort"
-        assert "it exited with status 2\nbad configuration" in str(told.error)
+        answer = asyncio.run(codex.ask(codex.line(program=str(program)), "one"))
+        assert answer.error is not None
+        assert answer.error.kind == "abort"
+        assert "it exited with status 2\nbad configuration" in str(answer.error)
         with pytest.raises(InvalidSetting, match="does not start"):
             asyncio.run(codex.ask(codex.line(program=str(tmp_path / "nothing")), "one"))
         monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
@@ -319,5 +321,5 @@ def test_a_setting_that_codex_does_not_know_is_refused() -> None:
     call = Request(provider=cc.provider("codex:gpt-5.4"), body=b'{"sandboxx": "read-only", "items": []}')
     with pytest.raises(InvalidSetting, match="Did you mean 'sandbox'"):
         parse_call_options(call)
-    told = {field.alias or name for name, field in v2_all.ThreadStartParams.model_fields.items()}
-    assert told - {"cwd", *PERMANENT_SETTINGS} == set(THREAD_SETTINGS), "what the package's own types say"
+    content = {field.alias or name for name, field in v2_all.ThreadStartParams.model_fields.items()}
+    assert content - {"cwd", *PERMANENT_SETTINGS} == set(THREAD_SETTINGS), "what the package's own types say"

@@ -11,7 +11,7 @@ import pytest
 import contextc as cc
 from contextc.providers.codex.app_server import AppServer, LaunchConfig
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
-from tests.providers.codex_program import Codex, Told, answered, said, seen
+from tests.providers.codex_program import CallResult, Codex, answered, seen, text_message
 
 
 def replies() -> Scripted:
@@ -51,10 +51,12 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
         with FakeVendors(replies(), faults=second(faults.overloaded())) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line(retries=0) as line:
-                first = await codex.ask(line, [said("zero"), answered("nought"), said("one")])
-                await codex.ask(line, [said("elsewhere"), answered("of another time"), said("two")], first)
+                first = await codex.ask(line, [text_message("zero"), answered("nought"), text_message("one")])
+                await codex.ask(
+                    line, [text_message("elsewhere"), answered("of another time"), text_message("two")], first
+                )
                 third = await codex.ask(
-                    line, [said("elsewhere"), answered("as it is now"), said("two")], first, revert=True
+                    line, [text_message("elsewhere"), answered("as it is now"), text_message("two")], first, revert=True
                 )
             kept = ["zero", "nought", "one", "answer 1"]
             assert seen(standin.records[1]) == [*kept, "elsewhere", "of another time", "two"]
@@ -166,7 +168,7 @@ def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, aga
     async def run() -> None:
         with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
-            delta = [said("elsewhere"), answered("said elsewhere"), said("two")]
+            delta = [text_message("elsewhere"), answered("said elsewhere"), text_message("two")]
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
                 lost = await codex.ask(line, delta, first)
@@ -201,7 +203,7 @@ def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
+def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     """Guarantee 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
 
     async def run() -> None:
@@ -209,9 +211,9 @@ def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 first = await codex.ask(line, "one")
-            no_turn = Told(first.events, codex.provider().formatter.create_reader())
+            no_turn = CallResult(first.events, codex.provider().formatter.create_reader())
             no_turn.reader.session, no_turn.reader.cursor = first.session, "01a1dfb0-8cf9-7e71-91bb-fc567abed7cf"
-            no_thread = Told([], codex.provider().formatter.create_reader())
+            no_thread = CallResult([], codex.provider().formatter.create_reader())
             no_thread.reader.session, no_thread.reader.cursor = no_turn.cursor, first.cursor
             async with codex.line() as line:
                 lost = [await codex.ask(line, "two", each) for each in (no_turn, no_thread)]
@@ -231,18 +233,18 @@ def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
         with FakeVendors(replies()) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                wrong = Told([], codex.provider().formatter.create_reader())
+                wrong = CallResult([], codex.provider().formatter.create_reader())
                 wrong.reader.session, wrong.reader.cursor = "the-one-of-yesterday", "1"
-                told = await codex.ask(line, "two", wrong)
+                answer = await codex.ask(line, "two", wrong)
                 assert line.pid is None
-            assert told.error is not None
-            assert told.error.kind == "session"
+            assert answer.error is not None
+            assert answer.error.kind == "session"
             assert not standin.records
 
     asyncio.run(run())
 
 
-def test_a_thread_is_let_go_of_so_that_another_process_can_go_on(tmp_path: Path) -> None:
+def test_a_thread_is_let_go_of_so_that_another_process_can_continue(tmp_path: Path) -> None:
     """Guarantee 9.5: a thread has one writer. It is free after a while; before that, the other one goes on in a
     fork.
     """
@@ -273,15 +275,15 @@ def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
         with FakeVendors(echo, faults=lambda ask: faults.slow(0.01)) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await asyncio.gather(*[codex.ask(line, name) for name in ("a", "b", "c")])
+                answer = await asyncio.gather(*[codex.ask(line, name) for name in ("a", "b", "c")])
                 assert line.pid is not None
-            assert [each.text for each in told] == ["to a", "to b", "to c"]
-            assert len({each.session for each in told}) == 3
+            assert [each.text for each in answer] == ["to a", "to b", "to c"]
+            assert len({each.session for each in answer}) == 3
 
     asyncio.run(run())
 
 
-def test_what_a_thread_was_told_survives_that_codex_shortens_it(tmp_path: Path) -> None:
+def test_the_history_of_a_thread_survives_that_codex_shortens_it(tmp_path: Path) -> None:
     """A thread that is loaded anew without its instructions would lose them with its first compaction."""
 
     async def run() -> None:

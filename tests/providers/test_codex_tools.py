@@ -11,7 +11,7 @@ from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, Scripted, Sc
 from tests.providers.codex_program import LOOK, Codex, Host, is_alive, seen
 
 
-def last_said(ask: AcceptedRequest) -> JSONObject:
+def last_item(ask: AcceptedRequest) -> JSONObject:
     return decode(ask.raw)["input"][-1]
 
 
@@ -26,9 +26,9 @@ def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
     """A thread is told of our tools; Codex calls, and the host's result goes on to the model."""
 
     def script(ask: AcceptedRequest) -> Reply:
-        if last_said(ask)["type"] == "message":
+        if last_item(ask)["type"] == "message":
             return Reply("Let me look.", [ScriptedCall("look", {"thing": "the key"})])
-        return Reply(f"I see: {last_said(ask)['output']}.")
+        return Reply(f"I see: {last_item(ask)['output']}.")
 
     async def run() -> None:
         host = Host()
@@ -36,11 +36,11 @@ def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
                 tools = {"dynamicTools": [LOOK]}
-                told = await codex.ask(line, "Look for it.", host=host, settings=tools)
-                alone = await codex.ask(line, "Look again.", told, settings=tools)
+                answer = await codex.ask(line, "Look for it.", host=host, settings=tools)
+                alone = await codex.ask(line, "Look again.", answer, settings=tools)
             assert [(call.name, call.arguments) for call in host.ran] == [("look", {"thing": "the key"})]
-            assert told.text == "I see: the key is there."
-            assert [message.role for message in told.reader.messages()] == ["assistant", "tool", "assistant"]
+            assert answer.text == "I see: the key is there."
+            assert [message.role for message in answer.reader.messages()] == ["assistant", "tool", "assistant"]
             assert alone.text == "I see: Nobody is here to run this tool.."
             assert not standin.refused
 
@@ -53,7 +53,7 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
     made = tmp_path / "made.txt"
 
     def script(ask: AcceptedRequest) -> Reply:
-        if last_said(ask)["type"] == "message":
+        if last_item(ask)["type"] == "message":
             asks = {"sandbox_permissions": "require_escalated", "justification": "May I?", "login": False}
             return Reply(None, [ScriptedCall("exec_command", {"cmd": f"echo made > {made}", **asks})])
         return Reply("Done.")
@@ -63,12 +63,12 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
         with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
+                answer = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
             (call,) = host.asked
             assert call.name == "shell"
             assert str(made) in call.arguments["command"]
             assert call.arguments["reason"] == "May I?"
-            assert told.text == "Done."
+            assert answer.text == "Done."
             assert made.exists() is bool(approved)
 
     asyncio.run(run())
@@ -84,10 +84,10 @@ def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> N
         with FakeVendors(script) as standin:
             codex = Codex(tmp_path / "home", standin)
             async with codex.line() as line:
-                told = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
-            changes = [event["params"]["item"] for event in told.events if event["method"] == "item/completed"]
+                answer = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
+            changes = [event["params"]["item"] for event in answer.events if event["method"] == "item/completed"]
             assert [item["status"] for item in changes if item["type"] == "fileChange"] == ["declined"]
-            assert told.text == "Done."
+            assert answer.text == "Done."
             assert not (codex.home / "made.txt").exists()
 
     asyncio.run(run())

@@ -18,12 +18,12 @@ from contextc.providers.http_client import error_reason
 from contextc.providers.timeouts import describe_timeout
 
 
-def said(message: str, **fields: JSON) -> JSONObject:
+def error_body(message: str, **fields: JSON) -> JSONObject:
     return {"error": {"message": message, **fields}}
 
 
 def google(status: str, message: str, *details: JSONObject) -> JSONObject:
-    return said(message, status=status, details=list(details))
+    return error_body(message, status=status, details=list(details))
 
 
 ANTHROPIC: list[tuple[int | None, JSON, FailureKind]] = [
@@ -31,45 +31,49 @@ ANTHROPIC: list[tuple[int | None, JSON, FailureKind]] = [
     (None, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "transient"),
     (None, {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}, "transient"),
     (None, {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}, "rate"),
-    (429, said("This request would exceed your organization's rate limit", type="rate_limit_error"), "rate"),
-    (401, said("invalid x-api-key", type="authentication_error"), "auth"),
-    (403, said("Your key may not use this model", type="permission_error"), "auth"),
-    (400, said("prompt is too long: 208310 tokens > 200000 maximum", type="invalid_request_error"), "context"),
+    (429, error_body("This request would exceed your organization's rate limit", type="rate_limit_error"), "rate"),
+    (401, error_body("invalid x-api-key", type="authentication_error"), "auth"),
+    (403, error_body("Your key may not use this model", type="permission_error"), "auth"),
+    (400, error_body("prompt is too long: 208310 tokens > 200000 maximum", type="invalid_request_error"), "context"),
     (
         400,
-        said("input length and `max_tokens` exceed context limit: 199000 + 9000", type="invalid_request_error"),
+        error_body("input length and `max_tokens` exceed context limit: 199000 + 9000", type="invalid_request_error"),
         "context",
     ),
-    (413, said("Request exceeds the maximum size", type="request_too_large"), "context"),
-    (400, said("Your credit balance is too low to access the API.", type="invalid_request_error"), "quota"),
-    (402, said("Payment required", type="billing_error"), "quota"),
-    (400, said("messages: text content blocks must be non-empty", type="invalid_request_error"), "invalid"),
-    (404, said("model: claude-nothing", type="not_found_error"), "invalid"),
+    (413, error_body("Request exceeds the maximum size", type="request_too_large"), "context"),
+    (400, error_body("Your credit balance is too low to access the API.", type="invalid_request_error"), "quota"),
+    (402, error_body("Payment required", type="billing_error"), "quota"),
+    (400, error_body("messages: text content blocks must be non-empty", type="invalid_request_error"), "invalid"),
+    (404, error_body("model: claude-nothing", type="not_found_error"), "invalid"),
     (500, "<html><h1>Bad</h1> gateway</html>", "transient"),
 ]
 OPENAI: list[tuple[int | None, JSON, FailureKind]] = [
-    (429, said("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "quota"),
-    (429, said("Rate limit reached for gpt-6", type="tokens", code="rate_limit_exceeded"), "rate"),
+    (429, error_body("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "quota"),
+    (429, error_body("Rate limit reached for gpt-6", type="tokens", code="rate_limit_exceeded"), "rate"),
     (
         429,
-        said("Request too large for gpt-6 on tokens per min (TPM): Limit 30000, Requested 43000.", type="tokens"),
+        error_body("Request too large for gpt-6 on tokens per min (TPM): Limit 30000, Requested 43000.", type="tokens"),
         "context",
     ),
-    (401, said("Incorrect API key provided: sk-x", type="invalid_request_error", code="invalid_api_key"), "auth"),
-    (400, said("Your input exceeds the context window of this model.", code="context_length_exceeded"), "context"),
-    (400, said("This model's maximum context length is 8192 tokens, however", type="BadRequestError"), "context"),
-    (400, said("the request exceeds the available context size", type="exceed_context_size_error"), "context"),
-    (400, said("No tool output found for function call call_1.", type="invalid_request_error"), "invalid"),
-    (400, said("Previous response not found", code="previous_response_not_found"), "session"),
-    (404, said("Conversation with id 'conv_1' not found.", type="invalid_request_error", code=None), "session"),
-    (404, said("Prompt with id 'pmpt_1' not found.", type="invalid_request_error", code=None), "invalid"),
+    (401, error_body("Incorrect API key provided: sk-x", type="invalid_request_error", code="invalid_api_key"), "auth"),
     (
         400,
-        said("Another process is currently operating on this conversation.", code="conversation_locked"),
+        error_body("Your input exceeds the context window of this model.", code="context_length_exceeded"),
+        "context",
+    ),
+    (400, error_body("This model's maximum context length is 8192 tokens, however", type="BadRequestError"), "context"),
+    (400, error_body("the request exceeds the available context size", type="exceed_context_size_error"), "context"),
+    (400, error_body("No tool output found for function call call_1.", type="invalid_request_error"), "invalid"),
+    (400, error_body("Previous response not found", code="previous_response_not_found"), "session"),
+    (404, error_body("Conversation with id 'conv_1' not found.", type="invalid_request_error", code=None), "session"),
+    (404, error_body("Prompt with id 'pmpt_1' not found.", type="invalid_request_error", code=None), "invalid"),
+    (
+        400,
+        error_body("Another process is currently operating on this conversation.", code="conversation_locked"),
         "transient",
     ),
-    (402, said("Insufficient credits", code=402), "quota"),
-    (503, said("The server is overloaded", code="server_is_overloaded"), "transient"),
+    (402, error_body("Insufficient credits", code=402), "quota"),
+    (503, error_body("The server is overloaded", code="server_is_overloaded"), "transient"),
     (None, {"type": "error", "code": "server_error", "message": "Oops"}, "transient"),
     (
         None,
@@ -113,9 +117,9 @@ def test_a_refusal_is_one_of_eight_kinds(table: ErrorTable, status: int | None, 
     assert (NOT_FOUND_FIX if status == 404 and kind == "invalid" else DEFAULT_FIXES[kind]) in str(failed)
 
 
-def test_the_message_says_what_happened_and_the_way_out() -> None:
+def test_the_message_reports_what_happened_and_the_way_out() -> None:
     """Guarantee 15.1."""
-    body = said("Slow down.", type="rate_limit_error")
+    body = error_body("Slow down.", type="rate_limit_error")
     failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
     assert str(failed) == (
         "anthropic failed (rate: status 429 rate_limit_error): Slow down. It requested a wait of 12 s. "
@@ -125,7 +129,7 @@ def test_the_message_says_what_happened_and_the_way_out() -> None:
     assert not ProviderFailed("x", "auth").may_retry
 
 
-def test_how_long_to_wait_is_said_in_many_ways() -> None:
+def test_how_long_to_wait_is_reported_in_many_ways() -> None:
     """Guarantee 11.11: Retry-After is honoured."""
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     info: JSONObject = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
@@ -155,7 +159,7 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
     assert mask_secrets("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
 
 
-def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
+def test_a_login_is_masked_as_it_is_in_a_header() -> None:
     """Guarantee 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were
     sent.
     """
@@ -163,11 +167,11 @@ def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
     for login in (packed, packed.rstrip("=")):
         assert mask_secrets(f"No: Basic {login}.") == "No: [key]."
         assert mask_secrets(f'{{"authorization":"basic {login}"}}') == '{"authorization":"[key]"}'
-    words = "Basic authentication is needed; basic information, basic auth"
-    assert mask_secrets(words) == words
+    text = "Basic authentication is needed; basic information, basic auth"
+    assert mask_secrets(text) == text
 
 
-def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
+def test_a_page_of_some_proxy_is_reported_without_its_tags() -> None:
     body = "<html><style>b{}</style><body>\n<h1>502 Bad Gateway</h1></body></html>"
     assert map_error("x", openai.TABLE, body, status=502).said == "502 Bad Gateway"
 
@@ -175,10 +179,10 @@ def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
 def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
     """Guarantee 15.1: an HTTP client's own exceptions often say nothing, or less than the socket's."""
     inner = ConnectionResetError(104, "Connection reset by peer")
-    for said, told in (("", ""), ("Connection error.", "Connection error: ")):
-        error = RuntimeError(said)
+    for expected, text in (("", ""), ("Connection error.", "Connection error: ")):
+        error = RuntimeError(expected)
         error.__cause__ = inner
-        assert error_reason(error) == f"{told}[Errno 104] Connection reset by peer"
+        assert error_reason(error) == f"{text}[Errno 104] Connection reset by peer"
     assert error_reason(TimeoutError()) == "TimeoutError"
 
 
@@ -209,15 +213,15 @@ LATE: list[tuple[BaseException, float | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "given", "said"), LATE, ids=[repr(error) for error, _, _ in LATE])
-def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
-    error: BaseException, given: float | None, said: str
+@pytest.mark.parametrize(("error", "given", "expected"), LATE, ids=[repr(error) for error, _, _ in LATE])
+def test_a_call_that_waited_in_vain_reports_for_what_and_how_long(
+    error: BaseException, given: float | None, expected: str
 ) -> None:
     """Guarantee 15.1: with the limit in force, whoever's exception it was."""
-    assert describe_timeout(error, given, use_default=True) == said
+    assert describe_timeout(error, given, use_default=True) == expected
 
 
-def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
+def test_an_unknown_limit_is_not_made_up() -> None:
     """A client of the caller's own has its own limits."""
     assert describe_timeout(TimeoutError(), None, use_default=False) == "no data received for too long"
 
@@ -227,7 +231,7 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         ({"detail": [FORBIDDEN]}, "body.user: Extra inputs are not permitted"),
         (
@@ -237,7 +241,7 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
         ({"detail": {"reason": 1}}, '{"reason":1}'),
     ],
 )
-def test_a_list_of_what_is_wrong_is_said_in_words(body: JSONObject, told: str) -> None:
+def test_a_list_of_what_is_wrong_is_reported_as_text(body: JSONObject, expected: str) -> None:
     """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
     failed = map_error("mistral", openai.TABLE, body, status=422)
-    assert (failed.kind, failed.said) == ("invalid", told)
+    assert (failed.kind, failed.said) == ("invalid", expected)

@@ -60,9 +60,9 @@ def test_a_model_behind_a_gateway_has_its_facts(spec: str, name: str, model: str
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compiled(spec: str, *said: cc.Message, prompt: str = PROMPT, settings: JSONObject | None = None) -> cc.Compiled:
+def compiled(spec: str, *messages: cc.Message, prompt: str = PROMPT, settings: JSONObject | None = None) -> cc.Compiled:
     with cc.open_store("memory:") as store:
-        for message in said:
+        for message in messages:
             store.append("demo", message)
         fragments = [cc.PromptFragment("identity", prompt)] if prompt else []
         compiler = cc.MessageCompiler(store, cc.provider(spec))
@@ -86,7 +86,7 @@ def test_claude_behind_a_gateway_gets_cache_points(gateway: str) -> None:
 
 
 @pytest.mark.parametrize("spec", [f"openrouter:{GPT}", f"vercel:{GPT}", f"openai-chat:{CLAUDE}", f"openai-chat:{GPT}"])
-def test_nobody_else_is_sent_any(spec: str) -> None:
+def test_no_other_provider_is_sent_any(spec: str) -> None:
     """Models that cache by themselves, and endpoints of which it is not known that they take points."""
     assert b"cache_control" not in compiled(spec, LONG).body
 
@@ -102,7 +102,7 @@ def test_tools_are_marked_where_there_is_no_prompt() -> None:
     assert cc.OpenAIFormatter().with_head_breakpoint(body | {"tools": []}) == body | {"tools": []}
 
 
-def test_a_cache_point_stands_on_words() -> None:
+def test_a_cache_point_is_on_texts() -> None:
     """Empty text takes none, OpenRouter's types have it on text alone, and calls come behind the text."""
     formatter = cc.OpenAIFormatter(cache_marks=True)
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
@@ -131,10 +131,10 @@ def test_points_of_the_callers_own_are_counted() -> None:
 
 def test_a_picture_stays_in_the_result_where_that_may_hold_it() -> None:
     """Guarantee 2.6: a tool message of OpenRouter's takes parts; others are shown it in a message of the user."""
-    looked = cc.assistant(tool_calls=[cc.tool_call("a", "look", {})])
+    inspected = cc.assistant(tool_calls=[cc.tool_call("a", "look", {})])
     result = cc.tool_result("a", "look", [cc.Text("It is:"), cc.Media(mime_type="image/png", data=PNG)])
     router, gateway = (
-        compiled(f"{each}:{CLAUDE}", LONG, looked, result, prompt="") for each in ("openrouter", "vercel")
+        compiled(f"{each}:{CLAUDE}", LONG, inspected, result, prompt="") for each in ("openrouter", "vercel")
     )
     *_, last = router.params["messages"]
     assert [part["type"] for part in last["content"]] == ["text", "image_url"]
@@ -259,7 +259,7 @@ def _prefixes_hold(room: Room, agent: cc.AgentExecutor) -> bool:
     return all(later[: len(earlier)] == earlier for earlier, later in pairwise(plain))
 
 
-def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name(store: cc.Store) -> None:
+def test_openrouter_identifies_a_conversation_by_a_header_that_does_not_contain_its_name(store: cc.Store) -> None:
     """Guarantees 9.2, 13.3: the same in all its requests, so that one machine gets them; other calls have none."""
     long, short = "Café with Ada " * 30, "Ada"
 
@@ -286,7 +286,7 @@ def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name
         assert "Ada" not in value
 
 
-def test_a_conversation_goes_on_with_another_vendors_model_and_comes_back(store: cc.Store) -> None:
+def test_a_conversation_continues_with_another_vendors_model_and_comes_back(store: cc.Store) -> None:
     """Guarantees 9.10, 2.4: each is given its own reasoning, and nothing it cannot read."""
     with FakeVendors(looks) as standin:
         room = Room(standin, store)

@@ -91,9 +91,9 @@ def alone(tmp_path: Path) -> Iterator[dict[str, str]]:
     stop_all(tmp_path)
 
 
-def asked(provider: Provider, words: str, settings: JSONObject, tools: tuple[cc.Tool, ...] = ()) -> cc.Compiled:
+def asked(provider: Provider, text: str, settings: JSONObject, tools: tuple[cc.Tool, ...] = ()) -> cc.Compiled:
     store = cc.open_store("memory:")
-    store.append("demo", cc.user(words))
+    store.append("demo", cc.user(text))
     return cc.MessageCompiler(store, provider).compile(
         "demo", settings=settings, tools=tools, system_prompt="Be brief."
     )
@@ -125,7 +125,7 @@ def send_messages(server: LocalServer, arguments: JSONObject, stream: bool) -> o
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("house", "send", "limit"),
+    ("vendor", "send", "limit"),
     [
         ("openai-chat", send_chat, "max_tokens"),
         ("openai", send_responses, "max_output_tokens"),
@@ -133,10 +133,10 @@ def send_messages(server: LocalServer, arguments: JSONObject, stream: bool) -> o
     ],
 )
 def test_the_vendors_own_sdks_are_answered(
-    server: LocalServer, house: str, send: Callable[[LocalServer, JSONObject, bool], object], limit: str, stream: bool
+    server: LocalServer, vendor: str, send: Callable[[LocalServer, JSONObject, bool], object], limit: str, stream: bool
 ) -> None:
     """What is compiled for a vendor's format is taken, and the reply is one of that format, with its usage."""
-    provider = cc.provider(f"{house}:{MODEL}", window=WINDOW)
+    provider = cc.provider(f"{vendor}:{MODEL}", window=WINDOW)
     store = cc.open_store("memory:")
     store.append("demo", cc.user("Say hello."))
     compiler = cc.MessageCompiler(store, provider)
@@ -185,7 +185,7 @@ async def rest(events: AsyncIterator[JSONObject]) -> list[JSONObject]:
 
 
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
-def test_our_line_speaks_three_formats(
+def test_our_line_supports_three_formats(
     shared: dict[str, str], server: LocalServer, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, shared)
@@ -197,18 +197,18 @@ def test_our_line_speaks_three_formats(
     assert ensure_server(find_model_file(), WINDOW, idle=300, environment=shared) == server
 
 
-def test_nobody_is_answered_without_the_key(server: LocalServer) -> None:
+def test_no_request_is_answered_without_the_key(server: LocalServer) -> None:
     import anthropic
     import openai
 
     stranger = LocalServer(pid=0, port=server.port, key="a guess", model="", window=0)
-    words = [{"role": "user", "content": "hi"}]
+    messages = [{"role": "user", "content": "hi"}]
     with pytest.raises(openai.AuthenticationError):
-        send_chat(stranger, {"model": MODEL, "messages": words}, False)
+        send_chat(stranger, {"model": MODEL, "messages": messages}, False)
     with pytest.raises(openai.AuthenticationError):
         send_responses(stranger, {"model": MODEL, "input": "hi"}, False)
     with pytest.raises(anthropic.AuthenticationError):
-        send_messages(stranger, {"model": MODEL, "messages": words, "max_tokens": 1}, False)
+        send_messages(stranger, {"model": MODEL, "messages": messages, "max_tokens": 1}, False)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
@@ -232,7 +232,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalSer
     assert server.key not in command.stdout
 
 
-def test_a_request_that_is_too_long_is_told_apart(
+def test_a_request_that_is_too_long_is_distinguished(
     shared: dict[str, str], server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 7.6: an overflow is recognised, so that the request can be compiled again with a smaller budget."""
@@ -248,10 +248,10 @@ def test_two_who_start_at_once_start_one_server(alone: dict[str, str], model: Pa
     command = [sys.executable, "-c", TWICE, str(model)]
     environment = {**alone, "SOME_API_KEY": "sk-not-for-the-server"}
     both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = sorted(process.communicate(timeout=120)[0].split() for process in both)
-    assert [words[:2] for words in said] == [said[0][:2]] * 2
-    assert [words[2] for words in said] == ["0", "1"]
-    pid = int(said[0][0])
+    result = sorted(process.communicate(timeout=120)[0].split() for process in both)
+    assert [text[:2] for text in result] == [result[0][:2]] * 2
+    assert [text[2] for text in result] == ["0", "1"]
+    pid = int(result[0][0])
     if sys.platform != "win32":
         assert os.getsid(pid) == pid != os.getsid(0)
     if (variables := Path(f"/proc/{pid}/environ")).exists():
@@ -264,7 +264,7 @@ def test_after_kill_9_the_next_call_starts_another(
 ) -> None:
     """A reply that is cut off is a failure that may pass; what the dead server left behind fools nobody."""
     use(monkeypatch, alone)
-    told: list[str] = []
+    texts: list[str] = []
     provider = cc.provider("local")
     body = asked(provider, "Tell me a long story.", {**provider.stream_settings, "max_tokens": 400}).body
     short = asked(provider, "Say hello.", {**provider.stream_settings, "max_tokens": 4}).body
@@ -275,7 +275,7 @@ def test_after_kill_9_the_next_call_starts_another(
         return found
 
     async def scenario() -> tuple[int, int]:
-        async with endpoint(provider, progress=told.append) as line:
+        async with endpoint(provider, progress=texts.append) as line:
             async with aclosing(line.stream(ProviderCall(provider=provider, body=body))) as events:
                 await anext(events)
                 first = await server()
@@ -288,10 +288,10 @@ def test_after_kill_9_the_next_call_starts_another(
 
     first, second = asyncio.run(scenario())
     assert first != second
-    assert told == ["starting the local model …"] * 2
+    assert texts == ["starting the local model …"] * 2
 
 
-def test_it_goes_away_when_nobody_asks(alone: dict[str, str], model: Path) -> None:
+def test_it_goes_away_when_it_is_idle(alone: dict[str, str], model: Path) -> None:
     server = ensure_server(model, WINDOW, idle=1, environment=alone)
     place = server_folder(model, WINDOW, environment=alone)
     assert until(lambda: not is_locked(place.alive_lock))
@@ -357,7 +357,7 @@ def test_how_long_it_stays_is_a_setting(tmp_path: Path, text: str, seconds: int)
 
 
 @pytest.mark.parametrize("text", ["5", "m", "0s", "-1m", "five minutes", "1d"])
-def test_an_idle_time_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_idle_time_is_refused(tmp_path: Path, text: str) -> None:
     settings = read_settings(environment={"HOME": str(tmp_path), "CONTEXTC_LOCAL_IDLE": text}, folder=str(tmp_path))
     with pytest.raises(InvalidSetting, match="like 90s, 5m or 1h"):
         settings.parse_local_idle()

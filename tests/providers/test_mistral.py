@@ -50,7 +50,7 @@ def sent(standin: FakeVendors) -> list[JSONObject]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_turn_with_tools_is_told_in_mistrals_words(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+def test_a_turn_with_tools_is_sent_in_mistrals_format(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     """Guarantees 11.1, 9.2: reasoning goes back signed, ids as they came, each request begins as the one before."""
     standin, messages = turned(monkeypatch, stream=stream)
     assert not standin.refused
@@ -125,7 +125,7 @@ def test_its_refusals_are_understood(status: int | None, body: JSONObject, kind:
 
 
 def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
-    """Guarantee 9.11: by its name, or by the name of a model of its house."""
+    """Guarantee 9.11: by its name, or by the name of a model of its vendor."""
     for spec in (SPEC, "mistralai:mistral-medium-latest", "mistral-medium-latest"):
         provider = cc.provider(spec)
         assert (provider.name, provider.format, provider.client) == ("mistral", "mistral", "openai")

@@ -73,7 +73,7 @@ def test_it_is_looked_for_where_its_own_client_would_look(monkeypatch: pytest.Mo
     assert asyncio.run(sent())["authorization"] == f"Bearer {KEY}"
 
 
-def test_nobody_at_home_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_explains_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 15.1: the address that was asked, and the command."""
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     for provider in (cc.provider(SPEC), cc.provider(SPEC, url="http://127.0.0.1:9")):
@@ -158,7 +158,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
     assert asyncio.run(asked_through()) == EVENTS
 
 
-def test_every_request_says_its_window_and_that_nothing_is_cut(store: cc.Store) -> None:
+def test_every_request_states_its_window_and_that_nothing_is_cut(store: cc.Store) -> None:
     """Otherwise the server cuts the oldest messages away, without a word."""
     store.append("c", cc.user("Hi"))
 
@@ -183,7 +183,7 @@ def test_every_request_says_its_window_and_that_nothing_is_cut(store: cc.Store) 
     assert (own["options"], own["truncate"]) == ({"num_ctx": 4_096}, True)
 
 
-def test_a_model_nobody_knows_asks_for_its_window() -> None:
+def test_an_unknown_model_asks_for_its_window() -> None:
     """Guarantee 15.1: what to write."""
     with pytest.raises(cc.errors.UnknownModel, match="window="):
         cc.provider("ollama:my-own:latest")
@@ -209,13 +209,13 @@ def test_the_last_line_may_lack_its_end_and_empty_ones_are_nothing() -> None:
     assert lines.end() == []
 
 
-def test_nothing_is_read_behind_the_last_word() -> None:
+def test_nothing_is_read_after_the_last_event() -> None:
     lines = NDJSONParser()
     assert lines.feed(b'{"done": true}\nnoise\n') == [{"done": True}]
     assert lines.feed(b"more noise\n") == []
 
 
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"a', b"\xff"])
-def test_a_line_that_is_no_object_is_said_to_be_none(line: bytes) -> None:
+def test_a_line_that_is_no_object_is_reported_as_none(line: bytes) -> None:
     with pytest.raises(MalformedEvent, match="expected a JSON object"):
         NDJSONParser().feed(line + b"\n")

@@ -91,7 +91,7 @@ FAULTS = [faults.cut(), faults.ended(), faults.garbled(), faults.error_inside(),
 
 @STREAMED
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_step_that_failed_before_its_first_word_is_asked_again(
+def test_a_step_that_failed_before_its_first_output_is_asked_again(
     on_disk: cc.Store, stream: bool, fault: faults.Fault
 ) -> None:
     """Guarantee 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
@@ -102,15 +102,15 @@ def test_a_step_that_failed_before_its_first_word_is_asked_again(
             played(on_disk, standin, stream=stream)
         except cc.errors.ProviderFailed as error:
             failed = error.kind
-    said = [message.text for message in on_disk.load("c") if message.role == "assistant" and message.status == "sent"]
+    texts = [message.text for message in on_disk.load("c") if message.role == "assistant" and message.status == "sent"]
     assert [record.refused for record in standin.refused] == []
     assert (standin.defects, standin.breaks()) == ([], [])
     broke = stream and fault.name in ("cut", "ended", "garbled", "error inside")
-    assert (failed, said) == (("transient", []) if broke else ("", ["Let me look.", "", "A ship, 🦊."]))
+    assert (failed, texts) == (("transient", []) if broke else ("", ["Let me look.", "", "A ship, 🦊."]))
 
 
 @STREAMED
-def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> None:
+def test_turns_continue_through_failures(on_disk: cc.Store, stream: bool) -> None:
     """Guarantees 11.1, 11.11: every question is asked until it is answered, and no request is refused."""
     replies = [Reply(f"Answer {number}.", reasoning="Hm.") for number in range(200)]
     with FakeVendors(Scripted(replies), faults=RandomFaults(5, share=0.4)) as standin:

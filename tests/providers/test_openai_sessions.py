@@ -130,7 +130,7 @@ def test_a_call_that_is_for_no_conversation_of_ours_begins_none(standin: FakeVen
     assert [record.path for record in standin.records] == ["/v1/responses"]
 
 
-def test_what_goes_wrong_with_beginning_a_conversation_is_told_like_anything_else(
+def test_what_goes_wrong_with_beginning_a_conversation_is_reported_like_anything_else(
     standin: FakeVendors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.11."""
@@ -153,7 +153,7 @@ def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: FakeVendors) ->
     assert "recompile" in str(gone)
 
 
-def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(standin: FakeVendors) -> None:
+def test_a_conversation_with_another_running_turn_may_be_asked_again(standin: FakeVendors) -> None:
     """Guarantee 11.11: its status is that of a wrong request, and waiting helps."""
 
     async def side_by_side() -> ProviderFailed:
@@ -177,7 +177,7 @@ def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(st
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])
-def test_a_reader_says_which_session_a_reply_belongs_to(name: str, stream: bool, standin: FakeVendors) -> None:
+def test_a_reader_reports_which_session_a_reply_belongs_to(name: str, stream: bool, standin: FakeVendors) -> None:
     """Guarantee 9.1: the conversation it is in, or else the response itself."""
     (reader,) = asyncio.run(answered(call(at(standin, name), {**HELLO, "stream": stream})))
     known = kept(standin).conversations if name == "openai-conversation" else kept(standin).responses
@@ -193,7 +193,7 @@ def test_a_response_that_is_not_stored_is_no_session(standin: FakeVendors) -> No
     assert (asked.session, agreed.session) == ("", "")
 
 
-def test_the_setting_that_names_a_session_says_where_a_reply_names_it() -> None:
+def test_the_setting_that_names_a_session_reports_where_a_reply_names_it() -> None:
     """Guarantee 9.1: a reply without a conversation has none, and its own id is no name for one."""
     speaks = formatter(FORMAT)
     alone: JSONObject = {"id": "resp_1", "conversation": None, "output": []}
@@ -285,5 +285,5 @@ def test_the_stand_in_forgets_what_is_not_to_be_stored(client: "openai.OpenAI") 
     assert client.responses.retrieve(stored).id == stored
     client.responses.delete(stored)
     for name in (unstored, stored):
-        said = refused(client, input="And?", previous_response_id=name)
-        assert said == f"400 Previous response with id '{name}' not found."
+        text = refused(client, input="And?", previous_response_id=name)
+        assert text == f"400 Previous response with id '{name}' not found."

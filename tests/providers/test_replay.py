@@ -46,7 +46,7 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recording", "said"),
+    ("recording", "expected"),
     [
         (1, "recording 2: expected a JSON object, got int"),
         ({}, "recording 2: must have `reply`"),
@@ -59,9 +59,9 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, said: str) -> None:
+def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, expected: str) -> None:
     """Guarantee 15.1: when it is given, and not when its turn comes."""
-    with pytest.raises(InvalidSetting, match=said):
+    with pytest.raises(InvalidSetting, match=expected):
         Replay([{"reply": WHOLE}, recording])
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem
             cc.endpoint(PROVIDER, recordings=nowhere)
 
 
-def test_what_else_is_in_a_file_is_not_told(tmp_path: Path) -> None:
+def test_what_else_is_in_a_file_is_not_reported(tmp_path: Path) -> None:
     """Guarantee 13.3: the file that was named may be anybody's."""
     path = tmp_path / "key.txt"
     path.write_text("private-words")

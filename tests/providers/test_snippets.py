@@ -150,7 +150,7 @@ def shell(command: str, program: str = "sh") -> None:
 def compiled(provider: Provider) -> cc.Compiled:
     """A request with tools, calls, results, a picture where it is taken, and words that are hard to quote."""
     with cc.open_store("memory:") as store:
-        store.extend("demo", [cc.user(words) for words in NASTY])
+        store.extend("demo", [cc.user(text) for text in NASTY])
         store.append(
             "demo", cc.assistant("so", tool_calls=[cc.tool_call("call_1", "look", {"deep": True, "at": None})])
         )
@@ -205,7 +205,7 @@ def test_an_address_of_ones_own_gets_nobodys_key(server: Server) -> None:
     assert "OPENAI_API_KEY" not in command + as_python(provider, provider.formatter, b'{"messages": []}')
 
 
-def test_a_login_in_an_address_is_not_told() -> None:
+def test_a_login_in_an_address_is_not_reported() -> None:
     """What is copied is shared."""
     provider = cc.provider("openai-chat:gpt-4o", url="https://ann:secret@example.com/v1")
     both = as_curl(provider, provider.formatter, b"{}") + as_python(provider, provider.formatter, b'{"messages": []}')
@@ -213,7 +213,7 @@ def test_a_login_in_an_address_is_not_told() -> None:
     assert "ann:***@example.com" in both
 
 
-def test_where_nobody_knows_the_address_it_is_asked_for() -> None:
+def test_an_unknown_address_is_requested() -> None:
     provider = cc.provider("keeper:one", window=1_000, format="anthropic")
     command = as_curl(provider, provider.formatter, b"{}")
     assert command.startswith("# The URL of keeper is unknown: set BASE_URL")
@@ -252,8 +252,8 @@ def ran(program: str) -> str:
 
 def as_google_has_it(body: JSONObject) -> JSONObject:
     """Google's SDK writes one field of a tool in Python's way, which its API takes too, and an empty configuration."""
-    said = json.dumps({name: value for name, value in body.items() if value != {}}, sort_keys=True)
-    return json.loads(said.replace('"parameters_json_schema"', '"parametersJsonSchema"'))
+    text = json.dumps({name: value for name, value in body.items() if value != {}}, sort_keys=True)
+    return json.loads(text.replace('"parameters_json_schema"', '"parametersJsonSchema"'))
 
 
 def as_ollama_has_it(body: JSONObject) -> JSONObject:
@@ -294,18 +294,18 @@ def test_a_streamed_answer_is_printed_event_by_event(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("spec", "command"), [("claude-code", "claude --resume"), ("codex", "codex resume")])
-def test_a_program_is_named_with_the_way_to_go_on(spec: str, command: str) -> None:
+def test_a_program_is_named_with_the_way_to_continue(spec: str, command: str) -> None:
     """What went through a program is no HTTP request: a person goes on with its session."""
     provider = cc.provider(spec)
-    told = as_curl(provider, provider.formatter, b"{}", session="it's", directory="/home/ann's")
-    assert told.startswith("# This request was sent through a program")
-    assert told.endswith(f"cd '/home/ann'\"'\"'s' && {command} 'it'\"'\"'s'\n")
+    result = as_curl(provider, provider.formatter, b"{}", session="it's", directory="/home/ann's")
+    assert result.startswith("# This request was sent through a program")
+    assert result.endswith(f"cd '/home/ann'\"'\"'s' && {command} 'it'\"'\"'s'\n")
     program = as_python(provider, provider.formatter, b'{"prompt": "hi"}', session="x")
     compile(program, "copied.py", "exec")
     assert "request = {'prompt': 'hi'}" in program
 
 
-def test_what_answers_inside_of_this_process_is_said() -> None:
+def test_what_answers_inside_of_this_process_is_reported() -> None:
     provider = cc.provider("replay:x", window=1_000)
     assert "answers inside contextc" in as_curl(provider, provider.formatter, b"{}")
     compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")

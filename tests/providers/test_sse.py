@@ -37,7 +37,7 @@ def test_the_last_empty_line_may_be_missing() -> None:
     assert read(b'data: {"n": 1}\n') == [{"n": 1}]
 
 
-def test_done_is_the_last_word() -> None:
+def test_done_is_the_last_text() -> None:
     events = SSEParser()
     assert events.feed(b'data: {"n": 1}\n\ndata: [DONE]\n\n') == [{"n": 1}]
     assert events.done
@@ -57,6 +57,6 @@ def test_half_an_emoji_does_no_harm() -> None:
     assert read(wire) == [{"text": "\ud83d"}, {"text": "\ude00"}]
 
 
-def test_an_error_that_only_its_name_tells_is_an_error() -> None:
+def test_an_error_that_only_its_name_reports_is_an_error() -> None:
     assert read(b'event: error\ndata: {"message": "Out of memory"}\n\n') == [{"error": {"message": "Out of memory"}}]
     assert read(b'event: error\ndata: {"type": "error", "error": {}}\n\n') == [{"type": "error", "error": {}}]

@@ -20,7 +20,7 @@ def test_every_provider_that_is_listed_has_a_client() -> None:
     assert cc.provider("vllm:own", window=9_000).client == "openai"
 
 
-def test_an_address_of_ones_own_is_told_with_the_provider() -> None:
+def test_an_address_of_ones_own_is_reported_with_the_provider() -> None:
     """Guarantee 9.11: any compatible endpoint."""
     mine = cc.provider("mine:qwen3", url="http://127.0.0.1:9999/v1", window=32_000, key="MINE_KEY")
     assert (mine.client, mine.url, mine.key) == ("openai", "http://127.0.0.1:9999/v1", "MINE_KEY")
@@ -36,7 +36,7 @@ def test_the_key_of_one_place_is_not_given_to_another() -> None:
     assert (spoken_otherwise.client, spoken_otherwise.url, spoken_otherwise.key) == ("anthropic", "", "")
 
 
-def test_what_a_request_must_say_to_be_streamed() -> None:
+def test_what_a_request_must_state_to_be_streamed() -> None:
     """Guarantee 11.1: it is part of what is compiled, so what is rebuilt equals what was sent."""
     settings = {
         name: cc.provider(f"{name}:own", window=9_000).stream_settings
@@ -141,6 +141,6 @@ def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.Mo
 
     with pytest.raises(cc.errors.ProviderFailed) as failed:
         asyncio.run(ask())
-    told = f"{failed.value} {failed.value.__cause__!r} {provider!r}"
-    assert "s3cr3tpassw0rd" not in told
+    text = f"{failed.value} {failed.value.__cause__!r} {provider!r}"
+    assert "s3cr3tpassw0rd" not in text
     assert "127.0.0.1:9" in str(failed.value)

@@ -58,8 +58,8 @@ def find_node() -> Node:
 def _version(program: Path) -> int:
     """The first number of its version; 0 where it does not run."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-        return int(said.strip().removeprefix("v").split(".")[0])
+        result = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        return int(result.strip().removeprefix("v").split(".")[0])
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0
 

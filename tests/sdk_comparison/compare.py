@@ -9,9 +9,9 @@ from contextc._json import JSONObject
 from contextc.messages import Message, Text, UserNotice
 from contextc.messages.pairing import pair_tool_calls
 from tests.sdk_comparison.ai_sdk_process import Sdk
-from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, in_our_words
+from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, apply_known_differences
 from tests.sdk_comparison.request_pairs import TARGETS, VERCEL, Conversation, bodies
-from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.rewrites.bodies import RewriteContext
 from tests.sdk_comparison.sdk_limits import LIMITS, Limit, within
 
 
@@ -26,34 +26,36 @@ class Compared(NamedTuple):
 def compared(
     sdk: Sdk,
     format: str,
-    told: Conversation,
+    conversation: Conversation,
     *,
     differences: Sequence[Difference] = DIFFERENCES,
     limits: Sequence[Limit] = LIMITS,
 ) -> Compared | None:
     """What both make of it; None where nothing is left that could be sent."""
-    told = expressible(told, format, limits)
-    if not all(form.encode_history(told.messages) for form in (VERCEL, TARGETS[format].form)):
+    conversation = expressible(conversation, format, limits)
+    if not all(form.encode_history(conversation.messages) for form in (VERCEL, TARGETS[format].form)):
         return None
-    ours, theirs = bodies(sdk, format, told)
-    known = Told(told, TARGETS[format].form)
-    written, met = in_our_words(theirs, ours, known, differences)
+    ours, theirs = bodies(sdk, format, conversation)
+    known = RewriteContext(conversation, TARGETS[format].form)
+    written, met = apply_known_differences(theirs, ours, known, differences)
     return Compared(ours, written, met)
 
 
-def expressible(told: Conversation, format: str, limits: Sequence[Limit] = LIMITS) -> Conversation:
+def expressible(conversation: Conversation, format: str, limits: Sequence[Limit] = LIMITS) -> Conversation:
     """What both can say, with every call answered in its place: the SDK refuses a call that has no result."""
-    told = within(told, format, limits)
-    paired = pair_tool_calls(told.messages, unique_ids=True, encode_id=TARGETS[format].form.name_codec.encode_id)
-    return replace(told, messages=tuple(message for message in paired.messages if says_something(message)))
+    conversation = within(conversation, format, limits)
+    paired = pair_tool_calls(
+        conversation.messages, unique_ids=True, encode_id=TARGETS[format].form.name_codec.encode_id
+    )
+    return replace(conversation, messages=tuple(message for message in paired.messages if has_content(message)))
 
 
-def says_something(message: Message) -> bool:
+def has_content(message: Message) -> bool:
     return any(part != Text("") and not isinstance(part, UserNotice) for part in message.parts)
 
 
-def agrees(sdk: Sdk, format: str, told: Conversation) -> None:
+def agrees(sdk: Sdk, format: str, conversation: Conversation) -> None:
     """Both say the same, as far as they can."""
-    found = compared(sdk, format, told)
+    found = compared(sdk, format, conversation)
     if found is not None:
         assert found.theirs == found.ours

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from contextc._json import JSONObject
 from tests.sdk_comparison.rewrites import anthropic, bedrock, gemini, identifiers, mistral, openai
-from tests.sdk_comparison.rewrites.bodies import Rewrite, Told
+from tests.sdk_comparison.rewrites.bodies import Rewrite, RewriteContext
 
 
 class Difference(NamedTuple):
@@ -33,15 +33,17 @@ class Compared(NamedTuple):
     met: list[str]
 
 
-def in_our_words(theirs: JSONObject, ours: JSONObject, told: Told, known: Iterable[Difference]) -> Compared:
+def apply_known_differences(
+    theirs: JSONObject, ours: JSONObject, context: RewriteContext, known: Iterable[Difference]
+) -> Compared:
     """The SDK's body with what is known to differ written our way, as far as it does differ."""
     body, met = deepcopy(theirs), list[str]()
     for difference in known:
         if body == ours:
             break
-        if told.form.name in difference.formats:
+        if context.form.name in difference.formats:
             before = deepcopy(body)
-            difference.rewrite(body, told)
+            difference.rewrite(body, context)
             met += [difference.name] if body != before else []
     return Compared(body, met)
 

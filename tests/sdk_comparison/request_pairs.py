@@ -63,24 +63,26 @@ TARGETS: Mapping[str, Target] = {
 VERCEL = formatter("vercel")
 
 
-def bodies(sdk: Sdk, name: str, told: Conversation, *, stream: bool = False) -> Bodies:
+def bodies(sdk: Sdk, name: str, conversation: Conversation, *, stream: bool = False) -> Bodies:
     """The body that we make of it, and the SDK's."""
     target = TARGETS[name]
-    answer = sdk.ask(name, target.model, {**written(VERCEL, told), **target.theirs}, stream=stream)
+    answer = sdk.ask(name, target.model, {**written(VERCEL, conversation), **target.theirs}, stream=stream)
     if not stream:
         assert answer["text"] == "Fine.", "the SDK did not understand the oracle's answer"
-    return Bodies(written(target.form, told, model=target.model, more=target.ours), answer["body"])
+    return Bodies(written(target.form, conversation, model=target.model, more=target.ours), answer["body"])
 
 
 def written(
-    form: Formatter, told: Conversation, *, model: str | None = None, more: Mapping[str, JSON] = {}
+    form: Formatter, conversation: Conversation, *, model: str | None = None, more: Mapping[str, JSON] = {}
 ) -> JSONObject:
-    choice = told.settings.tool_choice or (ToolChoice("auto") if told.tools else None)  # the SDK always says which
-    asked = replace(told.settings, model=model, tool_choice=choice)
+    choice = conversation.settings.tool_choice or (
+        ToolChoice("auto") if conversation.tools else None
+    )  # the SDK always says which
+    asked = replace(conversation.settings, model=model, tool_choice=choice)
     request = Request(
-        messages=told.messages,
-        system=cc.system(told.prompt) if told.prompt is not None else None,
-        tools=told.tools,
+        messages=conversation.messages,
+        system=cc.system(conversation.prompt) if conversation.prompt is not None else None,
+        tools=conversation.tools,
         settings={**form.settings.write(asked).body, **more},
     )
     return form.encode_request(request)

@@ -31,11 +31,11 @@ class Limit(NamedTuple):
     seen: Mapping[str, str]
 
 
-def within(told: Conversation, format: str, limits: Sequence[Limit]) -> Conversation:
+def within(conversation: Conversation, format: str, limits: Sequence[Limit]) -> Conversation:
     """The conversation, cut down to what this format and the SDK can both say."""
     for limit in limits:
-        told = limit.cut(told, format) if format in limit.formats else told
-    return told
+        conversation = limit.cut(conversation, format) if format in limit.formats else conversation
+    return conversation
 
 
 def each(cut: Callable[[Message, str], Message]) -> Cut:
@@ -62,9 +62,9 @@ def natives_left_out(message: Message, format: str) -> Message:
     return filtered(message, lambda part: not isinstance(part, ProviderBlock), lambda part: True)
 
 
-def extra_left_out(told: Conversation, format: str) -> Conversation:
-    tools = tuple(replace(tool, extra=None) for tool in told.tools)
-    return replace(told, tools=tools, messages=tuple(map(_without_extra, told.messages)))
+def extra_left_out(conversation: Conversation, format: str) -> Conversation:
+    tools = tuple(replace(tool, extra=None) for tool in conversation.tools)
+    return replace(conversation, tools=tools, messages=tuple(map(_without_extra, conversation.messages)))
 
 
 def _without_extra(message: Message) -> Message:
@@ -119,12 +119,14 @@ def rules_in_one_text(message: Message, format: str) -> Message:
     return replace(message, parts=(Text("\n\n".join(texts)),) if texts else ())
 
 
-def rules_left_out(told: Conversation, format: str) -> Conversation:
-    return replace(told, messages=tuple(message for message in told.messages if message.role != "system"))
+def rules_left_out(conversation: Conversation, format: str) -> Conversation:
+    return replace(
+        conversation, messages=tuple(message for message in conversation.messages if message.role != "system")
+    )
 
 
-def with_prompt(told: Conversation, format: str) -> Conversation:
-    return told if told.prompt is not None else replace(told, prompt="Be brief.")
+def with_prompt(conversation: Conversation, format: str) -> Conversation:
+    return conversation if conversation.prompt is not None else replace(conversation, prompt="Be brief.")
 
 
 def calls_last(message: Message, format: str) -> Message:
@@ -132,9 +134,11 @@ def calls_last(message: Message, format: str) -> Message:
     return replace(message, parts=(*others, *message.tool_calls))
 
 
-def tools_allowed(told: Conversation, format: str) -> Conversation:
-    forbidden = told.settings.tool_choice == ToolChoice("none")
-    return replace(told, settings=replace(told.settings, tool_choice=None)) if forbidden else told
+def tools_allowed(conversation: Conversation, format: str) -> Conversation:
+    forbidden = conversation.settings.tool_choice == ToolChoice("none")
+    return (
+        replace(conversation, settings=replace(conversation.settings, tool_choice=None)) if forbidden else conversation
+    )
 
 
 def errors_in_one_text(message: Message, format: str) -> Message:

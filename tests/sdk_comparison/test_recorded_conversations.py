@@ -25,9 +25,9 @@ def test_transcripts_of_agents_agree(sdk: Sdk, format: str) -> None:
 
 def all_agree(sdk: Sdk, format: str, conversations: Sequence[tuple[str, Conversation]]) -> None:
     assert conversations
-    for name, told in conversations:
+    for name, expected in conversations:
         try:
-            agrees(sdk, format, told)
+            agrees(sdk, format, expected)
         except (AssertionError, Refused) as error:
             error.add_note(f"in {name}")
             raise

@@ -14,9 +14,9 @@ from tests.formats.histories import TOOLS, History, histories
 from tests.sdk_comparison.ai_sdk_process import HERE, Refused, Sdk
 from tests.sdk_comparison.compare import agrees, compared, expressible
 from tests.sdk_comparison.docs_page import PAGE, oracle_page
-from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, in_our_words
+from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, apply_known_differences
 from tests.sdk_comparison.request_pairs import TARGETS, Conversation, bodies
-from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.rewrites.bodies import RewriteContext
 from tests.sdk_comparison.sample_conversations import CASES
 from tests.sdk_comparison.sdk_limits import LIMITS, Limit
 
@@ -33,11 +33,11 @@ def test_cases_picked_by_hand_agree(sdk: Sdk, case: str, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_streamed_request_says_the_same(sdk: Sdk, format: str) -> None:
+def test_a_streamed_request_has_the_same_content(sdk: Sdk, format: str) -> None:
     """Guarantee 10.1: whether an answer is streamed changes nothing of what is told."""
     for case in ("parallel calls", "a picture", "three turns"):
-        told = expressible(CASES[case], format)
-        whole, streamed = (bodies(sdk, format, told, stream=stream).theirs for stream in (False, True))
+        result = expressible(CASES[case], format)
+        whole, streamed = (bodies(sdk, format, result, stream=stream).theirs for stream in (False, True))
         for place in (TARGETS[format].form.messages_key, "system", "systemInstruction", "instructions"):
             assert streamed.get(place) == whole.get(place)
 
@@ -97,13 +97,13 @@ def test_differences_and_limits_have_names_and_reasons_of_their_own() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_change_that_is_not_listed_is_noticed(sdk: Sdk, format: str) -> None:
     """No row is so wide that it would explain a lost word, a result under another id, or messages in another order."""
-    told = expressible(CASES["parallel calls"], format)
-    ours, theirs = bodies(sdk, format, told)
-    known = Told(told, TARGETS[format].form)
+    result = expressible(CASES["parallel calls"], format)
+    ours, theirs = bodies(sdk, format, result)
+    known = RewriteContext(result, TARGETS[format].form)
     changes = list(changed(theirs, TARGETS[format].form.messages_key))
     assert len(changes) > 20
     for change in changes:
-        assert in_our_words(change, ours, known, DIFFERENCES).body != ours
+        assert apply_known_differences(change, ours, known, DIFFERENCES).body != ours
 
 
 def changed(body: JSONObject, key: str) -> Iterator[JSONObject]:

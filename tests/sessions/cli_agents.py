@@ -62,7 +62,7 @@ class Marked:
         return Reply(f"«a{self.given}» I have read it.")
 
 
-class House:
+class AgentSetup:
     """A store, a home folder for the programs, and the clients."""
 
     def __init__(self, store: cc.Store, home: Path) -> None:

@@ -58,12 +58,12 @@ class Busy:
     def __call__(self, ask: AcceptedRequest) -> Reply:
         self.given += 1
         offered = [tool.name for tool in ask.request.tools if isinstance(tool, Tool)]
-        hands = [name for name in offered if name in ("Bash", "exec_command") or name.endswith("look")]
-        if not hands or self.row >= IN_A_ROW or self.chance.random() >= self.calls:
+        texts = [name for name in offered if name in ("Bash", "exec_command") or name.endswith("look")]
+        if not texts or self.row >= IN_A_ROW or self.chance.random() >= self.calls:
             self.row = 0
             return Reply(f"«a{self.given}» I have read it, and this is all that I can say about it.")
         self.row += 1
-        calls = [self._call(self.chance.choice(hands), number) for number in range(self.chance.choice((1, 1, 2)))]
+        calls = [self._call(self.chance.choice(texts), number) for number in range(self.chance.choice((1, 1, 2)))]
         return Reply(f"«a{self.given}» Let me see.", calls)
 
     def _call(self, name: str, number: int) -> ScriptedCall:
@@ -78,7 +78,7 @@ class Busy:
                 return ScriptedCall(name, {"thing": f"«c{mark}»"})
 
 
-class Hands:
+class RecordingTool:
     """Return a tool, and its results by call id. Each run has a new mark."""
 
     def __init__(self, name: str = "") -> None:

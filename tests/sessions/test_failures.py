@@ -18,7 +18,7 @@ from tests.fake_vendors.responses import refused
 from tests.sessions.cli_agents import (
     CLAUDE,
     CODEX,
-    House,
+    AgentSetup,
     Marked,
     ProgramUnderTest,
     answered,
@@ -31,8 +31,8 @@ from tests.sessions.cli_agents import (
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+def setup(tmp_path: Path) -> AgentSetup:
+    return AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
 
 def account(agent: cc.AgentExecutor, request: int | None = None) -> Manifest:
@@ -55,27 +55,27 @@ def children() -> set[int]:
 
 
 @with_program(CLAUDE)
-def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, house: House) -> None:
+def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
     with FakeVendors(Marked(), faults=plan) as standin:
-        line = house.line(house.provider(program, standin), retries=0)
-        agent = house.agent(program, standin, endpoint=line)
+        line = setup.line(setup.provider(program, standin), retries=0)
+        agent = setup.agent(program, standin, endpoint=line)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» Are you there?", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»")
     assert not standin.refused
-    assert [message.status for message in house.store.load("talk")] == ["sent"] * 6
+    assert [message.status for message in setup.store.load("talk")] == ["sent"] * 6
 
 
 @with_program(CODEX)
 def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
-    program: ProgramUnderTest, house: House
+    program: ProgramUnderTest, setup: AgentSetup
 ) -> None:
     """Guarantees 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
     def look(thing: str) -> str:
         """Look at a thing."""
-        looked.append(thing)
+        texts.append(thing)
         return "«seen» It is there."
 
     def script(ask: AcceptedRequest) -> Reply:
@@ -83,18 +83,18 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
         return Reply("I look.", [ScriptedCall(name, {"thing": "cup"})]) if is_asked else marked(ask)
 
     name = "mcp__contextc__look" if program is CLAUDE else "look"
-    looked, marked = list[str](), Marked()
+    texts, marked = list[str](), Marked()
     with FakeVendors(script, faults=faults.listed(None, None, faults.overloaded())) as standin:
-        agent = house.agent(program, standin, tools=[look])
+        agent = setup.agent(program, standin, tools=[look])
         run_turns(agent, "talk", "«u1» Hello.", "«u2» Please «use look».", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«seen»", "«a1»", "«a3»")
-    assert looked == ["cup"]
+    assert texts == ["cup"]
     assert [record.fault for record in standin.records] == ["", "", "overloaded", "", ""]
-    assert [message.status for message in house.store.load("talk")] == ["sent"] * 8
+    assert [message.status for message in setup.store.load("talk")] == ["sent"] * 8
 
 
 @each_program
-def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: House) -> None:
+def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.8."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
@@ -115,7 +115,7 @@ def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: H
         await (await agent.client()).close()
 
     with FakeVendors(Marked(), faults=plan) as standin:
-        agent = house.agent(program, standin)
+        agent = setup.agent(program, standin)
         asyncio.run(work())
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»")
     assert not standin.refused
@@ -123,76 +123,78 @@ def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, house: H
 
 
 @each_program
-def test_a_session_that_was_deleted_begins_anew_with_everything(program: ProgramUnderTest, house: House) -> None:
+def test_a_session_that_was_deleted_starts_over_with_everything(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
     with FakeVendors(Marked()) as standin:
-        agent = house.agent(program, standin)
+        agent = setup.agent(program, standin)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» More.")
         for folder in ("claude/projects", "codex/sessions"):
-            shutil.rmtree(house.home / folder, ignore_errors=True)
-        house.store.write(lambda tx: session_transcripts.delete_of_conversation(tx, "talk"))
-        run_turns(house.agent(program, standin), "talk", "«u3» And now?")
+            shutil.rmtree(setup.home / folder, ignore_errors=True)
+        setup.store.write(lambda tx: session_transcripts.delete_of_conversation(tx, "talk"))
+        run_turns(setup.agent(program, standin), "talk", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»", "«a2»")
-    told = account(agent)
-    assert (told.mode, told.why) == ("full", "the provider no longer has the session")
+    result = account(agent)
+    assert (result.mode, result.why) == ("full", "the provider no longer has the session")
     assert not standin.refused
 
 
-def test_another_directory_is_another_session_of_claude_code(house: House, tmp_path: Path) -> None:
+def test_another_directory_is_another_session_of_claude_code(setup: AgentSetup, tmp_path: Path) -> None:
     """Guarantees 9.1, 9.5."""
     other = tmp_path / "other"
     other.mkdir()
     with FakeVendors(Marked()) as standin:
-        run_turns(house.agent(CLAUDE, standin), "talk", "«u1» Hello.")
-        moved = house.agent(CLAUDE, standin, directory=other)
+        run_turns(setup.agent(CLAUDE, standin), "talk", "«u1» Hello.")
+        moved = setup.agent(CLAUDE, standin, directory=other)
         run_turns(moved, "talk", "«u2» And here?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«a1»")
-    first, second = (session.channel.directory for session in cc.SessionManager(house.store).sessions("talk"))
-    assert (first, second) == (os.path.realpath(house.work), os.path.realpath(other))
+    first, second = (session.channel.directory for session in cc.SessionManager(setup.store).sessions("talk"))
+    assert (first, second) == (os.path.realpath(setup.work), os.path.realpath(other))
     assert account(moved).mode == "full"
 
 
-def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_path: Path) -> None:
+def test_a_thread_of_codex_goes_along_to_another_directory(setup: AgentSetup, tmp_path: Path) -> None:
     """Guarantee 9.1: it is bound to none."""
     other = tmp_path / "other"
     other.mkdir()
     with FakeVendors(Marked()) as standin:
-        run_turns(house.agent(CODEX, standin), "talk", "«u1» Hello.")
-        moved = house.agent(CODEX, standin, directory=other)
+        run_turns(setup.agent(CODEX, standin), "talk", "«u1» Hello.")
+        moved = setup.agent(CODEX, standin, directory=other)
         run_turns(moved, "talk", "«u2» And here?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«a1»")
     assert account(moved).mode == "resume"
 
 
 @with_program(CODEX)
-def test_a_changed_static_prompt_is_told_in_the_session(program: ProgramUnderTest, house: House) -> None:
+def test_a_changed_static_prompt_is_reported_in_the_session(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
     with FakeVendors(Marked()) as standin:
-        run_turns(house.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
-        changed = house.agent(program, standin, system_prompt="«new» Be long.")
+        run_turns(setup.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
+        changed = setup.agent(program, standin, system_prompt="«new» Be long.")
         run_turns(changed, "talk", "«u2» And now?", "«u3» Still?")
         once(answered(standin)[-1], "«old»", "«new»", "«u1»", "«u2»", "«u3»")
     assert [account(changed, number).mode for number in (1, 2, 3)] == ["full", "resume", "resume"]
 
 
 @with_program(CODEX)
-def test_another_model_is_given_everything_in_a_session_of_its_own(program: ProgramUnderTest, house: House) -> None:
+def test_another_model_is_given_everything_in_a_session_of_its_own(
+    program: ProgramUnderTest, setup: AgentSetup
+) -> None:
     """Guarantees 9.1, 9.10."""
     with FakeVendors(Marked()) as standin:
-        run_turns(house.agent(program, standin), "talk", "«u1» Hello.")
-        run_turns(house.agent(program, standin, model=program.other), "talk", "«u2» And you?")
+        run_turns(setup.agent(program, standin), "talk", "«u1» Hello.")
+        run_turns(setup.agent(program, standin, model=program.other), "talk", "«u2» And you?")
         once(answered(standin)[-1], "«u1»", "«a1»", "«u2»")
-        run_turns(house.agent(program, standin), "talk", "«u3» Back again.")
+        run_turns(setup.agent(program, standin), "talk", "«u3» Back again.")
         once(answered(standin)[-1], "«u1»", "«a1»", "«u2»", "«a2»", "«u3»")
     assert {record.model for record in answered(standin)} == {program.model, program.other}
 
 
 @with_program(CODEX)
-def test_of_two_turns_at_once_one_waits_for_the_other(program: ProgramUnderTest, house: House) -> None:
+def test_of_two_turns_at_once_one_waits_for_the_other(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.7: one session has one writer."""
 
     async def work() -> None:
-        first, second = house.agent(program, standin), house.agent(program, standin)
+        first, second = setup.agent(program, standin), setup.agent(program, standin)
         await turn(first, "talk", "«u1» Hello.")
         both = [first.start("talk", "«u2» One.", wait=60), second.start("talk", "«u3» Two.", wait=60)]
         for each in both:
@@ -211,8 +213,8 @@ def too_long(*marks: str) -> Plan:
     """The API finds every request too long that has these marks."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
-        said = ask.raw.decode()
-        if not all(mark in said for mark in marks):
+        view = ask.raw.decode()
+        if not all(mark in view for mark in marks):
             return None
         return Fault("too long", lambda answer, ask: refused(ask.vendor.too_long(ask, 210_000, 200_000)))
 
@@ -220,22 +222,22 @@ def too_long(*marks: str) -> Plan:
 
 
 @with_program(CLAUDE)
-def test_a_session_that_is_too_long_for_the_model_begins_anew(program: ProgramUnderTest, house: House) -> None:
+def test_a_session_that_is_too_long_for_the_model_starts_over(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
     why.
     """
     with FakeVendors(Marked(), faults=too_long("«a1»")) as standin:
-        agent = house.agent(program, standin, budget=9_000, summarize=None)
+        agent = setup.agent(program, standin, budget=9_000, summarize=None)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?")
         once(answered(standin)[-1], "«u2»")
     assert (account(agent).mode, account(agent).why) == ("full", "the session has become too long for the model")
-    assert [message.status for message in house.store.load("talk")] == ["sent"] * 4
+    assert [message.status for message in setup.store.load("talk")] == ["sent"] * 4
 
 
-def test_a_history_that_claude_code_shortens_by_itself_is_noticed(house: House) -> None:
+def test_a_history_that_claude_code_shortens_by_itself_is_noticed(setup: AgentSetup) -> None:
     """Guarantee 9.3: what it sums up is its own affair, and goes on in the same session; the account says so."""
     with FakeVendors(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
-        agent = house.agent(CLAUDE, standin)
+        agent = setup.agent(CLAUDE, standin)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?", "«u3» Still there?")
         once(answered(standin)[-1], "«u2»", "«u3»")
     assert [account(agent, number).mode for number in (1, 2, 3)] == ["full", "resume", "resume"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import contextc as cc
 from contextc.providers.client import endpoint
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall
-from tests.sessions.cli_agents import CLAUDE, CODEX, VARIABLE, House, answered, marks, run_turns
+from tests.sessions.cli_agents import CLAUDE, CODEX, VARIABLE, AgentSetup, answered, marks, run_turns
 
 
 class Relay:
@@ -44,13 +44,13 @@ def shown(record: RequestRecord, *expected: str) -> None:
 
 def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Path) -> None:
     """Guarantee 9.10."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    setup = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     everything: list[str] = []
     with FakeVendors(Relay()) as standin:
 
         def stateless(spec: str, format: str) -> cc.AgentExecutor:
             provider = cc.provider(spec, url=standin.url(format), key=VARIABLE)
-            return cc.AgentExecutor(house.store, provider, tools=[look], endpoint=endpoint(provider))
+            return cc.AgentExecutor(setup.store, provider, tools=[look], endpoint=endpoint(provider))
 
         def go_on(agent: cc.AgentExecutor, text: str, *added: str) -> None:
             run_turns(agent, "talk", text)
@@ -58,19 +58,19 @@ def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Pa
 
         go_on(stateless("openai:gpt-5.4", "openai_responses"), "«u1» Please «use look».", "«u1»", "«arg1»", "«seen»")
         shown(answered(standin)[-1], *everything)
-        claude = house.agent(CLAUDE, standin, settings={"allowed_tools": ["Bash"]})
+        claude = setup.agent(CLAUDE, standin, settings={"allowed_tools": ["Bash"]})
         go_on(claude, "«u2» Please «use bash».", "«a1»", "«u2»", "«out2»")
         shown(answered(standin)[-1], *everything)
         go_on(stateless("anthropic:claude-sonnet-4-5", "anthropic"), "«u3» What did you see?", "«a2»", "«u3»")
         shown(answered(standin)[-1], *everything)
-        codex = house.agent(CODEX, standin, settings={"approvalPolicy": "never", "sandbox": "danger-full-access"})
+        codex = setup.agent(CODEX, standin, settings={"approvalPolicy": "never", "sandbox": "danger-full-access"})
         go_on(codex, "«u4» Please «use exec».", "«a3»", "«u4»", "«exec2»")
         shown(answered(standin)[-1], *everything)
         go_on(claude, "«u5» And what do you know now?", "«a4»", "«u5»")
         shown(answered(standin)[-1], *everything)
     assert not standin.refused
     modes = Counter(
-        house.agent(CLAUDE, standin).compiler.explain("talk", number, directory=str(house.work)).mode
+        setup.agent(CLAUDE, standin).compiler.explain("talk", number, directory=str(setup.work)).mode
         for number in (1, 2)
     )
     assert modes == {"full": 1, "resume": 1}, "Claude Code went on in the session it had"

@@ -24,8 +24,8 @@ from contextc.messages import Message
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.conftest import often
 from tests.fake_vendors import FakeVendors, RequestRecord
-from tests.sessions.cli_agents import CLAUDE, VARIABLE, House, ProgramUnderTest, marks, turn, twice, with_program
-from tests.sessions.stress_simulation import SETTINGS, Busy, Hands, pids, visible
+from tests.sessions.cli_agents import CLAUDE, VARIABLE, AgentSetup, ProgramUnderTest, marks, turn, twice, with_program
+from tests.sessions.stress_simulation import SETTINGS, Busy, RecordingTool, pids, visible
 
 Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
 KILLS = often(0, 20)
@@ -64,7 +64,7 @@ class Deadly(Endpoint):
         await self.line.close()
 
 
-class Noted(Hands):
+class Noted(RecordingTool):
     """What the tool gave is written to a file, which outlives the process."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -96,15 +96,15 @@ class Bench:
     def programs(self) -> Path:
         return self.home / "programs.txt"
 
-    def agent(self, house: House, hands: Hands, moment: Moment = "") -> tuple[cc.AgentExecutor, Deadly]:
+    def agent(self, setup: AgentSetup, recorder: RecordingTool, moment: Moment = "") -> tuple[cc.AgentExecutor, Deadly]:
         provider = cc.provider(f"{self.program.name}:{self.program.model}", url=self.url, key=VARIABLE)
-        line = Deadly(house.line(provider), moment, self.programs)
+        line = Deadly(setup.line(provider), moment, self.programs)
         agent = cc.AgentExecutor(
-            house.store,
+            setup.store,
             provider,
-            tools=[hands.look],
+            tools=[recorder.look],
             settings=SETTINGS[self.program.name],
-            directory=str(house.work),
+            directory=str(setup.work),
             endpoint=line,
         )
         return agent, line
@@ -130,11 +130,11 @@ def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
 
     async def work() -> None:
         with cc.open_store(bench.address) as store:
-            hands = Noted(bench.tools, f"{run}x")
-            agent, line = bench.agent(House(store, bench.home), hands, moment)
+            recorder = Noted(bench.tools, f"{run}x")
+            agent, line = bench.agent(AgentSetup(store, bench.home), recorder, moment)
             await agent.resume("talk", wait=10).wait()
             await turn(agent, "talk", f"«u{run}» Hello.")
-            line.armed, hands.deadly = True, moment == "tool"
+            line.armed, recorder.deadly = True, moment == "tool"
             for number in range(100):
                 await turn(agent, "talk", f"«u{run}x{number}» And now?")
 
@@ -144,7 +144,7 @@ def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
 def resumed(bench: Bench) -> tuple[list[Message], cc.AgentExecutor]:
     """Go on in this process; the conversation as it is then."""
     store = cc.open_store(bench.address)
-    agent, line = bench.agent(House(store, bench.home), Noted(bench.tools, "last"))
+    agent, line = bench.agent(AgentSetup(store, bench.home), Noted(bench.tools, "last"))
 
     async def work() -> None:
         result = await agent.resume("talk", wait=10).wait()
@@ -157,8 +157,8 @@ def resumed(bench: Bench) -> tuple[list[Message], cc.AgentExecutor]:
 
 def check(messages: list[Message], record: RequestRecord, bench: Bench) -> None:
     """Whatever was said is there once and was shown once; every call has one result; no tool ran twice for a call."""
-    said = Counter(message.text for message in messages if message.role == "user")
-    assert not set(twice(said))
+    text = Counter(message.text for message in messages if message.role == "user")
+    assert not set(twice(text))
     calls = Counter(call.id for message in messages for call in message.tool_calls)
     results = Counter(result.call_id for message in messages for result in message.tool_results)
     assert calls == results
@@ -170,7 +170,7 @@ def check(messages: list[Message], record: RequestRecord, bench: Bench) -> None:
 
 
 @with_program(CLAUDE)
-def test_another_process_goes_on_after_each_kill(program: ProgramUnderTest, tmp_path: Path) -> None:
+def test_another_process_continues_after_each_kill(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantees 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
     chance = Random(f"kills {SEED}")
     model = Busy(SEED)
@@ -187,9 +187,9 @@ def test_another_process_goes_on_after_each_kill(program: ProgramUnderTest, tmp_
         asked = len(standin.records)
         messages, agent = resumed(bench)
         check(messages, standin.records[-1], bench)
-    told = agent.compiler.explain("talk", directory=agent.directory)
+    manifest = agent.compiler.explain("talk", directory=agent.directory)
     assert len(standin.records) == asked, "what was answered was asked again"
-    assert any("had already answered this prompt" in remark for remark in told.record.remarks)
+    assert any("had already answered this prompt" in remark for remark in manifest.record.remarks)
     assert {turn.state for turn in agent.store.turns("talk")} <= {"finished", "interrupted"}
     assert not standin.refused
 

@@ -19,7 +19,7 @@ from contextc.errors import InvalidSetting
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, stop_server
 from contextc.providers.local.model_path import check_installed
 from tests.conftest import give_up
-from tests.sessions.cli_agents import House, turn
+from tests.sessions.cli_agents import AgentSetup, turn
 
 MODEL, WINDOW, PATIENCE = "SmolLM2-135M-Instruct", 8_192, 55.0
 KEY = "CONTEXTC_LOCAL_KEY"
@@ -62,23 +62,23 @@ def test_two_turns_on_the_local_model(
     server: LocalServer, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
 ) -> None:
     """Guarantees 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    setup = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     provider = cc.provider(f"{name}:{MODEL}", url=server.url + path, key=KEY, window=WINDOW, output=64)
 
     async def work() -> cc.AgentExecutor:
-        line = cc.endpoint(provider, store=house.store, env={**house.env, KEY: server.key}, **options)
-        given = {"system_prompt": "Be brief.", "settings": settings, "directory": str(house.work)}
-        agent = cc.AgentExecutor(house.store, provider, endpoint=line, **given)  # pyright: ignore[reportArgumentType]
+        line = cc.endpoint(provider, store=setup.store, env={**setup.env, KEY: server.key}, **options)
+        given = {"system_prompt": "Be brief.", "settings": settings, "directory": str(setup.work)}
+        agent = cc.AgentExecutor(setup.store, provider, endpoint=line, **given)  # pyright: ignore[reportArgumentType]
         async with line, asyncio.timeout(PATIENCE):
             await turn(agent, "talk", "What is the capital of France?")
             await turn(agent, "talk", "What is the capital of Italy?")
         return agent
 
     agent = asyncio.run(work())
-    said = house.store.load("talk")
-    assert [(message.role, message.status) for message in said] == [("user", "sent"), ("assistant", "sent")] * 2
-    assert all(message.text.strip() and message.usage is not None for message in said if message.role == "assistant")
+    text = setup.store.load("talk")
+    assert [(message.role, message.status) for message in text] == [("user", "sent"), ("assistant", "sent")] * 2
+    assert all(message.text.strip() and message.usage is not None for message in text if message.role == "assistant")
     modes = [agent.compiler.explain("talk", number, directory=agent.directory).mode for number in (1, 2)]
     assert modes == ["full", "resume"]
-    (session,) = cc.SessionManager(house.store).sessions("talk")
+    (session,) = cc.SessionManager(setup.store).sessions("talk")
     assert session.requests == 2

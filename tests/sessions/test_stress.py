@@ -20,8 +20,8 @@ from contextc.providers.client import endpoint
 from contextc.store.execution_records import StepRecord
 from tests.conftest import often
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
-from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, House, ProgramUnderTest, marks, twice
-from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
+from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, AgentSetup, ProgramUnderTest, marks, twice
+from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Person, Played, RecordingTool, visible
 
 log = logging.getLogger("tests.restless")
 TURNS = often(4, 100)
@@ -44,21 +44,21 @@ class Foul(RandomFaults):
 class Company:
     """Everybody who may be asked: both programs, with two models each, and two vendors without sessions."""
 
-    def __init__(self, house: House, standin: FakeVendors, hands: Hands) -> None:
-        self.house, self.standin, self.hands = house, standin, hands
+    def __init__(self, setup: AgentSetup, standin: FakeVendors, recorder: RecordingTool) -> None:
+        self.setup, self.standin, self.recorder = setup, standin, recorder
         self.programs = {f"{each.name}:{model}": each for each in PROGRAMS for model in (each.model, each.other)}
 
     def make(self, who: str) -> cc.AgentExecutor:
-        tools = [self.hands.look]
+        tools = [self.recorder.look]
         if (program := self.programs.get(who)) is not None:
             model, settings = who.partition(":")[2], SETTINGS[program.name]
-            return self.house.agent(
+            return self.setup.agent(
                 program, self.standin, model=model, settings=settings, tools=tools, system_prompt=STATIC
             )
         format = next(format for format, spec in STATELESS.items() if spec == who)
         provider = cc.provider(who, url=self.standin.url(format), key=VARIABLE)
         line = endpoint(provider)
-        return cc.AgentExecutor(self.house.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
+        return cc.AgentExecutor(self.setup.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
 
     def drawn(self, program: ProgramUnderTest, person: Person) -> str:
         """Whom to ask: most of the time the program, with its first model."""
@@ -69,8 +69,8 @@ class Company:
 class Audit:
     """What must be true of a conversation after each of its turns."""
 
-    def __init__(self, person: Person, standin: FakeVendors, hands: Hands) -> None:
-        self.person, self.standin, self.hands = person, standin, hands
+    def __init__(self, person: Person, standin: FakeVendors, recorder: RecordingTool) -> None:
+        self.person, self.standin, self.recorder = person, standin, recorder
         self.messages: list[Message] = []
         self.read = len(standin.records)
         self.figures = Counter[str]()
@@ -104,8 +104,8 @@ class Audit:
         results = Counter(result.call_id for message in messages for result in message.tool_results)
         assert calls == results, "a call without a result, or one twice"
         assert not set(twice(calls))
-        gave = dict(self.hands.gave)
-        assert len(gave) == len(self.hands.gave), "a tool ran twice for one call"
+        gave = dict(self.recorder.gave)
+        assert len(gave) == len(self.recorder.gave), "a tool ran twice for one call"
         shown = {call.id for message in messages if message.status == "sent" for call in message.tool_calls}
         for message in messages:
             for result in message.tool_results:
@@ -125,28 +125,32 @@ class Audit:
         """The last request has all that is visible, once, and nothing else; what was answered to it is stored."""
         reply = messages[-1]
         assert (reply.role, reply.status) == ("assistant", "sent")
-        said = [(each.reply.text or "", each) for each in reversed(records) if each.reply is not None]
-        text, last = next((text, record) for text, record in said if reply.text.endswith(text))
+        texts = [(each.reply.text or "", each) for each in reversed(records) if each.reply is not None]
+        text, last = next((text, record) for text, record in texts if reply.text.endswith(text))
         before = reply.text.removesuffix(text)  # Codex keeps words after which the line was cut, and goes on
         assert marks(last) == visible(messages[:-1]) + Counter([*MARK.findall(before), "«static»"])
 
     def _account(self, played: Played) -> None:
         """It says that the session went back, or why another one began; and nothing where nothing had happened."""
         agent = played.agent
-        told = agent.compiler.explain(self.person.conversation, directory=agent.directory or None)
+        manifest = agent.compiler.explain(self.person.conversation, directory=agent.directory or None)
         mine = [step for step in self.person.store.steps(self.person.conversation) if _is_of(step, agent)]
         finished = [place for place, step in enumerate(mine) if step.state == "finished"]
         since = mine[finished[-2] + 1 : finished[-1]] if len(finished) > 1 else []
-        reverted = any("came to nothing" in remark for remark in told.record.remarks)
-        self.figures[f"{told.mode}{': ' + told.why if told.why else ''}{', went back' if reverted else ''}"] += 1
+        reverted = any("came to nothing" in remark for remark in manifest.record.remarks)
+        self.figures[
+            f"{manifest.mode}{': ' + manifest.why if manifest.why else ''}{', went back' if reverted else ''}"
+        ] += 1
         if not agent.provider.session_resumption:
-            assert (told.mode, reverted) == ("full", False)
+            assert (manifest.mode, reverted) == ("full", False)
         elif len(finished) == 1:
-            assert (told.mode, told.why, reverted) == ("full", "first request", False)
+            assert (manifest.mode, manifest.why, reverted) == ("full", "first request", False)
         elif since:
-            assert (told.mode == "resume" and reverted) or (told.mode == "full" and told.why), told.record
+            assert (manifest.mode == "resume" and reverted) or (manifest.mode == "full" and manifest.why), (
+                manifest.record
+            )
         else:
-            assert (told.mode, told.why, reverted) == ("resume", "", False), told.record
+            assert (manifest.mode, manifest.why, reverted) == ("resume", "", False), manifest.record
 
 
 def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
@@ -168,10 +172,10 @@ def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed:
     figures = Counter[str]()
 
     async def converse(seed: int, turns: int) -> None:
-        hands = Hands()
-        company = Company(house, standin, hands)
-        person = Person(house.store, f"talk {seed}", company.make, seed)
-        audit = Audit(person, standin, hands)
+        recorder = RecordingTool()
+        company = Company(setup, standin, recorder)
+        person = Person(setup.store, f"talk {seed}", company.make, seed)
+        audit = Audit(person, standin, recorder)
         try:
             for _ in range(turns):
                 audit.check(await person.turn(company.drawn(program, person)))
@@ -179,7 +183,7 @@ def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed:
             await person.leave()
             figures.update(audit.figures + person.done)
 
-    house = House(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
+    setup = AgentSetup(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
     for number, first in enumerate(range(0, count, LENGTH)):
         drawn = 100 * seed + number
         with FakeVendors(Busy(drawn), faults=Foul(drawn, share=0.2, draws=FOUL)) as standin:
@@ -187,5 +191,5 @@ def restless_turns(program: ProgramUnderTest, folder: Path, count: int, *, seed:
             wrong = [record.refused for record in standin.refused]
             wrong += [defect for defect in standin.defects if RETOLD not in defect]
             assert not wrong, f"conversation {drawn}: {wrong}"
-    house.store.close()
+    setup.store.close()
     return figures

@@ -165,7 +165,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path
     assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before
 
 
-def test_a_postgresql_store_says_what_to_use(postgres_address: str, tmp_path: Path) -> None:
+def test_a_postgresql_store_reports_what_to_use(postgres_address: str, tmp_path: Path) -> None:
     with cc.open_store(postgres_address) as store, pytest.raises(InvalidSetting, match="pg_dump"):
         store.backup(tmp_path / "copy.db")
 

@@ -72,7 +72,7 @@ def test_a_fork_needs_a_free_name_and_a_known_message(store: cc.Store) -> None:
     assert [each.name for each in store.conversations()] == ["demo", "taken"]
 
 
-def test_rewinding_goes_on_from_an_earlier_message_and_keeps_the_rest(store: cc.Store) -> None:
+def test_rewinding_continues_from_an_earlier_message_and_keeps_the_rest(store: cc.Store) -> None:
     """Guarantees 3.4, 3.5."""
     messages = fill(store, "a", "b", "c")
     store.rewind("demo", messages[0])
@@ -103,7 +103,7 @@ def test_editing_puts_another_message_in_its_place_on_a_new_branch(store: cc.Sto
         store.edit("demo", 0, cc.user("x"))
 
 
-def test_editing_the_first_message_begins_anew_from_the_same_root(store: cc.Store) -> None:
+def test_editing_the_first_message_starts_over_from_the_same_root(store: cc.Store) -> None:
     fill(store, "a", "b")
     root = store.conversation("demo").root
     store.edit("demo", 1, cc.user("A"))
@@ -204,7 +204,7 @@ def test_deleting_leaves_nothing_of_a_conversation(store: cc.Store) -> None:
     assert texts(store, "other") == ["keep"]
 
 
-def test_deleting_spares_what_a_fork_stands_on(store: cc.Store) -> None:
+def test_deleting_spares_what_a_fork_is_on(store: cc.Store) -> None:
     """Guarantee 3.5: shared means shared."""
     fill(store, "a", "b", "c", "d")
     store.fork("demo", "other", at=2)

@@ -36,10 +36,10 @@ def test_eight_processes_make_one_unbroken_chain(shared_address: str) -> None:
         messages = store.load("demo")
         assert [message.seq for message in messages] == list(range(1, WRITERS * APPENDS + 1))
         assert list(scan_store(store)) == []
-    said = [message.text.split(":") for message in messages]
-    assert Counter(writer for writer, _ in said) == {str(number): APPENDS for number in range(WRITERS)}
+    texts = [message.text.split(":") for message in messages]
+    assert Counter(writer for writer, _ in texts) == {str(number): APPENDS for number in range(WRITERS)}
     for number in range(WRITERS):
-        assert [int(text) for writer, text in said if writer == str(number)] == list(range(APPENDS))
+        assert [int(text) for writer, text in texts if writer == str(number)] == list(range(APPENDS))
     assert len({message.uid for message in messages}) == WRITERS * APPENDS
 
 

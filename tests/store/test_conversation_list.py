@@ -23,7 +23,7 @@ def at(text: str, time: int, role: str = "user") -> cc.Message:
     return cc.user(text, time=time) if role == "user" else cc.assistant(text, time=time)
 
 
-def test_the_one_that_was_last_spoken_in_comes_first(store: cc.Store) -> None:
+def test_the_one_that_was_last_used_comes_first(store: cc.Store) -> None:
     """Guarantee 3.1: a page of a list, in the order people look for."""
     for name, time in (("old", 1_000), ("new", 3_000), ("middle", 2_000)):
         store.append(name, at("hello", time))
@@ -45,7 +45,7 @@ def test_pages_follow_each_other_without_a_gap_even_where_all_spoke_at_once(stor
     assert seen == [f"c{number}" for number in reversed(range(7))]
 
 
-def test_an_overview_says_what_a_list_shows(store: cc.Store) -> None:
+def test_an_overview_reports_what_a_list_shows(store: cc.Store) -> None:
     store.append("demo", cc.system("Be short.", time=1))
     store.append("demo", at("What is\n\n  a monad? " + "x" * 200, 2))
     store.append("demo", at("A monoid.", 3, "assistant"))
@@ -70,7 +70,7 @@ def test_a_fork_has_the_title_of_what_it_shares(store: cc.Store) -> None:
     assert names(store)[:2] == ["two", "one"], "what was made last is what somebody wants to go on with"
 
 
-def test_a_conversation_may_begin_with_nothing_said(store: cc.Store) -> None:
+def test_a_conversation_may_begin_with_nothing_reported(store: cc.Store) -> None:
     made = store.begin("fresh")
     assert (made.name, made.length) == ("fresh", 0)
     found = store.overview("fresh")
@@ -99,7 +99,7 @@ def test_what_is_not_there_and_what_is_no_page_is_refused(store: cc.Store) -> No
     assert store.overviews() == ([], "")
 
 
-def test_words_are_found_whatever_their_case_and_shown_where_they_are(store: cc.Store) -> None:
+def test_texts_are_found_whatever_their_case_and_shown_where_they_are(store: cc.Store) -> None:
     store.append("a", at("Wir treffen uns an der Straße.", 1))
     store.append("b", at('He said "yes" and left:\nC:\\temp', 2))
     store.append("Straßenfest", at("nothing of that kind", 3))
@@ -114,7 +114,7 @@ def test_words_are_found_whatever_their_case_and_shown_where_they_are(store: cc.
     assert names(store, search="absent") == []
 
 
-def test_names_come_first_and_none_is_told_twice(store: cc.Store) -> None:
+def test_names_come_first_and_none_is_reported_twice(store: cc.Store) -> None:
     for number in range(6):
         store.append(f"fox {number}" if number % 2 else f"other {number}", at("the fox", number + 1))
     seen: list[str] = []
@@ -127,14 +127,14 @@ def test_names_come_first_and_none_is_told_twice(store: cc.Store) -> None:
     assert seen == ["fox 5", "fox 3", "fox 1", "other 4", "other 2", "other 0"]
 
 
-def test_what_another_branch_says_is_not_found(store: cc.Store) -> None:
+def test_what_another_branch_reports_is_not_found(store: cc.Store) -> None:
     store.extend("demo", [at("needle", 1), at("hay", 2)])
     store.fork("demo", "fork")
     store.edit("demo", 1, cc.user("thread"))
     assert names(store, search="needle") == ["fork"]
 
 
-def test_a_search_that_had_enough_goes_on_where_it_stopped(store: cc.Store) -> None:
+def test_a_search_that_had_enough_continues_where_it_stopped(store: cc.Store) -> None:
     """However long the histories are: a page of a search reads some messages, and no more."""
     store.extend("long", [at("needle at the bottom", 1), *[at("hay", 2)] * 3_000])
     store.append("last", at("needle", 3))
@@ -170,7 +170,7 @@ def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store)
     assert asked(2) == asked(60) <= 8
 
 
-def test_an_excerpt_shows_the_words_where_letters_grow_when_case_is_ignored(store: cc.Store) -> None:
+def test_an_excerpt_shows_the_text_where_letters_grow_when_case_is_ignored(store: cc.Store) -> None:
     """Upper and lower case are compared in a form that is longer than the text: ß is ss there, ﬃ is ffi."""
     store.append("demo", at("ß" * 300 + " the NEEDLE is here " + "ﬃ" * 300, 1_000))
     [found] = store.overviews(search="needle").found
@@ -181,7 +181,7 @@ def test_an_excerpt_shows_the_words_where_letters_grow_when_case_is_ignored(stor
     assert [each.excerpt for each in store.overviews(search="strasse").found] == ["Straße"]
 
 
-def test_the_order_follows_whatever_is_said_last_on_the_current_branch(store: cc.Store) -> None:
+def test_the_order_follows_whatever_is_reported_last_on_the_current_branch(store: cc.Store) -> None:
     """The order is stored, so everything that moves a conversation has to keep it."""
     store.append("a", at("one", 1_000))
     store.append("b", at("two", 2_000))

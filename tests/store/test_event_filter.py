@@ -26,7 +26,7 @@ from contextc.store.types import Row, Transaction
 KINDS = (UserNoticeCreated, ErrorOccurred)
 
 
-def told(store: cc.Store, *events: AnyEvent, name: str = "demo") -> list[AnyEvent]:
+def append_events(store: cc.Store, *events: AnyEvent, name: str = "demo") -> list[AnyEvent]:
     return store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, name).conversation, events))
 
 
@@ -46,7 +46,7 @@ def delta(text: str = "so ") -> TextDelta:
     return TextDelta(uid="u", text=text)
 
 
-def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.Store) -> None:
+def test_a_notice_is_after_the_message_that_was_reported_of_before_it(store: cc.Store) -> None:
     """Guarantee 12.2: hints where they happened, whichever kind of event named the message."""
     store.append("demo", cc.user("hi"))
     assert found(store) == []
@@ -57,37 +57,41 @@ def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.
         SystemMessageCreated(seq=5, uid="spoken", text="Go on.", trigger="idle"),
         InputDequeued(queued=1, seq=6, uid="steered"),
     ]
-    told(store, UserNoticeCreated(text="before all"))
+    append_events(store, UserNoticeCreated(text="before all"))
     for number, event in enumerate(named, 2):
-        told(store, event, delta(), StepStart(provider="p", model="m", request=1, mode="stateless"), delta())
-        told(store, UserNoticeCreated(text=f"hint {number}"), ErrorOccurred(kind="internal", error=f"error {number}"))
+        append_events(store, event, delta(), StepStart(provider="p", model="m", request=1, mode="stateless"), delta())
+        append_events(
+            store, UserNoticeCreated(text=f"hint {number}"), ErrorOccurred(kind="internal", error=f"error {number}")
+        )
     uids = enumerate(["reply", "result", "failed", "spoken", "steered"], 2)
     placed = [(f"{what} {seq}", seq, uid) for seq, uid in uids for what in ("hint", "error")]
     assert found(store) == [("before all", 0, ""), *placed]
 
 
-def test_a_turn_names_the_message_that_opened_it_unless_it_goes_on(store: cc.Store) -> None:
+def test_a_turn_names_the_message_that_opened_it_unless_it_continues(store: cc.Store) -> None:
     """Guarantees 12.1, 12.2: the start of a turn has no uid; its record has. One that is resumed is further along."""
-    said = store.append("demo", cc.user("hi"))
+    message = store.append("demo", cc.user("hi"))
     store.write(
         lambda tx: execution_records.insert_turn(
-            tx, load_tip(tx, "demo").conversation, TurnRecord(number=0, agent="assistant", opened=1, opening=said.uid)
+            tx,
+            load_tip(tx, "demo").conversation,
+            TurnRecord(number=0, agent="assistant", opened=1, opening=message.uid),
         )
     )
-    told(store, TurnStart(turn=1, seq=1), UserNoticeCreated(turn=1, text="at once"))
-    told(store, StepFinish(turn=1, seq=2, uid="reply"), TurnStart(turn=1, seq=1, resumed=True))
-    told(
+    append_events(store, TurnStart(turn=1, seq=1), UserNoticeCreated(turn=1, text="at once"))
+    append_events(store, StepFinish(turn=1, seq=2, uid="reply"), TurnStart(turn=1, seq=1, resumed=True))
+    append_events(
         store, UserNoticeCreated(turn=1, text="again"), TurnStart(turn=7, seq=3), UserNoticeCreated(text="of no record")
     )
-    assert found(store) == [("at once", 1, said.uid), ("again", 2, "reply"), ("of no record", 3, "")]
+    assert found(store) == [("at once", 1, message.uid), ("again", 2, "reply"), ("of no record", 3, "")]
 
 
 def test_only_the_kinds_that_are_wanted_come_and_only_of_this_conversation(store: cc.Store) -> None:
     """What somebody says is not held for a kind, nor is a kind that begins like another one."""
     for name in ("other", "demo", "third"):
         store.append(name, cc.user("hi"))
-        told(store, StepFinish(seq=1, uid=name), UserNoticeCreated(text=f"of {name}"), name=name)
-    told(
+        append_events(store, StepFinish(seq=1, uid=name), UserNoticeCreated(text=f"of {name}"), name=name)
+    append_events(
         store,
         delta('{"type":"system-hint","text":"no"}'),
         SystemMessageCreated(seq=2, uid="x", text="no", trigger="t"),
@@ -101,7 +105,7 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
     """A page at a time, from the end: no gap, nothing twice."""
     store.append("demo", cc.user("hi"))
     for number in range(1, 8):
-        told(store, StepFinish(seq=number, uid=f"u{number}"), delta(), UserNoticeCreated(text=str(number)))
+        append_events(store, StepFinish(seq=number, uid=f"u{number}"), delta(), UserNoticeCreated(text=str(number)))
     pages: list[list[tuple[str, int, str]]] = []
     before: int | None = None
     while page := found(store, before=before, limit=3):
@@ -113,12 +117,14 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
 
 def test_notices_are_found_in_what_was_forgotten(store: cc.Store) -> None:
     """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
-    said = store.append("demo", cc.user("a secret"))
-    told(
-        store, StepFinish(turn=1, step=1, seq=1, uid=said.uid), UserNoticeCreated(turn=1, step=1, text="a secret of 1")
+    message = store.append("demo", cc.user("a secret"))
+    append_events(
+        store,
+        StepFinish(turn=1, step=1, seq=1, uid=message.uid),
+        UserNoticeCreated(turn=1, step=1, text="a secret of 1"),
     )
     store.redact("demo", 1)
-    assert found(store) == [("", 1, said.uid)]
+    assert found(store) == [("", 1, message.uid)]
 
 
 class Counting:
@@ -150,7 +156,7 @@ def test_a_page_is_asked_for_at_once(store: cc.Store) -> None:
         for number in range(1, 101)
         for event in (TurnStart(turn=number, seq=number), UserNoticeCreated(text=str(number)))
     ]
-    told(store, *some)
+    append_events(store, *some)
 
     def work(tx: Transaction) -> tuple[int, int]:
         number, counting = load_tip(tx, "demo").conversation, Counting(tx)

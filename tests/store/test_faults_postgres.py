@@ -184,7 +184,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(address: str) 
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_words_of_the_driver_are_shown_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_of_the_driver_are_shown_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     """libpq may quote what it was given."""
 
     def connect(given: str, **options: object) -> None:
@@ -205,13 +205,13 @@ def test_the_words_of_the_driver_are_shown_without_the_password(monkeypatch: pyt
         "postgresq://host/db?password=hunter2",
     ],
 )
-def test_an_address_that_is_none_is_named_without_the_password(address: str) -> None:
+def test_an_invalid_address_is_named_without_the_password(address: str) -> None:
     with pytest.raises(cc.errors.InvalidSetting) as caught:
         cc.open_store(address)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
+def test_a_user_who_may_not_write_is_informed(postgres_address: str) -> None:
     cc.open_store(postgres_address).close()
     read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
     with (
@@ -221,7 +221,7 @@ def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
         store.append("demo", cc.user("x"))
 
 
-def test_tables_that_are_gone_are_said_to_be_gone(new_postgres_address: str, postgres_server: str) -> None:
+def test_tables_that_are_gone_are_reported_as_missing(new_postgres_address: str, postgres_server: str) -> None:
     """The store removed underneath; opening it again makes a new one."""
     with cc.open_store(new_postgres_address) as store:
         store.append("demo", cc.user("x"))
@@ -243,6 +243,6 @@ def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
         cc.open_store(new_postgres_address)
 
 
-def test_a_schema_name_that_is_none_is_refused() -> None:
+def test_an_invalid_schema_name_is_refused() -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="schema must be letters, digits and underscores"):
         cc.open_store('postgresql://localhost/x?schema=a"; DROP TABLE')

@@ -84,7 +84,7 @@ print("messages:", len(cc.open_store(sys.argv[1] + "?mode=ro").load("demo")))
 """
 
 
-def test_a_file_that_may_not_be_written_says_so(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
     """By the permissions of the file itself, as another user."""
     path = tmp_path / "chat.db"
     fill(path)
@@ -150,7 +150,7 @@ def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     fill(path, 500)
     size = path.stat().st_size
@@ -191,7 +191,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         "sqlite3:x",
     ],
 )
-def test_an_address_that_is_none_is_refused_with_the_right_form(address: str) -> None:
+def test_an_invalid_address_is_refused_with_the_right_form(address: str) -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidSetting, match=r"sqlite:///|mode=ro"):
         cc.open_store(address)

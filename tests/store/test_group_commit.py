@@ -238,7 +238,7 @@ def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
     assert names(store) == ["a"]
 
 
-def test_a_plain_append_stands_in_line_where_there_is_one(store: cc.Store) -> None:
+def test_a_plain_append_is_used_line_where_there_is_one(store: cc.Store) -> None:
     """Guarantee 3.2: on its own it would fight for the file's lock with those who hand it on, and lose."""
     store.append("demo", cc.user("0"))
     crowd = Crowd(store)

@@ -38,14 +38,14 @@ def test_entries_the_client_never_received_are_passed_over(store: cc.Store) -> N
     assert len(store.branches("demo")) == 1
 
 
-def test_the_same_words_twice_are_two_messages(store: cc.Store) -> None:
+def test_the_same_texts_twice_are_two_messages(store: cc.Store) -> None:
     yes, go_on = cc.user("yes"), cc.assistant("Go on?")
     store.sync("demo", [yes, go_on])
     assert len(store.sync("demo", [yes, go_on, yes, go_on])) == 2
     assert store.sync("demo", [yes, go_on, yes, go_on]) == []
 
 
-def test_a_uid_is_matched_before_the_words(store: cc.Store) -> None:
+def test_a_uid_is_matched_before_the_text(store: cc.Store) -> None:
     """Guarantee 3.5: uid if sent."""
     store.sync("demo", [cc.user("hi", uid="m1"), cc.assistant("hello", uid="m2"), cc.user("hi", uid="m3")])
     added = store.sync("demo", [cc.user("hi", uid="m1"), cc.assistant("cut sho…", uid="m2"), cc.user("hi", uid="m3")])
@@ -92,7 +92,7 @@ def test_another_native_block_is_another_message(store: cc.Store) -> None:
         assert len(store.sync("demo", [cc.user(cc.messages.ProviderBlock(provider="p", data={"x": number}))])) == 1
 
 
-def test_a_new_question_is_not_taken_for_redacted_words(store: cc.Store) -> None:
+def test_a_new_question_is_not_taken_for_redacted_texts(store: cc.Store) -> None:
     """Guarantee 2.8: the id of what was redacted says what it was not."""
     store.extend("demo", [U1, cc.user("secret", author="ann")])
     store.redact("demo", 2)
@@ -109,7 +109,7 @@ def test_another_picture_is_another_message(store: cc.Store) -> None:
     assert len(store.sync("demo", [look(b"1"), look(b"2")])) == 1
 
 
-def test_two_people_may_say_the_same(store: cc.Store) -> None:
+def test_two_people_may_state_the_same(store: cc.Store) -> None:
     store.sync("demo", [cc.user("hi", author="ann")])
     assert len(store.sync("demo", [cc.user("hi", author="bob")])) == 1
     assert texts(store) == ["hi", "hi"]
@@ -122,7 +122,7 @@ def test_a_persons_own_messages_are_never_passed_over(store: cc.Store) -> None:
     assert texts(store) == ["hi", "bye"]
 
 
-def test_a_page_that_knows_no_calls_keeps_the_tool_history(store: cc.Store) -> None:
+def test_a_page_that_has_no_calls_keeps_the_tool_history(store: cc.Store) -> None:
     """The commonest page there is shows the words and nothing else."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     store.extend("demo", [U1, cc.assistant("look", tool_calls=[call]), cc.tool_result("c1", "f", "ok"), A1])
@@ -176,7 +176,7 @@ def test_a_shorter_history_rewinds_nothing(store: cc.Store) -> None:
     assert texts(store) == ["u1", "a1", "u2"]
 
 
-def test_redacted_words_do_not_come_back(store: cc.Store) -> None:
+def test_redacted_texts_do_not_come_back(store: cc.Store) -> None:
     """Guarantee 2.8: the client may still have them."""
     store.extend("demo", [cc.user("my card is 4242"), A1])
     store.redact("demo", 1)

@@ -39,7 +39,7 @@ def test_an_id_is_the_hash_of_the_content_and_the_id_before(store: cc.Store) -> 
     assert store.conversation("demo").tip == before
 
 
-def test_two_conversations_that_say_the_same_have_different_ids(store: cc.Store) -> None:
+def test_two_conversations_that_state_the_same_have_different_ids(store: cc.Store) -> None:
     """Guarantee 2.7: the root is random."""
     assert store.append("a", cc.user("hi")).id != store.append("b", cc.user("hi")).id
 
@@ -147,13 +147,13 @@ def test_a_message_is_found_by_seq_uid_id_the_start_of_its_id_and_itself(store: 
     "reference",
     [99, -1, "nobody", "0000000effff", "", "1-1-0000000000000000", "ffffffff-1-0123456789abcdef", True, 1.5, "\0"],
 )
-def test_an_unknown_message_is_said_to_be_unknown(store: cc.Store, reference: cc.Message) -> None:
+def test_an_unknown_message_is_reported_as_unknown(store: cc.Store, reference: cc.Message) -> None:
     fill(store, 3)
     with pytest.raises(cc.errors.UnknownMessage):
         store.load("demo", after=reference)
 
 
-def test_an_unknown_conversation_is_said_to_be_unknown(store: cc.Store) -> None:
+def test_an_unknown_conversation_is_reported_as_unknown(store: cc.Store) -> None:
     """Guarantee 15.1: a typing error must not look like an empty conversation."""
     for call in (store.load, store.conversation, store.branches, store.reset, store.delete):
         with pytest.raises(cc.errors.UnknownConversation, match="'nope' not found"):
@@ -219,7 +219,7 @@ def test_media_that_names_an_unknown_blob_is_refused(store: cc.Store) -> None:
     assert store.conversations() == []
 
 
-def test_a_closed_store_says_so(store: cc.Store) -> None:
+def test_a_closed_store_is_reported(store: cc.Store) -> None:
     store.close()
     with pytest.raises(cc.errors.StoreUnavailable, match="has been closed"):
         store.append("demo", cc.user("hi"))

@@ -25,7 +25,7 @@ def version(store: cc.Store) -> int:
     return row[0] if row else 0
 
 
-def test_steps_are_numbered_without_a_gap_and_say_why() -> None:
+def test_steps_are_numbered_without_a_gap_and_give_the_reason() -> None:
     """A schema change is a numbered migration with its reason above it."""
     assert [step.version for step in migrations()] == list(range(1, len(migrations()) + 1))
     assert all(step.statements for step in migrations())

@@ -92,7 +92,7 @@ def test_closing_does_not_wait_long_for_a_server_that_is_away(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_server_knows_whether_a_commit_took_place(postgres_address: str, when: str) -> None:
+def test_the_server_reports_whether_a_commit_took_place(postgres_address: str, when: str) -> None:
     """A write that cannot be recognised afterwards is run again where it was not stored, and only then."""
     cc.open_store(postgres_address).close()
     with LosesCommits(postgres_address) as store:
@@ -184,7 +184,7 @@ def test_a_process_frozen_in_a_write_does_not_keep_others_out(postgres_address: 
         process.communicate()
 
 
-def test_a_dead_turn_that_somebody_keeps_locked_does_not_block_opening(
+def test_a_dead_turn_that_is_locked_does_not_block_opening(
     new_postgres_address: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session of an administrator has no time limits of ours; the others are recovered, that one later."""

@@ -62,8 +62,8 @@ def test_stores_of_several_schemas_share_a_pooler(
         assert failures == []
         for name in schemas:
             with cc.open_store(in_schema(postgres_server, name)) as store:
-                said = [message.text for each in store.conversations() for message in store.load(each.name)]
-                assert said == [name] * 24
+                texts = [message.text for each in store.conversations() for message in store.load(each.name)]
+                assert texts == [name] * 24
         assert rows_in(postgres_server, decoy) == {}
     finally:
         with psycopg.connect(postgres_server, autocommit=True) as connection:

@@ -33,7 +33,7 @@ PICK = st.integers(0, 1_000)
 
 
 @dataclass
-class Said:
+class ExpectedMessage:
     """One message, shared by every line it stands on: redacting it redacts it everywhere."""
 
     text: str
@@ -45,7 +45,7 @@ class Said:
 
 @dataclass
 class Line:
-    said: list[Said] = field(default_factory=list[Said])
+    said: list[ExpectedMessage] = field(default_factory=list[ExpectedMessage])
     edges: list[int] = field(default_factory=list[int])
 
     def upto(self, seq: int) -> "Line":
@@ -56,7 +56,7 @@ class Line:
 class Talk:
     lines: list[Line]
     current: int = 0
-    keys: dict[str, Said] = field(default_factory=dict[str, Said])
+    keys: dict[str, ExpectedMessage] = field(default_factory=dict[str, ExpectedMessage])
 
     @property
     def line(self) -> Line:
@@ -97,14 +97,14 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, name: str, text: str) -> None:
         talk = self.model.setdefault(name, Talk([Line()]))
         message = self.store.append(name, cc.user(text))
-        talk.line.said.append(Said(text))
+        talk.line.said.append(ExpectedMessage(text))
         assert message.seq == len(talk.line.said)
 
     @rule(name=NAMES, texts=st.lists(TEXTS, min_size=1, max_size=4))
     def extend(self, name: str, texts: list[str]) -> None:
         talk = self.model.setdefault(name, Talk([Line()]))
         self.store.extend(name, [cc.user(text) for text in texts])
-        talk.line.said += [Said(text) for text in texts]
+        talk.line.said += [ExpectedMessage(text) for text in texts]
 
     @rule(name=NAMES, text=TEXTS, key=KEYS)
     def append_once(self, name: str, text: str, key: str) -> None:
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.store.append(name, cc.user(text), key=key)
         if known is None:
-            talk.keys[key] = Said(text)
+            talk.keys[key] = ExpectedMessage(text)
             talk.line.said.append(talk.keys[key])
 
     @precondition(lambda self: self.model)
@@ -148,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         if seq is not None:
             self.store.edit(name, seq, cc.user(text))
             talk.turn_to(talk.line.upto(seq - 1))
-            talk.line.said.append(Said(text))
+            talk.line.said.append(ExpectedMessage(text))
 
     @precondition(lambda self: self.model)
     @rule(pick=PICK, to=PICK)
@@ -187,9 +187,9 @@ class StoreMachine(RuleBasedStateMachine):
     def sync(self, pick: int, texts: list[str]) -> None:
         name = sorted(self.model)[pick % len(self.model)]
         line = self.model[name].line
-        known = [cc.user(said.original) for said in line.said]  # redacted words too: the client still has them
+        known = [cc.user(expected.original) for expected in line.said]  # redacted words too: the client still has them
         self.store.sync(name, [*known, *[cc.user(text) for text in texts]])
-        line.said += [Said(text) for text in texts]
+        line.said += [ExpectedMessage(text) for text in texts]
 
     @precondition(lambda self: self.model)
     @rule(pick=PICK, name=NAMES)
@@ -203,16 +203,20 @@ class StoreMachine(RuleBasedStateMachine):
             return
         import_lines(self.store, lines, name)
         assert self.store.load(name) == self.store.load(source)
-        copies: dict[int, Said] = {}
+        copies: dict[int, ExpectedMessage] = {}
 
         def copy(line: Line) -> Line:
             return Line(
-                [copies.setdefault(id(said), Said(said.text, said.original)) for said in line.said], list(line.edges)
+                [
+                    copies.setdefault(id(expected), ExpectedMessage(expected.text, expected.original))
+                    for expected in line.said
+                ],
+                list(line.edges),
             )
 
         talk = self.model[source]
         lines_ = [copy(line) for line in talk.lines]
-        self.model[name] = Talk(lines_, talk.current, {key: copies[id(said)] for key, said in talk.keys.items()})
+        self.model[name] = Talk(lines_, talk.current, {key: copies[id(text)] for key, text in talk.keys.items()})
 
     @rule()
     def reopen(self) -> None:
@@ -225,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [each.name for each in self.store.conversations()] == sorted(self.model)
         for name, talk in self.model.items():
             found, messages = self.store.conversation(name), self.store.load(name)
-            assert [message.text for message in messages] == [said.text for said in talk.line.said]
+            assert [message.text for message in messages] == [expected.text for expected in talk.line.said]
             assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
             assert (found.length, found.context_start) == (len(messages), max(talk.line.edges, default=0))
             branches = self.store.branches(name)
@@ -233,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert [branch.current for branch in branches].index(True) == talk.current
             for branch, line in zip(branches, talk.lines, strict=True):
                 loaded = self.store.load(name, branch=branch.number)
-                assert [message.text for message in loaded] == [said.text for said in line.said]
+                assert [message.text for message in loaded] == [expected.text for expected in line.said]
 
 
 class SQLiteMachine(StoreMachine):

@@ -44,7 +44,7 @@ def test_a_message_on_a_branch_that_was_left_can_be_redacted(store: cc.Store) ->
     assert store.load("demo", branch=store.branches("demo")[0].number)[1].redacted
 
 
-def test_redacting_takes_media_that_nobody_else_uses(store: cc.Store) -> None:
+def test_redacting_takes_media_that_are_not_used_elsewhere(store: cc.Store) -> None:
     """Guarantee 2.8: from blobs too."""
     shared = cc.Media(mime_type="image/png", data=b"shared")
     own = cc.Media(mime_type="image/png", data=b"own")

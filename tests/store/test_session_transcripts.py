@@ -110,7 +110,7 @@ def test_a_conversation_takes_its_transcripts_along_when_it_is_deleted(store: cc
     assert rows(store) == 2
 
 
-def test_words_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> None:
+def test_texts_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> None:
     """Guarantee 3.4: a program may still be running when its conversation is deleted."""
     store.append("demo", cc.user("hi"))
     append(store, entry("a"), conversation="demo")
@@ -157,7 +157,7 @@ def test_a_session_whose_transcript_was_redacted_is_given_up(store: cc.Store) ->
     assert (known.id, known.lost) == ("", "redacted")
 
 
-def test_a_session_with_redacted_words_in_its_system_prompt_is_given_up(store: cc.Store) -> None:
+def test_a_session_with_redacted_texts_in_its_system_prompt_is_given_up(store: cc.Store) -> None:
     """Guarantee 2.8: a system prompt that is changed would go into the session as an update, beside the old one."""
     compiler = cc.MessageCompiler(store, KEEPER)
     store.extend("demo", [cc.system(SECRET), cc.user("One.")])
@@ -183,7 +183,7 @@ def test_a_session_that_is_not_concerned_stays(store: cc.Store) -> None:
     assert compiler.compile("demo").mode == "resume"
 
 
-def test_retention_takes_what_nobody_owns_when_it_is_old(store: cc.Store) -> None:
+def test_retention_takes_what_has_no_owner_when_it_is_old(store: cc.Store) -> None:
     """Guarantee 2.8: retention by age is a setting."""
     append(store, entry("a", text=SECRET))
     assert store.expire(timedelta(days=1)) == 0
@@ -193,7 +193,7 @@ def test_retention_takes_what_nobody_owns_when_it_is_old(store: cc.Store) -> Non
     assert (load(store), rows(store)) == (None, 0)
 
 
-def test_removed_words_are_not_in_the_files(tmp_path: Path) -> None:
+def test_removed_texts_are_not_in_the_files(tmp_path: Path) -> None:
     """Guarantee 2.8."""
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))

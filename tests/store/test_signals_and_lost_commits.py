@@ -95,7 +95,7 @@ def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alar
         assert [message.text for message in store.load("demo")] == ["0", "1", "2", "3"]
 
 
-def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, alarm: Alarm) -> None:
+def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, alarm: Alarm) -> None:
     """Guarantee 3.2: between any two steps of the main thread, while others write."""
     with cc.open_store(tmp_path / "chat.db") as store:
         stop = threading.Event()
@@ -234,7 +234,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str)
         assert [message.text for message in store.load("demo")] == ["once", "twice?"]
 
 
-def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) -> None:
+def test_a_journal_whose_answer_was_lost_loses_no_text(postgres_address: str) -> None:
     """The same batch comes again, with more in it."""
     cc.open_store(postgres_address).close()
     with LosesAnswers(postgres_address) as store, store.lease("demo") as lease:

@@ -55,7 +55,7 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (" \n", "is blank. Say what"),
         (5, "text of a todo must be a string, got int"),
@@ -64,12 +64,12 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
     ],
     ids=["blank", "number", "nul", "long"],
 )
-def test_a_text_that_is_none_is_refused(store: cc.Store, text: str, said: str) -> None:
+def test_an_invalid_text_is_refused(store: cc.Store, text: str, expected: str) -> None:
     """Guarantee 15.1: what is wrong and the way out, and nothing is stored."""
     store.add_todo("demo", "Sound")
-    with pytest.raises(cc.errors.InvalidInput, match=said):
+    with pytest.raises(cc.errors.InvalidInput, match=expected):
         store.add_todo("demo", text)
-    with pytest.raises(cc.errors.InvalidInput, match=said):
+    with pytest.raises(cc.errors.InvalidInput, match=expected):
         store.set_todo("demo", 1, text=text)
     with pytest.raises(cc.errors.InvalidInput, match=r"todos\[1\]: "):
         store.replace_todos("demo", ["Fine", text])
@@ -196,7 +196,7 @@ def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "Give either `todos`, the whole list, or `changes`; here is neither."),
         ({"todos": [], "changes": []}, "here is both"),
@@ -214,13 +214,13 @@ def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
     ],
 )
 def test_a_call_that_makes_no_sense_is_answered_and_changes_nothing(
-    store: cc.Store, arguments: object, said: str
+    store: cc.Store, arguments: object, expected: str
 ) -> None:
     """Guarantee 2.3: nothing crashes because of what a model wrote."""
     store.add_todo("demo", "a")
     answer = apply_todo_call(store, "demo", "assistant", arguments)
     assert answer.startswith("Nothing was changed. ")
-    assert said in answer
+    assert expected in answer
     assert listed(store) == [(1, "a", "open")]
 
 
@@ -230,7 +230,7 @@ def test_what_no_model_could_help_is_raised(store: cc.Store) -> None:
         apply_todo_call(store, "nope", "assistant", {"todos": ["a"]})
 
 
-def test_the_tool_says_what_it_takes() -> None:
+def test_the_tool_reports_what_it_takes() -> None:
     assert TODO_TOOL.name == "todos"
     assert TODO_TOOL.parameters["properties"]["todos"]["items"]["properties"]["state"]["enum"] == [
         "open",

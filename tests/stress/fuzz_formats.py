@@ -122,15 +122,15 @@ class Samples(NamedTuple):
 def samples(most: int = 1_000) -> Samples:
     """Requests of every format: examples of the rules, and at most so many of each kind of recorded ones."""
     by_format = {name: [each for each in _samples(name, most) if len(str(each.body)) <= LARGEST] for name in NAMES}
-    words: dict[str, set[str]] = {word: set() for word in WORDS}
+    content: dict[str, set[str]] = {text: set() for text in WORDS}
     times: Counter[str] = Counter()
     for holder, key in [spot for cases in by_format.values() for case in cases for spot in spots(case.body)]:
         if isinstance(key, str):
             times[key] += 1
-        if key in words and isinstance(value := holder[key], str) and len(value) < 40:
-            words[key].add(value)
+        if key in content and isinstance(value := holder[key], str) and len(value) < 40:
+            content[key].add(value)
     keys = sorted(key for key, count in times.items() if count > 5)
-    return Samples(by_format, {word: sorted(values) for word, values in words.items()}, keys)
+    return Samples(by_format, {text: sorted(values) for text, values in content.items()}, keys)
 
 
 def _samples(name: str, most: int) -> Iterator[Case]:

@@ -74,11 +74,11 @@ def measured(path: Path) -> dict[str, float]:
     return found
 
 
-def _searched(store: cc.Store, words: str) -> None:
-    page = store.overviews(search=words)
+def _searched(store: cc.Store, text: str) -> None:
+    page = store.overviews(search=text)
     while page.next:
         assert not page.found
-        page = store.overviews(search=words, before=page.next)
+        page = store.overviews(search=text, before=page.next)
 
 
 def _sound(store: cc.Store) -> None:
@@ -90,7 +90,7 @@ def _listed(path: Path) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -103,16 +103,16 @@ def main(conversations: int = CONVERSATIONS, messages: int = MESSAGES) -> int:
         with tempfile.TemporaryDirectory() as folder:
             path, began = Path(folder) / "large.db", perf_counter()
             build(path, count, messages)
-            _say(f"built {count:,} conversations of {messages} messages in {perf_counter() - began:.1f} s")
+            _report(f"built {count:,} conversations of {messages} messages in {perf_counter() - began:.1f} s")
             figures.append(measured(path))
     small, large = figures
     flat = ("open", "first page of the list", "a page from the middle", "append", "branches of one")
     slow = [name for name in flat if large[name] > small[name] * FLAT + SLACK]
     slow += ["a page of a fruitless search"] if large["a page of a fruitless search"] > SEARCH_SECONDS else []
     slow += ["contextc list"] if large["contextc list"] > LIST_SECONDS else []
-    _say(f"{'seconds':32}{sizes[0]:>12,}{sizes[1]:>12,}")
+    _report(f"{'seconds':32}{sizes[0]:>12,}{sizes[1]:>12,}")
     for name in large:
-        _say(f"{name:32}{small[name]:12.4f}{large[name]:12.4f}{'  TOO SLOW' if name in slow else ''}")
+        _report(f"{name:32}{small[name]:12.4f}{large[name]:12.4f}{'  TOO SLOW' if name in slow else ''}")
     return len(slow)
 
 

@@ -92,7 +92,7 @@ def main() -> int:
     failed = 0
     for name in given.scenarios or names:
         if name.startswith("pooled-") and program is None:
-            _say(f"{name}: NOT RUN, pgbouncer is not installed")
+            _report(f"{name}: NOT RUN, pgbouncer is not installed")
             failed += 1
             continue
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
         for worker in workers:
             worker.wait(max(1.0, began + LONGEST - time.monotonic()))
     except subprocess.TimeoutExpired:
-        _say(f"{name}: broken off after {LONGEST} s")
+        _report(f"{name}: broken off after {LONGEST} s")
     finally:
         for worker in workers:
             worker.kill()
@@ -130,16 +130,16 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     time.sleep(scenario.lease if scenario.lease < 10 else 0)  # until what a dead process held has ended
     wrong = _wrong(in_schema(server.address, "stress"), notes)
     other = sum(turns.values()) - turns["stop"]
-    told = sum(note[0] == "told" for note in notes)
-    _say(
-        f"{name}: {turns['stop']} turns finished, {other} did not, {told} acknowledged,"
+    result = sum(note[0] == "told" for note in notes)
+    _report(
+        f"{name}: {turns['stop']} turns finished, {other} did not, {result} acknowledged,"
         f" wrong: {dict(wrong) or 'nothing'}, {time.monotonic() - began:.0f} s"
         + "".join(f"\n    {count} times: {reason}" for reason, count in reasons.most_common(4))
     )
     return not wrong and bool(turns["stop"]) and not (scenario.all_finish and other)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -175,8 +175,8 @@ def _wrong(address: str, notes: list[list[Any]]) -> Counter[str]:
         results = Counter(each.call_id for message in messages[name].values() for each in message.tool_results)
         wrong["calls without one result"] += sum(results[call] != 1 for call in calls)
         wrong["doubled calls"] += len(calls) - len({*calls})
-        said = [message.uid for message in messages[name].values()]
-        wrong["doubled messages"] += len(said) - len({*said})
+        texts = [message.uid for message in messages[name].values()]
+        wrong["doubled messages"] += len(texts) - len({*texts})
     for note in notes:
         if note[0] != "told":
             continue

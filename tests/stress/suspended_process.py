@@ -71,7 +71,7 @@ def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> li
             os.kill(process.pid, signal.SIGCONT)
             process.stdin.write("hello\n")
             process.stdin.flush()
-            told = process.stdout.readline().strip()
+            answer = process.stdout.readline().strip()
         finally:
             process.kill()
     with cc.open_store(address) as store:
@@ -80,12 +80,12 @@ def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> li
         states = [(turn.state, turn.finish) for turn in store.turns("demo")]
     found = {
         f"the turn was taken for dead: {recovered}": bool(recovered),
-        f"the turn ended as {told!r}": told != "stop",
+        f"the turn ended as {answer!r}": answer != "stop",
         f"the result is {results}": results != ["hello"],
         "an event says that it was interrupted": interrupted,
         f"it is stored as {states}": states != [("finished", "stop")],
     }
-    return [words for words, is_wrong in found.items() if is_wrong]
+    return [text for text, is_wrong in found.items() if is_wrong]
 
 
 def left(store: cc.Store) -> float:

@@ -21,12 +21,12 @@ from contextc.models.tokens.overhead_profiles import OverheadProfile, find_profi
 from contextc.tools.spec import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
 
-HOUSES = {
+VENDORS = {
     "OpenAI": ("o200k_base", ("openai_chat", "openai_responses"), ("openai",), r"gpt-|o\d"),
     "Anthropic": ("claude", ("anthropic", "openai_chat"), ("anthropic", "openrouter", "other"), r"claude-"),
     "Gemini": ("gemini", ("gemini",), ("google", "other"), r"gemini-"),
 }
-"""The tokenizer of a house, over which interfaces and from whom its models were asked, and what they are called."""
+"""The tokenizer of a vendor, over which interfaces and from whom its models were asked, and what they are called."""
 HELD_ELSEWHERE = ("previous_response_id", "conversation", "context_management", "mcp_servers", "web_search_options")
 
 
@@ -35,7 +35,7 @@ PRIOR = 0.002
 
 
 class Frames(NamedTuple):
-    """How many a request has of what a house puts around the words."""
+    """How many a request has of what a vendor puts around the words."""
 
     request: int
     messages: int
@@ -73,9 +73,9 @@ class Sample(NamedTuple):
     counter: TokenCounter
 
 
-def samples(house: str) -> list[Sample]:
-    """The text-only requests of a house, each once."""
-    tokenizer, apis, vendors, names = HOUSES[house]
+def samples(vendor: str) -> list[Sample]:
+    """The text-only requests of a vendor, each once."""
+    tokenizer, apis, vendors, names = VENDORS[vendor]
     found: dict[str, Sample] = {}
     for api in apis:
         for exchange in accepted(api):
@@ -99,14 +99,14 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
     provider = "vertex" if (api, exchange.vendor) == ("gemini", "other") else speaks.provider
     counts = get_counter(tokenizer, provider=provider, model=model)
     figures = find_profile(tokenizer, provider, model)
-    words, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
+    text, frames = _taken_apart(request, exchange.request, TokenCounter(tokenizer, provider, _bare(figures)), figures)
     return Sample(
         exchange.case,
         re.sub(r"^\w+/|-\d{8}$", "", model).replace(".", "-"),
         figures.name,
         usage.input,
         whole(request, exchange.request, counts),
-        words,
+        text,
         frames,
         request,
         reply,
@@ -116,8 +116,8 @@ def _sample(exchange: Exchange, api: str, tokenizer: str) -> Sample | None:
 
 def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
-    spoken = [place for place, message in enumerate(request.messages) if message.role == "user"]
-    earlier = request.messages[: spoken[-1]] if spoken and counts.keeps_reasoning == "turn" else ()
+    texts = [place for place, message in enumerate(request.messages) if message.role == "user"]
+    earlier = request.messages[: texts[-1]] if texts and counts.keeps_reasoning == "turn" else ()
     return (
         counts.overhead
         + (counts.count_system(request.system.text) if request.system else 0)
@@ -154,11 +154,11 @@ def _taken_apart(
     parts = [part for message in request.messages for part in message.parts]
     calls = sum(len(message.tool_calls) for message in request.messages)
     results = sum(isinstance(part, ToolResult) for part in parts)
-    spoken = sum(message.role != "tool" for message in request.messages) + (request.system is not None)
+    replies = sum(message.role != "tool" for message in request.messages) + (request.system is not None)
     tools = len(request.tools) if figures.tool_form != "names" else 0
     return whole(request, body, bare), Frames(
         request=1,
-        messages=spoken,
+        messages=replies,
         calls=calls,
         results=results,
         tools=tools if figures.tool_form == "properties" else min(tools, 1),
@@ -203,15 +203,15 @@ def _reply(api: str, reply: JSON) -> Message:
 def _model(exchange: Exchange) -> str:
     if exchange.request.get("model"):
         return str(exchange.request["model"])
-    said = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
-    chunks = cast(list[JSONObject], said if isinstance(said, list) else [said])
+    stored = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
+    chunks = cast(list[JSONObject], stored if isinstance(stored, list) else [stored])
     return str(chunks[0].get("modelVersion", ""))
 
 
 def left_out(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, float]]:
     """Each request with its error, counted with figures fitted to the other models alone.
 
-    First to those of the same generation (to the whole house where it has no other), then to those of its family.
+    First to those of the same generation (to the whole vendor where it has no other), then to those of its family.
     """
     errors: list[tuple[Sample, float]] = []
     for model, family in sorted({(sample.model, sample.family) for sample in found}):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from contextc.messages import Message, Reasoning
 from contextc.models.tokens import estimate_next_input
-from tests.tokens.overhead_fitting import HOUSES, Sample, samples
+from tests.tokens.overhead_fitting import VENDORS, Sample, samples
 
 
 class Step(NamedTuple):
@@ -17,9 +17,9 @@ class Step(NamedTuple):
     new: tuple[Message, ...]
 
 
-def steps(house: str) -> list[Step]:
-    """The pairs of requests of a house of which one continues the other, as closely as there is one."""
-    found = samples(house)
+def steps(vendor: str) -> list[Step]:
+    """The pairs of requests of a vendor of which one continues the other, as closely as there is one."""
+    found = samples(vendor)
     kin: dict[tuple[str, str], list[Sample]] = {}
     for sample in found:
         kin.setdefault((sample.model, sample.family), []).append(sample)
@@ -38,7 +38,7 @@ def _same_case(step: Step) -> bool:
 def _step(earlier: Sample, later: Sample) -> Step | None:
     before, after = earlier.request.messages, later.request.messages
     known = len(before)
-    if len(after) <= known or [_said(each) for each in before] != [_said(each) for each in after[:known]]:
+    if len(after) <= known or [_message_key(each) for each in before] != [_message_key(each) for each in after[:known]]:
         return None
     if (earlier.request.system, earlier.request.tools) != (later.request.system, later.request.tools):
         return None
@@ -46,12 +46,12 @@ def _step(earlier: Sample, later: Sample) -> Step | None:
     while end < len(after) and after[end].role == "assistant":
         end += 1
     reply = after[known:end]
-    if _said(earlier.reply)[1:] != (_text(reply), _calls(reply)):
+    if _message_key(earlier.reply)[1:] != (_text(reply), _calls(reply)):
         return None
     return Step(earlier, later, reply, after[end:])
 
 
-def _said(message: Message) -> tuple[object, ...]:
+def _message_key(message: Message) -> tuple[object, ...]:
     if message.role == "tool":
         return (message.role, *[(result.call_id, result.text) for result in message.tool_results])
     return message.role, _text((message,)), _calls((message,))
@@ -80,4 +80,4 @@ def _without_reasoning(reply: Message) -> Message:
 
 
 def all_steps() -> list[Step]:
-    return [step for house in HOUSES for step in steps(house)]
+    return [step for vendor in VENDORS for step in steps(vendor)]

@@ -49,7 +49,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize(("tokenizer", "exact"), [("o200k_base", True), ("gemini", True), ("claude", False)])
-def test_a_counter_says_whether_it_is_exact(tokenizer: str, exact: bool) -> None:
+def test_a_counter_reports_whether_it_is_exact(tokenizer: str, exact: bool) -> None:
     """Guarantee 6.1: the manifest says which."""
     assert get_counter(tokenizer).exact is exact
 
@@ -87,10 +87,10 @@ def test_more_text_never_has_much_fewer_tokens(one: str, other: str) -> None:
 
 def test_everything_that_is_sent_is_counted() -> None:
     """Guarantee 6.1: calls were off 2.4 times where only text was counted."""
-    said = CLAUDE.count_message(assistant("Let me look."))
+    text = CLAUDE.count_message(assistant("Let me look."))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "src/main.py", "lines": [1, 200]})
     asked = CLAUDE.count_message(assistant("Let me look.", tool_calls=[call]))
-    assert asked >= said + CLAUDE.count_text("read_file") + CLAUDE.count_text('{"path":"src/main.py","lines":[1,200]}')
+    assert asked >= text + CLAUDE.count_text("read_file") + CLAUDE.count_text('{"path":"src/main.py","lines":[1,200]}')
     answer = CLAUDE.count_message(tool_result("c1", "read_file", "print(1)\n" * 50))
     assert answer > CLAUDE.count_text("print(1)\n" * 50)
     assert CLAUDE.count_message(tool_result("c1", "read_file", "")) > 0
@@ -98,10 +98,10 @@ def test_everything_that_is_sent_is_counted() -> None:
 
 def test_what_is_not_sent_costs_nothing() -> None:
     """Guarantees 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
-    said = GPT.count_message(assistant("Hello."))
+    text = GPT.count_message(assistant("Hello."))
     foreign = Reasoning(text="long thoughts " * 100, provider="anthropic")
     assert (
-        GPT.count_message(Message(role="assistant", parts=(foreign, Text("Hello."), UserNotice("for people")))) == said
+        GPT.count_message(Message(role="assistant", parts=(foreign, Text("Hello."), UserNotice("for people")))) == text
     )
     assert GPT.count_message(Message(role="assistant", parts=(UserNotice("for people"),))) == 0
     assert GPT.count_message(Message(role="assistant", parts=(foreign,))) == 0
@@ -140,7 +140,7 @@ def test_tools_are_counted_as_the_model_reads_them() -> None:
     assert newer.count_tools([WEATHER]) > chat.count_tools([WEATHER])
 
 
-def test_tools_of_every_house_are_understood() -> None:
+def test_tools_of_every_vendor_are_understood() -> None:
     """Guarantee 6.1"""
     schema = WEATHER["function"]["parameters"]
     shapes: list[JSONObject] = [
@@ -171,13 +171,13 @@ def test_the_settings_that_cost_are_counted() -> None:
     assert GPT.count_settings({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}) > 5
 
 
-def test_a_name_nobody_knows_is_estimated() -> None:
+def test_an_unknown_name_is_estimated() -> None:
     """Guarantee 6.1: and no error."""
     assert get_counter("nobody's").exact is False
     assert get_counter("nobody's").count_text("hello world") > 0
 
 
-def test_without_splintr_the_estimate_stands_in_and_says_so() -> None:
+def test_without_splintr_the_estimate_is_used_and_it_is_reported() -> None:
     """Guarantee 6.1: the extra need not be installed. Counts that were kept with it are not mixed with these."""
     code = """
 import sys

@@ -204,7 +204,7 @@ def test_the_todo_tool_keeps_the_list_of_the_agent_that_calls() -> None:
     assert run(todo_tool(), todos=[]).is_error
 
 
-def test_the_built_in_tools_are_told_whole_and_pass_every_rule(tmp_path: Path) -> None:
+def test_the_built_in_tools_are_reported_whole_and_pass_every_rule(tmp_path: Path) -> None:
     tools = [each.tool for each in [*file_tools(tmp_path), command_tool(tmp_path), todo_tool()]]
     assert [tool.name for tool in tools] == (
         ["read_file", "list_files", "search_files", "edit_file", "write_file", "run_command", "todos"]

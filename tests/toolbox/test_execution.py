@@ -22,9 +22,9 @@ from tests.toolbox.run_call import Point, answer, call_of, look
 
 def json_objects() -> strategies.SearchStrategy[dict[str, object]]:
     """Arguments by the right and by wrong names, of every shape that JSON has."""
-    words = strategies.text(strategies.characters(exclude_categories=()), max_size=8)
+    text = strategies.text(strategies.characters(exclude_categories=()), max_size=8)
     plain: strategies.SearchStrategy[object] = strategies.one_of(
-        strategies.none(), strategies.booleans(), strategies.integers(), strategies.floats(), words
+        strategies.none(), strategies.booleans(), strategies.integers(), strategies.floats(), text
     )
     names = strategies.sampled_from(["path", "limit", "kind", "at", "x", "y", "pth", ""])
     values = strategies.recursive(
@@ -49,7 +49,7 @@ def test_a_number_that_came_as_text_is_a_number_and_null_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [
         ({"pth": "a"}, "There is no parameter `pth`. Did you mean `path`? The parameter `path` is missing."),
         ({"path": "a", "limit": "ten"}, '`limit`: Expected `int`, got `str`: "ten".'),
@@ -63,12 +63,12 @@ def test_a_number_that_came_as_text_is_a_number_and_null_is_left_out() -> None:
     ],
     ids=["unknown", "type", "null", "choice", "unknown inside", "missing inside", "cut off", "no object", "deep"],
 )
-def test_what_a_model_got_wrong_is_said_to_it_exactly(arguments: str | dict[str, object], words: str) -> None:
+def test_what_a_model_got_wrong_is_reported_to_it_exactly(arguments: str | dict[str, object], expected: str) -> None:
     """Guarantee 2.3: nothing crashes; the model reads the field, what came, and what was expected."""
     result = answer(look, arguments)
     assert result.is_error
     assert result.text.startswith("The tool was not run. ")
-    assert words in result.text
+    assert expected in result.text
     assert result.text.endswith(USAGE)
 
 
@@ -158,7 +158,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         (ValueError("no such town"), "ValueError: no such town"),
         (KeyError(), "KeyError"),
@@ -170,7 +170,7 @@ class Mute(Exception):
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("on_loop", [False, True])
-def test_an_exception_is_told_by_type_and_message(error: BaseException, words: str, on_loop: bool) -> None:
+def test_an_exception_is_reported_by_type_and_message(error: BaseException, text: str, on_loop: bool) -> None:
     def fail() -> None:
         raise error
 
@@ -179,8 +179,8 @@ def test_an_exception_is_told_by_type_and_message(error: BaseException, words: s
 
     result = answer(fail_async if on_loop else fail)
     if on_loop and isinstance(error, StopIteration):
-        words = "RuntimeError: coroutine raised StopIteration"
-    assert (result.is_error, result.text) == (True, words)
+        text = "RuntimeError: coroutine raised StopIteration"
+    assert (result.is_error, result.text) == (True, text)
 
 
 def test_the_traceback_goes_to_the_log_and_not_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +219,7 @@ def test_an_async_tool_is_cancelled_when_its_time_is_over() -> None:
     assert cleaned == [True]
 
 
-def test_an_async_tool_that_will_not_be_cancelled_holds_nobody_up() -> None:
+def test_an_async_tool_that_will_not_be_cancelled_blocks_no_other_call() -> None:
     async def stubborn() -> None:
         for _ in range(100):
             with contextlib.suppress(asyncio.CancelledError):
@@ -239,7 +239,7 @@ def test_an_async_tool_that_will_not_be_cancelled_holds_nobody_up() -> None:
     assert asyncio.run(run()) < 5
 
 
-def test_a_plain_function_runs_in_a_thread_and_is_told_that_nobody_waits() -> None:
+def test_a_plain_function_runs_in_a_thread_and_is_reported_that_the_result_is_not_awaited() -> None:
     stopped = threading.Event()
 
     def slow(context: cc.ToolContext) -> None:
@@ -359,7 +359,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_awaited_within_the_same_li
     assert "had not ended" in answer(begin, {"title": "slow"}, timeout=0.02).text
 
 
-def test_a_call_of_a_tool_that_there_is_not_is_told_what_there_is() -> None:
+def test_a_call_of_a_tool_that_there_is_not_gets_the_list_of_tools() -> None:
     result = unknown_tool_result(call_of("Read_Files"), ["read_file", "list_files", "todos"])
     assert result.is_error
     assert result.text == (

@@ -116,7 +116,7 @@ def test_a_link_that_stays_inside_is_followed_and_stays_a_link(project: Path) ->
     assert "return 2" in (project / "src/main.py").read_text()
 
 
-def test_a_link_to_itself_is_words(project: Path) -> None:
+def test_a_link_to_itself_is_text(project: Path) -> None:
     (project / "loop").symlink_to("loop")
     for name, rest in (("read_file", {}), ("write_file", {"content": "x"}), ("list_files", {})):
         refused(project, name, path="loop", **rest)
@@ -235,7 +235,7 @@ def test_what_a_search_shows_has_a_limit(project: Path) -> None:
     assert len(text) < 400
 
 
-def test_a_pattern_that_takes_for_ever_is_stopped_and_stops_nobody_else(project: Path) -> None:
+def test_a_pattern_that_takes_for_ever_is_stopped_and_stops_no_other_call(project: Path) -> None:
     """Python's `re` would hold every thread up; what was found before is not lost."""
     (project / "a.txt").write_text("aaaa!\n")
     (project / "b.txt").write_text("a" * 60 + "!\n")
@@ -265,7 +265,7 @@ def test_editing_replaces_one_exact_text(project: Path) -> None:
     assert sorted(os.listdir(project / "src")) == ["deep", "main.py"]
 
 
-def test_an_edit_that_is_not_clear_changes_nothing_and_says_why(project: Path) -> None:
+def test_an_edit_that_is_not_clear_changes_nothing_and_gives_the_reason(project: Path) -> None:
     (project / "twice.txt").write_text("one\ntwo\none\n")
     before = everything_below(project)
     assert refused(project, "edit_file", path="twice.txt", old="one", new="1") == (
@@ -290,7 +290,7 @@ def test_line_ends_and_byte_order_marks_are_kept(project: Path) -> None:
     assert (project / "dos.txt").read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n"
 
 
-def test_writing_makes_new_files_and_replaces_only_when_told_to(project: Path) -> None:
+def test_writing_makes_new_files_and_replaces_only_on_request(project: Path) -> None:
     assert fine(project, "write_file", path="new/deep/a.txt", content="a\nb\n") == "Wrote new/deep/a.txt (2 lines)."
     assert (project / "new/deep/a.txt").read_text() == "a\nb\n"
     assert "is there already, and was left as it is" in refused(project, "write_file", path="README.md", content="x")

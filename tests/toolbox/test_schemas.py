@@ -111,7 +111,7 @@ def inner_schemas(schema: object) -> Iterator[JSONObject]:
     yield from inner_schemas(known.get("additionalProperties"))
 
 
-def test_hints_and_docstring_are_what_a_model_is_told() -> None:
+def test_hints_and_docstring_are_what_a_model_receives() -> None:
     """Guarantee 8.1: tool definitions; issue 5: schema from type hints and docstring."""
 
     def look(path: str, lines: int = 20, *, exact: bool = False) -> str:
@@ -197,7 +197,7 @@ def test_classes_are_written_out_where_they_stand() -> None:
     assert found["pair"]["description"] == "In order: left, right. Exactly 2 items."
 
 
-def test_a_tagged_union_says_which_is_which() -> None:
+def test_a_tagged_union_reports_which_is_which() -> None:
     class Cat(msgspec.Struct, tag="cat"):
         lives: int
 
@@ -313,12 +313,12 @@ def refused() -> Iterator[tuple[Callable[..., object], str]]:
     yield lambda: None, "a lambda has no name"
 
 
-@pytest.mark.parametrize(("function", "words"), list(refused()))
-def test_what_cannot_be_told_is_refused_at_definition_with_the_way_out(
-    function: Callable[..., object], words: str
+@pytest.mark.parametrize(("function", "expected"), list(refused()))
+def test_what_cannot_be_reported_is_refused_at_definition_with_the_way_out(
+    function: Callable[..., object], expected: str
 ) -> None:
     """Guarantee 15.1: what is wrong, where, and what to do."""
-    with pytest.raises(cc.errors.InvalidInput, match=words):
+    with pytest.raises(cc.errors.InvalidInput, match=expected):
         cc.tool(function)
 
 
@@ -333,7 +333,7 @@ def test_what_a_partial_has_fixed_is_not_the_models_to_give() -> None:
     assert list(properties_of(tool)) == ["what", "most"]
 
 
-def test_a_context_is_nothing_a_model_is_told() -> None:
+def test_a_context_is_nothing_a_model_receives() -> None:
     def look(path: str, context: cc.ToolContext, other: cc.ToolContext | None = None) -> str:
         return path
 

@@ -51,9 +51,9 @@ def test_a_tool_can_still_be_called_as_the_function_it_is() -> None:
     assert cc.tool(look)("a", limit=2) == "a 2 text None"
 
 
-def test_a_function_answers_a_tool_that_somebody_else_described() -> None:
+def test_a_function_answers_a_tool_that_another_program_described() -> None:
     """Arguments come by name; hints convert where there are any, and the given schema says what is needed."""
-    told = cc.Tool(
+    result = cc.Tool(
         name="look",
         parameters={
             "type": "object",
@@ -63,15 +63,15 @@ def test_a_function_answers_a_tool_that_somebody_else_described() -> None:
         },
     )
 
-    @cc.tool(told)
+    @cc.tool(result)
     def anything(context: cc.ToolContext, **arguments: object) -> object:
         return arguments
 
     def plain(path, deep=False) -> str:  # noqa: ANN001 # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
         return f"{path} {deep}"
 
-    tool = cc.tool(told, plain)  # pyright: ignore[reportUnknownArgumentType]
-    assert tool.tool is anything.tool is told
+    tool = cc.tool(result, plain)  # pyright: ignore[reportUnknownArgumentType]
+    assert tool.tool is anything.tool is result
     assert answer(tool, {"path": "a", "deep": True}).text == "a True"
     assert answer(anything, {"path": "a"}).text == '{"path":"a"}'
     assert "The parameter `path` is missing. Expected: look(path: string, deep?: boolean)." in answer(anything).text
@@ -79,8 +79,8 @@ def test_a_function_answers_a_tool_that_somebody_else_described() -> None:
 
 
 def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
-    told = cc.Tool(name="told")
-    assert list(tools_by_name([look, cc.tool(look, name="look_again"), (told, lambda: "")])) == [
+    result = cc.Tool(name="told")
+    assert list(tools_by_name([look, cc.tool(look, name="look_again"), (result, lambda: "")])) == [
         "look",
         "look_again",
         "told",
@@ -88,12 +88,12 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
     assert list(tools_by_name({"one": look, "two": cc.tool(look)})) == ["one", "two"]
     assert tools_by_name({"two": cc.tool(look)})["two"].tool.name == "two"
     assert list(tools_by_name(look)) == list(tools_by_name(cc.tool(look))) == ["look"]
-    assert list(tools_by_name((told, look))) == ["told"]
+    assert list(tools_by_name((result, look))) == ["told"]
     assert tools_by_name(None) == tools_by_name([]) == {}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "expected"),
     [
         ([look, look], r"Two tools are named look. Rename one: cc\.tool\(function, name=…\)"),
         ([cc.Tool(name="told")], "Tool told has no function. Pass a function"),
@@ -101,8 +101,8 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
         ({"a b": cc.tool(look)}, "name must have .* got 'a b'"),
     ],
 )
-def test_tools_that_cannot_be_taken_are_refused_with_words(given: Any, words: str) -> None:
-    with pytest.raises(cc.errors.InvalidInput, match=words):
+def test_tools_that_cannot_be_taken_are_refused_with_a_message(given: Any, expected: str) -> None:
+    with pytest.raises(cc.errors.InvalidInput, match=expected):
         tools_by_name(given)
 
 

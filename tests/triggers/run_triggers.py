@@ -20,11 +20,11 @@ class Play:
         self.states = decode(encode({**self.states, **verdict.states}))
         self.written.append(verdict.states)
         self.failures += verdict.failures
-        return [say for _, say in verdict.messages]
+        return [message for _, message in verdict.messages]
 
     def lead(self, moment: TriggerContext) -> list[str]:
         """The leads of what is said: `Context warning`, …"""
-        return [say.text.partition(":")[0] for say in self.at(moment)]
+        return [message.text.partition(":")[0] for message in self.at(moment)]
 
 
 def filled(step: int, share: float, **more: object) -> TriggerContext:

@@ -27,12 +27,12 @@ def test_crossing_both_levels_at_once_gives_the_higher_text_alone() -> None:
     assert leads(0.5, 0.95, 0.88, 0.86) == ["", "Context critical", "", ""]
 
 
-def test_a_fall_into_the_lower_level_says_nothing_and_a_new_rise_warns_again() -> None:
+def test_a_fall_into_the_lower_level_is_silent_and_a_new_rise_warns_again() -> None:
     """Guarantee 11.4."""
     assert leads(0.95, 0.84, 0.9, 0.89, 0.9) == ["Context critical", "", "Context critical", "", ""]
 
 
-def test_it_says_when_there_is_room_again() -> None:
+def test_it_reports_when_there_is_room_again() -> None:
     """Guarantee 11.5: recovered; and only to who was warned."""
     assert leads(0.5, 0.3) == ["", ""]
     assert leads(0.95, 0.75, 0.74, 0.3) == ["Context critical", "", "Context recovered", ""]
@@ -55,7 +55,7 @@ def test_a_compaction_that_made_little_room_is_no_recovery_but_resets_too() -> N
     assert play.lead(filled(2, 0.86)) == ["Context warning"]
 
 
-def test_the_words_give_the_figures_and_what_to_do() -> None:
+def test_the_text_give_the_figures_and_what_to_do() -> None:
     """Guarantee 7.1: percentages are of what is available. Rounded down: 89.9 % does not read as 90."""
     play = Play(context_triggers())
     (warning,) = play.at(filled(1, 0.899, available=200_000, used=179_800))
@@ -67,7 +67,7 @@ def test_the_words_give_the_figures_and_what_to_do() -> None:
     )
     assert critical.text.startswith("Context critical: 95 % of the available tokens are in use (950 of 1,000). Older")
     assert recovered.text.startswith("Context recovered: 29 % of the available tokens are in use (290 of 1,000). Older")
-    assert [say.title for say in (warning, critical, recovered)] == [
+    assert [message.title for message in (warning, critical, recovered)] == [
         "Context 80 %",
         "Context 90 %",
         "Context recovered",
@@ -84,7 +84,7 @@ def test_levels_can_be_others() -> None:
     ]
 
 
-def test_a_lower_level_that_is_new_is_silent_while_a_higher_one_stands() -> None:
+def test_a_lower_level_that_is_new_is_silent_while_a_higher_one_is_active() -> None:
     """Guarantee 11.3: a level that was added between two versions of a program adds nothing to what was said."""
     play = Play(context_triggers(0.9))
     play.at(filled(1, 0.95))
@@ -92,5 +92,5 @@ def test_a_lower_level_that_is_new_is_silent_while_a_higher_one_stands() -> None
     assert play.lead(filled(2, 0.95)) == []
 
 
-def test_a_session_start_says_nothing_of_the_context() -> None:
+def test_a_session_start_is_silent_of_the_context() -> None:
     assert Play(context_triggers()).at(TriggerContext(when="session_start", share=0.95)) == []

@@ -36,14 +36,14 @@ def test_a_trigger_in_five_lines() -> None:
     assert days == [[], ["Friday"], [], [], [], [], [], [], [], []]
 
 
-def test_a_function_may_return_a_say() -> None:
+def test_a_function_may_return_a_trigger_message() -> None:
     @cc.trigger("careful", level=3, priority=7, group="g", at="session_start")
     def careful(moment: TriggerContext) -> TriggerMessage:
         return TriggerMessage(text="Careful.", stop="careful", title="Care")
 
-    ((trigger, say),) = evaluate_triggers([careful], TriggerContext(when="session_start"), {}).messages
+    ((trigger, message),) = evaluate_triggers([careful], TriggerContext(when="session_start"), {}).messages
     assert (trigger.priority, trigger.group, trigger.at) == (7, "g", ("session_start",))
-    assert say == TriggerMessage(text="Careful.", level=3, stop="careful", title="Care")
+    assert message == TriggerMessage(text="Careful.", level=3, stop="careful", title="Care")
 
 
 def test_a_function_with_a_second_parameter_remembers() -> None:
@@ -66,7 +66,7 @@ def test_a_default_is_not_a_second_parameter() -> None:
     assert Play([loud]).lead(TriggerContext()) == ["Hear!"]
 
 
-def test_blank_words_are_nothing() -> None:
+def test_blank_texts_are_nothing() -> None:
     @cc.trigger("blank")
     def blank(moment: TriggerContext) -> str:
         return " \n"

@@ -32,14 +32,14 @@ def states_after(triggers: Sequence[Trigger], *moments: TriggerContext) -> dict[
 def leads(
     triggers: Sequence[Trigger], moment: TriggerContext, states: dict[str, JSONObject], shown: TriggerMessagesInRequest
 ) -> list[str]:
-    return [say.text.partition(":")[0] for _, say in restate_warnings(triggers, moment, states, shown).messages]
+    return [message.text.partition(":")[0] for _, message in restate_warnings(triggers, moment, states, shown).messages]
 
 
 def memory(share: float, **more: object) -> TriggerContext:
     return filled(2, 0, resources=lambda: ResourceUsage(memory=share, cpu=0.0), **more)
 
 
-def test_what_holds_is_said_again_where_it_is_no_longer_shown() -> None:
+def test_what_holds_is_reported_again_where_it_is_no_longer_shown() -> None:
     triggers = [memory_trigger()]
     states = states_after(triggers, memory(0.9))
 
@@ -81,13 +81,13 @@ def test_the_last_message_of_a_group_is_its_highest_level_that_holds(
     states = states_after(triggers, filled(1, 0.95))
     moment = filled(2, share)
     verdict = evaluate_triggers(triggers, moment, states, shown)
-    known = [*shown, *[(trigger.name, say.closes) for trigger, say in verdict.messages]]
-    found = [say.text.partition(":")[0] for _, say in verdict.messages]
+    known = [*shown, *[(trigger.name, message.closes) for trigger, message in verdict.messages]]
+    found = [message.text.partition(":")[0] for _, message in verdict.messages]
 
     assert found + leads(triggers, moment, states | verdict.states, known) == expected
 
 
-def test_an_end_is_not_told_where_its_warning_is_not_shown() -> None:
+def test_an_end_is_not_reported_where_its_warning_is_not_shown() -> None:
     triggers, states = [memory_trigger()], states_after([memory_trigger()], memory(0.9))
 
     assert evaluate_triggers(triggers, memory(0.5), states, []).messages == ()
@@ -111,7 +111,7 @@ def test_a_trigger_that_fails_to_repeat_stops_no_other() -> None:
     assert verdict.failures == (("broken", "It raised ZeroDivisionError: integer division or modulo by zero"),)
 
 
-def test_a_function_says_the_same_text_again_after_another_or_none() -> None:
+def test_a_function_has_the_same_content_text_again_after_another_or_none() -> None:
     texts = iter(["A.", "A.", None, "A.", "B.", "A.", "A."])
 
     @trigger("plain")
@@ -122,7 +122,7 @@ def test_a_function_says_the_same_text_again_after_another_or_none() -> None:
     assert [play.lead(filled(step, 0)) for step in range(1, 8)] == [["A."], [], [], ["A."], ["B."], ["A."], []]
 
 
-def test_a_function_that_speaks_at_the_start_of_sessions_speaks_at_each() -> None:
+def test_a_function_that_fires_at_the_start_of_sessions_fires_at_each() -> None:
     @trigger("hello", at=("session_start", "after_compaction"))
     def hello(moment: TriggerContext) -> str:
         return "Hello."
@@ -132,7 +132,7 @@ def test_a_function_that_speaks_at_the_start_of_sessions_speaks_at_each() -> Non
     assert [play.lead(moment) for moment in moments] == [["Hello."]] * 4
 
 
-def test_a_function_with_a_cooldown_says_the_same_text_whenever_that_is_over() -> None:
+def test_a_function_with_a_cooldown_has_the_same_content_text_whenever_that_is_over() -> None:
     @trigger("often", cooldown_steps=2)
     def often(moment: TriggerContext) -> str:
         return "Often."

@@ -13,7 +13,7 @@ from tests.triggers.run_triggers import Play, filled
 NOTHING: JSONObject = {}
 
 
-class Saying(Trigger, frozen=True, kw_only=True):
+class ConstantTrigger(Trigger, frozen=True, kw_only=True):
     """Says one thing, wherever it is asked."""
 
     say: object
@@ -36,71 +36,89 @@ class Raising(Trigger, frozen=True, kw_only=True):
         raise ZeroDivisionError("division by zero")
 
 
-def saying(name: str, **more: JSON) -> Saying:
-    return Saying(name=name, say=TriggerMessage(text=name), **more)
+def constant_trigger(name: str, **more: JSON) -> ConstantTrigger:
+    return ConstantTrigger(name=name, say=TriggerMessage(text=name), **more)
 
 
 def names(*triggers: Trigger, moment: TriggerContext | None = None) -> list[str]:
     return [trigger.name for trigger, _ in evaluate_triggers(triggers, moment or TriggerContext(), {}).messages]
 
 
-def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
+def test_all_that_fire_fire_by_priority_and_equals_as_given() -> None:
     """Guarantee 11.3: collected by priority; a lower one comes first."""
-    assert names(saying("c"), saying("a", priority=1), saying("d"), saying("b", priority=2)) == ["a", "b", "c", "d"]
+    assert names(
+        constant_trigger("c"),
+        constant_trigger("a", priority=1),
+        constant_trigger("d"),
+        constant_trigger("b", priority=2),
+    ) == ["a", "b", "c", "d"]
 
 
-def test_of_one_group_only_the_highest_level_speaks() -> None:
+def test_of_one_group_only_the_highest_level_fires() -> None:
     """Guarantee 11.3."""
-    low, high = saying("low", group="g", level=1), saying("high", group="g", level=2)
-    assert names(low, high, saying("other"), saying("alone", group="h")) == ["high", "other", "alone"]
+    low, high = constant_trigger("low", group="g", level=1), constant_trigger("high", group="g", level=2)
+    assert names(low, high, constant_trigger("other"), constant_trigger("alone", group="h")) == [
+        "high",
+        "other",
+        "alone",
+    ]
     assert names(high, low) == ["high"]
 
 
-def test_a_level_of_what_is_said_counts_before_that_of_the_trigger() -> None:
-    risen = Saying(name="risen", group="g", level=1, say=TriggerMessage(text="x", level=9))
-    assert names(risen, saying("high", group="g", level=2)) == ["risen"]
+def test_a_level_of_the_message_counts_before_that_of_the_trigger() -> None:
+    risen = ConstantTrigger(name="risen", group="g", level=1, say=TriggerMessage(text="x", level=9))
+    assert names(risen, constant_trigger("high", group="g", level=2)) == ["risen"]
 
 
-def test_of_equal_levels_of_one_group_the_first_speaks() -> None:
-    assert names(saying("b", group="g"), saying("a", group="g", priority=1)) == ["a"]
+def test_of_equal_levels_of_one_group_the_first_fires() -> None:
+    assert names(constant_trigger("b", group="g"), constant_trigger("a", group="g", priority=1)) == ["a"]
 
 
 def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
-    ending = Saying(name="ending", group="g", level=1, say=TriggerMessage(text="Enough.", stop="no_progress"))
-    verdict = evaluate_triggers([saying("high", group="g", level=5), ending], TriggerContext(), {})
+    ending = ConstantTrigger(name="ending", group="g", level=1, say=TriggerMessage(text="Enough.", stop="no_progress"))
+    verdict = evaluate_triggers([constant_trigger("high", group="g", level=5), ending], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.messages] == ["ending"]
     assert verdict.stop == "no_progress"
-    assert evaluate_triggers([saying("x")], TriggerContext(), {}).stop is None
+    assert evaluate_triggers([constant_trigger("x")], TriggerContext(), {}).stop is None
 
 
-def test_words_for_people_do_not_silence_words_for_the_model() -> None:
+def test_texts_for_people_do_not_silence_texts_for_the_model() -> None:
     """Guarantee 11.7."""
-    hint = saying("hint", group="g", level=5, kind="hint")
-    assert names(hint, saying("system", group="g", level=1)) == ["hint", "system"]
+    hint = constant_trigger("hint", group="g", level=5, kind="hint")
+    assert names(hint, constant_trigger("system", group="g", level=1)) == ["hint", "system"]
 
 
-def test_who_is_silenced_by_its_group_counts_as_having_spoken() -> None:
+def test_who_is_silenced_by_its_group_counts_as_having_fired() -> None:
     """Guarantees 11.3, 11.4: what was left unsaid once is not said late."""
-    play = Play([saying("low", group="g", level=1, once=True), saying("high", group="g", level=2, once=True)])
+    play = Play(
+        [
+            constant_trigger("low", group="g", level=1, once=True),
+            constant_trigger("high", group="g", level=2, once=True),
+        ]
+    )
     assert [play.lead(TriggerContext(step=step)) for step in (1, 2)] == [["high"], []]
 
 
 def test_a_trigger_is_asked_only_at_its_moments() -> None:
     """Guarantee 11.3: session start, before every step, after compaction."""
-    triggers = [saying("start", at=("session_start",)), saying("step"), saying("compacted", at="after_compaction")]
+    triggers = [
+        constant_trigger("start", at=("session_start",)),
+        constant_trigger("step"),
+        constant_trigger("compacted", at="after_compaction"),
+    ]
     assert names(*triggers, moment=TriggerContext(when="session_start")) == ["start"]
     assert names(*triggers, moment=TriggerContext(when="before_step")) == ["step"]
     assert names(*triggers, moment=TriggerContext(when="after_compaction")) == ["compacted"]
 
 
-def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
+def test_a_trigger_for_people_never_sends_to_a_model() -> None:
     """Guarantee 11.7: whatever kind its words claim to be of."""
-    ((_, say),) = evaluate_triggers(
-        [saying("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
+    ((_, message),) = evaluate_triggers(
+        [constant_trigger("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
     ).messages
-    assert say.kind == "hint"
+    assert message.kind == "hint"
     with pytest.raises(InvalidInput, match="at='mid_step' requires kind='hint'"):
-        saying("x", at=("mid_step",))
+        constant_trigger("x", at=("mid_step",))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +157,11 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
 )
 def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
     """Guarantee 11.3."""
-    verdict = evaluate_triggers([saying("before"), failing, saying("after")], TriggerContext(), {})
+    verdict = evaluate_triggers([constant_trigger("before"), failing, constant_trigger("after")], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.messages] == ["before", "after"]
-    ((name, told),) = verdict.failures
+    ((name, result),) = verdict.failures
     assert name == "bad"
-    assert told.startswith(reason.removesuffix("…"))
+    assert result.startswith(reason.removesuffix("…"))
 
 
 def test_the_same_failure_is_reported_once_until_the_trigger_works_again() -> None:
@@ -181,17 +199,17 @@ def test_only_states_that_changed_come_back() -> None:
     def shares(moment: TriggerContext, state: JSONObject) -> tuple[None, JSONObject]:
         return None, {"share": moment.share} if moment.share else {}
 
-    play = Play([shares, saying("once", once=True)])
+    play = Play([shares, constant_trigger("once", once=True)])
     for step, share in enumerate([0.0, 0.5, 0.5, 0.0], 1):
         play.at(filled(step, share))
     assert [sorted(each) for each in play.written] == [["once"], ["shares"], [], ["shares"]]
 
 
-def test_nobody_speaks_twice_at_one_moment() -> None:
+def test_no_trigger_fires_twice_at_one_moment() -> None:
     """Guarantees 11.4, 3.6: a turn that is taken up again after a crash asks again, and the message is there
     already.
     """
-    play = Play([saying("x")])
+    play = Play([constant_trigger("x")])
     moments = [
         TriggerContext(step=1),
         TriggerContext(step=1),
@@ -204,45 +222,45 @@ def test_nobody_speaks_twice_at_one_moment() -> None:
 
 def test_two_moments_of_one_step_are_two() -> None:
     """Guarantee 11.3: before the step, and after the compaction that it led to."""
-    play = Play([saying("x", at=("before_step", "after_compaction"))])
+    play = Play([constant_trigger("x", at=("before_step", "after_compaction"))])
     assert [play.lead(TriggerContext()), play.lead(TriggerContext(when="after_compaction"))] == [["x"], ["x"]]
 
 
-def test_the_end_of_a_turn_is_said_again_if_it_did_not_come_about() -> None:
-    play = Play([Saying(name="x", say=TriggerMessage(text="Enough.", stop="done"))])
+def test_the_end_of_a_turn_is_reported_again_if_it_did_not_come_about() -> None:
+    play = Play([ConstantTrigger(name="x", say=TriggerMessage(text="Enough.", stop="done"))])
     assert [len(play.at(TriggerContext())), len(play.at(TriggerContext()))] == [1, 1]
 
 
-def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice() -> None:
+def test_a_cooldown_in_steps_continues_in_the_next_turn_and_counts_no_step_twice() -> None:
     """Guarantee 11.4: cooldown."""
-    play = Play([saying("x", cooldown_steps=3)])
+    play = Play([constant_trigger("x", cooldown_steps=3)])
     places = [(1, 1), (1, 2), (1, 2), (2, 1), (2, 1), (3, 1), (3, 2)]
-    said = [bool(play.at(TriggerContext(turn=turn, step=step))) for turn, step in places]
-    assert said == [True, False, False, False, False, True, False]
+    texts = [bool(play.at(TriggerContext(turn=turn, step=step))) for turn, step in places]
+    assert texts == [True, False, False, False, False, True, False]
 
 
 def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
     states: dict[str, JSONObject] = {"x": {"state": 7, "said": "yes", "heard": "no"}}
-    assert len(evaluate_triggers([saying("x", once=True)], TriggerContext(), states).messages) == 1
+    assert len(evaluate_triggers([constant_trigger("x", once=True)], TriggerContext(), states).messages) == 1
 
 
-def test_words_that_no_encoding_can_carry_are_mended() -> None:
-    ((_, say),) = evaluate_triggers(
-        [Saying(name="x", say=TriggerMessage(text="half \ud83d"))], TriggerContext(), {}
+def test_texts_that_no_encoding_can_carry_are_repaired() -> None:
+    ((_, message),) = evaluate_triggers(
+        [ConstantTrigger(name="x", say=TriggerMessage(text="half \ud83d"))], TriggerContext(), {}
     ).messages
-    assert say.text == "half \N{REPLACEMENT CHARACTER}"
+    assert message.text == "half \N{REPLACEMENT CHARACTER}"
 
 
 def test_two_triggers_of_one_name_are_refused() -> None:
     """Their states would be one."""
     with pytest.raises(InvalidInput, match="Two triggers are named 'x'"):
-        check_triggers([saying("x"), saying("x")])
+        check_triggers([constant_trigger("x"), constant_trigger("x")])
     with pytest.raises(InvalidInput, match="must contain only triggers, got function"):
         evaluate_triggers(cast(list[Trigger], [names]), TriggerContext(), {})
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected"),
     [
         ({"name": " "}, "name must have 1 to 128 printable characters"),
         ({"name": "x", "at": ("sometimes",)}, "at must be one of .*, got 'sometimes'"),
@@ -250,6 +268,6 @@ def test_two_triggers_of_one_name_are_refused() -> None:
         ({"name": "x", "cooldown_steps": -1}, "cooldowns must be 0 or more, got -1"),
     ],
 )
-def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=expected):
         Trigger(**wrong)

@@ -8,26 +8,26 @@ from contextc.triggers import TriggerContext, limit_triggers
 from tests.triggers.run_triggers import Play
 
 
-def says(*moments: TriggerContext) -> list[str]:
+def texts_at(*moments: TriggerContext) -> list[str]:
     play = Play(limit_triggers())
-    return [" ".join(say.text for say in play.at(moment)) for moment in moments]
+    return [" ".join(message.text for message in play.at(moment)) for moment in moments]
 
 
 def leads(*moments: TriggerContext) -> list[str]:
-    return [text.partition(":")[0] for text in says(*moments)]
+    return [text.partition(":")[0] for text in texts_at(*moments)]
 
 
 def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[TriggerContext]:
     return [TriggerContext(turn=turn, step=each + 1, steps=each, step_limit=limit) for each in made]
 
 
-def test_the_step_limit_is_told_at_80_per_cent_once_a_turn() -> None:
+def test_the_step_limit_is_reported_at_80_per_cent_once_a_turn() -> None:
     """Guarantees 11.5, 11.2: the default of 250 steps is told after 200."""
     moments = [*steps(0, 199, 200, 201, 249), *steps(0, 199, 200, turn=2)]
     assert leads(*moments) == ["", "", "Step limit", "", "", "", "", "Step limit"]
 
 
-def test_a_small_limit_is_told_before_the_last_step_but_not_before_the_first() -> None:
+def test_a_small_limit_is_reported_before_the_last_step_but_not_before_the_first() -> None:
     assert leads(*steps(0, 1, 2, limit=3)) == ["", "", "Step limit"]
     assert leads(*steps(0, limit=1)) == [""]
 
@@ -61,40 +61,43 @@ def test_no_limit_is_never_near() -> None:
         ),
     ],
 )
-def test_each_limit_has_its_own_words(below: JSONObject, near: JSONObject, text: str) -> None:
+def test_each_limit_has_its_own_texts(below: JSONObject, near: JSONObject, text: str) -> None:
     """Guarantee 11.5: step and tool-call count, cost; 11.2: time as well."""
     way_out = " At the limit the turn ends: do what matters most, and give an answer before that."
-    assert says(TriggerContext(step=2, **below), TriggerContext(step=3, **{**below, **near})) == ["", text + way_out]
+    assert texts_at(TriggerContext(step=2, **below), TriggerContext(step=3, **{**below, **near})) == [
+        "",
+        text + way_out,
+    ]
 
 
-def test_a_cost_nobody_knows_is_not_near_its_limit() -> None:
+def test_an_unknown_cost_is_not_near_its_limit() -> None:
     assert leads(TriggerContext(cost=None, cost_limit=1.0), TriggerContext(step=2, cost=5.0)) == ["", ""]
 
 
-def test_a_reply_cut_at_the_output_limit_is_told_each_time() -> None:
+def test_a_reply_cut_at_the_output_limit_is_reported_each_time() -> None:
     """Guarantee 11.5: truncated output."""
     finishes = ["tool_calls", "length", "tool_calls", "length", None]
     moments = [TriggerContext(step=step, finish=finish) for step, finish in enumerate(finishes, 2)]
     assert leads(*moments) == ["", "Output cut", "", "Output cut", ""]
-    assert "in smaller pieces" in says(moments[1])[0]
+    assert "in smaller pieces" in texts_at(moments[1])[0]
 
 
-def test_people_are_told_every_ten_calls_and_no_model_is() -> None:
+def test_people_are_reported_every_ten_calls_and_no_model_is() -> None:
     """Guarantee 11.7, seed D: calls that run together may skip the ten itself."""
     play = Play(limit_triggers())
-    told: list[int] = []
+    texts: list[int] = []
     for calls in (1, 9, 10, 11, 19, 23, 24, 30):
-        for say in play.at(TriggerContext(when="mid_step", tool_calls=calls, step=2, share=0.456)):
-            assert say.kind == "hint"
-            told.append(calls)
-    assert told == [10, 23, 30]
+        for message in play.at(TriggerContext(when="mid_step", tool_calls=calls, step=2, share=0.456)):
+            assert message.kind == "hint"
+            texts.append(calls)
+    assert texts == [10, 23, 30]
     assert play.at(TriggerContext(when="before_step", tool_calls=40)) == []
 
 
-def test_the_count_for_people_begins_anew_with_each_turn() -> None:
+def test_the_count_for_people_starts_over_with_each_turn() -> None:
     play = Play(limit_triggers())
     moments = [TriggerContext(when="mid_step", turn=turn, tool_calls=12, share=0.456) for turn in (1, 2)]
-    texts = [[say.text for say in play.at(moment)] for moment in moments]
+    texts = [[message.text for message in play.at(moment)] for moment in moments]
     assert texts == [["Tool calls: 12 so far in this turn, step 1, context at 45 %."]] * 2
 
 
@@ -116,7 +119,7 @@ def test_the_defaults_are_all_families_but_resources() -> None:
     ]
 
 
-def test_an_ordinary_step_says_nothing_and_writes_nothing() -> None:
+def test_an_ordinary_step_is_silent_and_writes_nothing() -> None:
     """Guarantee 3.3: what a step writes does not grow; most steps have nothing to remember."""
     play = Play(cc.default_triggers())
     for step in range(1, 20):

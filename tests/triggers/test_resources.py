@@ -14,11 +14,11 @@ def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> TriggerContex
     return TriggerContext(step=step, resources=lambda: ResourceUsage(memory=memory, cpu=cpu))
 
 
-def test_memory_warns_once_and_says_when_it_is_over() -> None:
+def test_memory_warns_once_and_reports_when_it_is_over() -> None:
     """Guarantee 11.5, seed D: enter and exit texts."""
     play = Play(resource_triggers())
     course = [0.5, 0.85, 0.99, 0.75, 0.74, 0.84]
-    texts = [[say.text for say in play.at(moment(step, memory=share))] for step, share in enumerate(course, 1)]
+    texts = [[message.text for message in play.at(moment(step, memory=share))] for step, share in enumerate(course, 1)]
     assert texts == [
         [],
         [
@@ -32,7 +32,7 @@ def test_memory_warns_once_and_says_when_it_is_over() -> None:
     ]
 
 
-def test_cpu_warns_once_and_says_when_it_is_over() -> None:
+def test_cpu_warns_once_and_reports_when_it_is_over() -> None:
     """Guarantee 11.5."""
     play = Play(resource_triggers())
     course = [0.9, 1.0, 0.7, 0.69]
@@ -40,11 +40,11 @@ def test_cpu_warns_once_and_says_when_it_is_over() -> None:
     assert leads == [["CPU warning"], [], [], ["CPU recovered"]]
 
 
-def test_both_may_speak_at_once() -> None:
+def test_both_may_fire_at_once() -> None:
     assert Play(resource_triggers()).lead(moment(1, memory=0.9, cpu=0.95)) == ["Memory warning", "CPU warning"]
 
 
-def test_a_moment_without_resources_is_a_failure_that_says_how_to_give_them() -> None:
+def test_a_moment_without_resources_is_a_failure_that_explains_how_to_give_them() -> None:
     """Guarantee 11.3."""
     play = Play(resource_triggers())
     assert play.at(TriggerContext()) == play.at(TriggerContext(step=2)) == []

@@ -25,7 +25,7 @@ def level(**more: object) -> ThresholdTrigger:
 def texts(trigger: ThresholdTrigger, *shares: float) -> list[str]:
     play = Play([trigger])
     return [
-        " ".join(say.text for say in play.at(filled(step, share, now=step * 10.0)))
+        " ".join(message.text for message in play.at(filled(step, share, now=step * 10.0)))
         for step, share in enumerate(shares, 1)
     ]
 
@@ -35,7 +35,7 @@ def test_it_enters_at_the_mark_and_leaves_below_the_other() -> None:
     assert texts(level(), 0.79, 0.8, 0.7, 0.69, 0.79, 0.8) == ["", "High.", "", "Over.", "", "High."]
 
 
-def test_a_value_that_swings_around_the_mark_speaks_once() -> None:
+def test_a_value_that_swings_around_the_mark_fires_once() -> None:
     """Guarantee 11.4: hysteresis."""
     assert texts(level(), 0.8, 0.79, 0.81, 0.75, 0.9, 0.71) == ["High.", "", "", "", "", ""]
 
@@ -64,12 +64,12 @@ def test_a_clock_that_was_set_back_does_not_silence_for_longer() -> None:
     assert play.lead(filled(3, 0.8, now=5_000.0)) == ["High."]
 
 
-def test_the_end_is_told_whatever_the_cooldown_but_only_of_what_was_told() -> None:
+def test_the_end_is_reported_whatever_the_cooldown_but_only_of_what_was_reported() -> None:
     """A model that was warned is told that it is over; one that was not warned is not puzzled."""
     assert texts(level(cooldown_steps=4), 0.8, 0.1, 0.8, 0.1, 0.8) == ["High.", "Over.", "", "", "High."]
 
 
-def test_the_end_is_told_late_where_it_was_left_without_a_word() -> None:
+def test_the_end_is_reported_late_where_it_was_left_silently() -> None:
     """What was told and never taken back is taken back, though the second entering was not told."""
     values = iter([0.9, None, 0.9, 0.1, 0.9, 0.1])
     trigger = ThresholdTrigger(
@@ -84,7 +84,7 @@ def test_once_is_for_the_whole_conversation() -> None:
     assert texts(level(once=True), 0.8, 0.1, 0.8, 0.1) == ["High.", "Over.", "", ""]
 
 
-def test_a_value_nobody_knows_leaves_without_a_word() -> None:
+def test_an_unknown_value_is_left_silently() -> None:
     values = iter([0.9, None, 0.9])
     trigger = ThresholdTrigger(
         name="x", value=lambda _: next(values), enter=0.8, exit=0.7, text="High.", exit_text="Over."
@@ -113,7 +113,7 @@ def moments_of(course: list[tuple[float, str]]) -> list[TriggerContext]:
 
 
 @given(MOMENTS)
-def test_levels_speak_once_between_exits_and_never_below_the_highest_that_stands(
+def test_levels_fire_once_between_exits_and_never_below_the_highest_that_is_active(
     course: list[tuple[float, str]],
 ) -> None:
     """Guarantees 11.3, 11.4, for any course of the context: a model of it in four lines is what the triggers do."""
@@ -134,21 +134,21 @@ def test_levels_speak_once_between_exits_and_never_below_the_highest_that_stands
 
 
 @given(MOMENTS, st.integers(0, 40))
-def test_going_on_from_stored_states_says_the_same(course: list[tuple[float, str]], stop: int) -> None:
+def test_continuing_from_stored_states_has_the_same_content(course: list[tuple[float, str]], stop: int) -> None:
     """Guarantee 11.4: the state survives a restart."""
     moments = moments_of(course)
     whole = Play(context_triggers())
-    said = [whole.at(moment) for moment in moments]
+    texts = [whole.at(moment) for moment in moments]
 
     before = Play(context_triggers())
     first = [before.at(moment) for moment in moments[:stop]]
     after = Play(context_triggers(), decode(encode(before.states)))
-    assert first + [after.at(moment) for moment in moments[stop:]] == said
+    assert first + [after.at(moment) for moment in moments[stop:]] == texts
     assert after.states == whole.states
 
 
 @given(MOMENTS)
-def test_asking_again_at_the_same_moment_changes_and_says_nothing(course: list[tuple[float, str]]) -> None:
+def test_asking_again_at_the_same_moment_changes_and_is_silent(course: list[tuple[float, str]]) -> None:
     """A turn that is taken up again after a crash asks once more about the step it was at."""
     play = Play(context_triggers())
     for moment in moments_of(course):

@@ -8,10 +8,10 @@ from tests.triggers.run_triggers import Play
 
 def left(when: TriggerTime, *states: TodoState) -> list[str]:
     todos = tuple(cc.tools.Todo(number=n, text=f"Paint wall {n}", state=state) for n, state in enumerate(states, 1))
-    return [say.text for say in Play(todo_triggers()).at(TriggerContext(when=when, todos=todos))]
+    return [message.text for message in Play(todo_triggers()).at(TriggerContext(when=when, todos=todos))]
 
 
-def test_a_session_that_starts_with_open_todos_says_so() -> None:
+def test_a_session_that_starts_with_open_todos_is_reported() -> None:
     """Guarantee 11.5."""
     assert left("session_start", "done", "open", "doing") == [
         "Todos: this session begins with work left, 2 of 3 todos are not done (numbers 2, 3). Number 3 was being "
@@ -27,17 +27,17 @@ def test_after_a_compaction_the_open_todos_are_recalled() -> None:
     ]
 
 
-def test_nothing_left_nothing_said() -> None:
+def test_nothing_left_and_no_message() -> None:
     assert left("session_start") == left("after_compaction") == []
     assert left("session_start", "done", "dropped") == []
 
 
-def test_before_a_step_nothing_is_said_of_todos() -> None:
+def test_before_a_step_nothing_is_reported_of_todos() -> None:
     """Guarantee 8.4: how the list stands is a fragment's to show."""
     assert left("before_step", "open") == []
 
 
-def test_the_words_of_todos_are_not_repeated_in_the_log() -> None:
+def test_the_text_of_todos_are_not_repeated_in_the_log() -> None:
     """Guarantee 8.4: the texts are state, and nothing is in both classes."""
     assert "Paint" not in left("session_start", "open")[0]
 
@@ -49,7 +49,7 @@ def test_a_long_list_is_named_in_part() -> None:
     assert "19, 20, …)" in text
 
 
-def test_a_session_start_that_is_asked_about_twice_speaks_once_and_each_compaction_by_itself() -> None:
+def test_a_session_start_that_is_asked_about_twice_fires_once_and_each_compaction_by_itself() -> None:
     todos = (cc.tools.Todo(number=1, text="x"),)
     play = Play(todo_triggers())
     moments = [

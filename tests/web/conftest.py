@@ -22,7 +22,7 @@ from contextc.web.application import create_application
 from contextc.web.server import listen
 from tests.conftest import give_up
 from tests.sdk_comparison.ai_sdk_process import Unavailable
-from tests.web.clients.client_process import Judge
+from tests.web.clients.client_process import ClientProcess
 from tests.web.clients.client_process import running as judging
 from tests.web.fast_polling import poll_fast
 
@@ -110,7 +110,7 @@ def server(tmp_path: Path, options: ServerOptions) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
+def judge() -> Iterator[ClientProcess]:
     """The clients' own libraries."""
     try:
         with judging() as found:

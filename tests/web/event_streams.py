@@ -26,12 +26,12 @@ KINDS = get_args(AnyEvent)
 
 
 @cache
-def told() -> dict[str, list[AnyEvent]]:
+def recorded_events() -> dict[str, list[AnyEvent]]:
     """Every event of some conversations, by what happened in them."""
-    return asyncio.run(_told())
+    return asyncio.run(_record_events())
 
 
-async def _told() -> dict[str, list[AnyEvent]]:
+async def _record_events() -> dict[str, list[AnyEvent]]:
     with cc.open_store("memory:") as store:
         await _answered(store)
         await _failed(store)

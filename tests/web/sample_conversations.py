@@ -14,7 +14,7 @@ GPT = "openai-chat:gpt-4o"
 SONNET = "anthropic:claude-sonnet-4-5"
 
 
-def whom(spec: str = GPT, window: int = 10_000, **facts: Any) -> Provider:  # facts of several types
+def provider_of(spec: str = GPT, window: int = 10_000, **facts: Any) -> Provider:  # facts of several types
     return cc.provider(spec, window=window, output=1_000, **facts)
 
 
@@ -36,7 +36,7 @@ class Life:
     def __init__(
         self, store: cc.Store, provider: Provider | None = None, name: str = "demo", **options: object
     ) -> None:
-        self.store, self.name, self.provider = store, name, provider or whom()
+        self.store, self.name, self.provider = store, name, provider or provider_of()
         self.compiler = cc.MessageCompiler(store, self.provider, **options)
         self.fragments: tuple[cc.PromptFragment, ...] = FRAGMENTS
         self.tools: list[cc.Tool] = [LOOK]
@@ -45,10 +45,10 @@ class Life:
         return self.compiler.compile(self.name, fragments=self.fragments, tools=self.tools, **how)
 
     def turn(
-        self, said: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
+        self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
     ) -> cc.Compiled:
         """A person speaks, and the model answers."""
-        self.store.append(self.name, cc.user(said))
+        self.store.append(self.name, cc.user(text))
         return self.answer(reply, usage, **how)
 
     def answer(self, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any) -> cc.Compiled:

@@ -69,7 +69,7 @@ def until(stream: Iterator[Frame], last: Callable[[Frame], bool]) -> list[Frame]
     raise AssertionError(f"The stream ended before: {found[-3:]}")
 
 
-def heard(url: str, name: str, *, after: int = 0, last: str = "turn-finish") -> list[JSONObject]:
+def read_events(url: str, name: str, *, after: int = 0, last: str = "turn-finish") -> list[JSONObject]:
     """Our own events, up to the first of a kind."""
     with listening(f"{url}/api/conversations/{name}/events?vocabulary=contextc&after={after}") as stream:
         return [frame.json for frame in until(stream, lambda frame: frame.event == last)]

@@ -14,10 +14,10 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.web import turn_manager
 from contextc.web.app_state import ServerOptions
-from tests.cli.chat_terminal import calls, recorded, refuses, says
-from tests.web.clients.client_process import HERE, Judge
+from tests.cli.chat_terminal import calls, recorded, refuses, text_reply
+from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
-from tests.web.sse_reader import heard
+from tests.web.sse_reader import read_events
 
 
 class Client:
@@ -37,12 +37,12 @@ class Client:
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
+    model = recorded(tmp_path / "answers.jsonl", text_reply("Good ", "day."), text_reply("Yes."))
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
 @pytest.fixture(scope="module")
-def process(judge: Judge) -> "Iterator[subprocess.Popen[str]]":
+def process(judge: ClientProcess) -> "Iterator[subprocess.Popen[str]]":
     program = [str(judge.node), str(HERE / "agui.mjs"), str(judge.folder)]
     quiet = {"PATH": os.environ.get("PATH", "")}
     with subprocess.Popen(
@@ -66,7 +66,7 @@ def stored(server: Served, name: str = "demo") -> list[cc.Message]:
         return store.load(name)
 
 
-def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
+def test_a_client_talks_and_continues(server: Served, agent: Client) -> None:
     """Guarantee 12.2: it sends what it has each time, and nothing is stored twice."""
     first = agent.run("demo", say="Hello")
     assert (first["types"][0], first["types"][-1], first["problem"]) == ("RUN_STARTED", "RUN_FINISHED", None)
@@ -84,7 +84,7 @@ def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
 def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
-    model = recorded(tmp_path / "tools.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk."))
+    model = recorded(tmp_path / "tools.jsonl", calls("read_file", {"path": "note.txt"}), text_reply("Milk."))
     answer = agent.run("demo", say="What is to be done?", props={"model": model})
     assert roles(answer) == ["user", "assistant", "tool", "assistant"]
     asking = next(message for message in answer["messages"] if message.get("toolCalls"))
@@ -92,17 +92,17 @@ def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent
     assert "buy milk" in next(message for message in answer["messages"] if message["role"] == "tool")["content"]
 
 
-def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
+def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """AG-UI's own way to ask a person, and to be answered."""
     writes = calls("write_file", {"path": "note.txt", "content": "hello"}, "I write. ", id="w1")
-    model = recorded(tmp_path / "writing.jsonl", writes, says("Done."))
+    model = recorded(tmp_path / "writing.jsonl", writes, text_reply("Done."))
     asked = agent.run("demo", say="Write", props={"model": model})
     assert asked["outcome"]["type"] == "interrupt"
     (interrupt,) = asked["interrupts"]
     assert interrupt["toolCallId"] == "w1"
     assert not (tmp_path / "note.txt").exists()
-    word = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
-    answer = agent.run("demo", resume=[word])
+    content = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answer = agent.run("demo", resume=[content])
     assert answer["problem"] is None
     assert roles(answer) == ["user", "assistant", "tool", "assistant"]
     assert (tmp_path / "note.txt").read_text() == "hello"
@@ -110,28 +110,28 @@ def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Clie
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 11.10: what was said so far stays, and the next run is not kept waiting."""
-    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
+    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
     assert answer["problem"] is None
     assert [message.status for message in stored(server) if message.role == "assistant"] == ["cancelled", "sent"]
 
 
-def test_a_turn_that_nobody_follows_any_longer_is_stopped(
+def test_a_turn_without_followers_is_stopped(
     server: Served, agent: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11.10: a page that was closed spends nothing."""
     assert turn_manager.FOLLOWER_TIMEOUT >= 1, "a page that is loaded again has to be there before"
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 3600)
-    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
+    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     assert server.desk.turns.running_conversations == ["demo"]
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 0.1)
     agent.run("demo", stopAt="TEXT_MESSAGE_CONTENT")
-    assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
+    assert read_events(server.url, "demo")[-1]["finish"] == "cancelled"
 
 
-def test_a_run_that_fails_says_why(server: Served, agent: Client, tmp_path: Path) -> None:
+def test_a_run_that_fails_gives_the_reason(server: Served, agent: Client, tmp_path: Path) -> None:
     model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."))
     answer = agent.run("demo", say="Hello", props={"model": model})
     assert answer["types"][-1] == "RUN_ERROR"
@@ -151,7 +151,7 @@ def test_a_client_without_anything_new_is_shown_what_there_is(server: Served, ag
 
 def test_a_client_joins_a_turn_that_runs(server: Served, agent: Client, tmp_path: Path) -> None:
     """And gets it from its beginning, none of it twice."""
-    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(40)]))
+    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(40)]))
     body = {"input": "Count", "model": f"{model}?seconds=0.05"}
     httpx.post(f"{server.url}/api/conversations/demo/turns", json=body)
     answer = agent.run("demo")
@@ -168,9 +168,9 @@ def test_what_is_no_run_is_refused(server: Served) -> None:
 
 def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
     """Guarantee 15.1: the run that a client follows goes on, whatever another one sends."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
-    said = {"id": "m0", "role": "user", "content": "Count"}
-    body = {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": slow}}
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    message = {"id": "m0", "role": "user", "content": "Count"}
+    body = {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": slow}}
     with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=20) as answer:
         lines = answer.iter_lines()
         assert any("TEXT_MESSAGE_CONTENT" in line for line in lines)
@@ -187,7 +187,7 @@ def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
         httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
 
 
-def test_a_word_that_comes_too_late_is_told_so(server: Served) -> None:
+def test_a_late_approval_is_reported(server: Served) -> None:
     body = {"threadId": "demo", "runId": "r", "resume": [{"interruptId": "1:c1", "status": "resolved"}]}
     answer = httpx.post(f"{server.url}/api/agui", json=body)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (409, "UnknownApproval")

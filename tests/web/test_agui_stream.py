@@ -9,8 +9,8 @@ from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, TextDelta, TurnFinish, TurnInterrupted
 from contextc.web.streams.agui_encoder import AGUIEncoder
 from tests.conftest import THOROUGH
-from tests.web.clients.client_process import Judge
-from tests.web.event_streams import made_up, tails, told
+from tests.web.clients.client_process import ClientProcess
+from tests.web.event_streams import made_up, recorded_events, tails
 
 MODELS = TypeAdapter[Event](Event)
 DELTAS = ("text-delta", "reasoning-delta", "tool-call-delta")
@@ -21,7 +21,7 @@ def taken(events: list[AnyEvent]) -> list[JSONObject]:
     return [each for event in events for each in runs.encode(event)]
 
 
-def wrong(judge: Judge, events: list[AnyEvent]) -> str:
+def wrong(judge: ClientProcess, events: list[AnyEvent]) -> str:
     """What AG-UI has against it."""
     stream = taken(events)
     for each in stream:
@@ -30,42 +30,42 @@ def wrong(judge: Judge, events: list[AnyEvent]) -> str:
     return judge.agui(stream)
 
 
-def test_every_kind_of_turn_is_a_stream_that_agui_takes(judge: Judge) -> None:
+def test_every_kind_of_turn_is_a_stream_that_agui_takes(judge: ClientProcess) -> None:
     """Guarantee 12.2: tools, failures, cancelling, approval, a dead process, two agents at once."""
-    assert {*told()} == {"answered", "failed", "cancelled", "asked", "resumed", "together"}
-    for name, events in told().items():
+    assert {*recorded_events()} == {"answered", "failed", "cancelled", "asked", "resumed", "together"}
+    for name, events in recorded_events().items():
         assert wrong(judge, events) == "", name
 
 
-def test_a_stream_that_begins_anywhere_is_one_too(judge: Judge) -> None:
+def test_a_stream_that_begins_anywhere_is_one_too(judge: ClientProcess) -> None:
     """Guarantees 12.1, 12.2: events replay from any number."""
-    for name, events in told().items():
+    for name, events in recorded_events().items():
         for tail in tails(events):
             assert wrong(judge, tail) == "", f"{name} from event {tail[0].number}"
 
 
 @given(events=made_up())
 @settings(max_examples=300 if THOROUGH else 25)
-def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: Judge, events: list[AnyEvent]) -> None:
+def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: ClientProcess, events: list[AnyEvent]) -> None:
     """Guarantee 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, events) == ""
 
 
-def test_nothing_of_an_event_is_lost(judge: Judge) -> None:
+def test_nothing_of_an_event_is_lost(judge: ClientProcess) -> None:
     """Guarantee 12.2: what AG-UI has no word for goes along whole, and a page needs no other stream."""
-    for events in told().values():
+    for events in recorded_events().values():
         stream = taken(events)
         whole = [each["value"] for each in stream if each["type"] == "CUSTOM"]
         assert whole == [msgspec.to_builtins(event) for event in events if event.__struct_config__.tag not in DELTAS]
-        said = "".join([each["delta"] for each in stream if each["type"] == "TEXT_MESSAGE_CONTENT"])
-        assert said == "".join([event.text for event in events if isinstance(event, TextDelta)])
+        text = "".join([each["delta"] for each in stream if each["type"] == "TEXT_MESSAGE_CONTENT"])
+        assert text == "".join([event.text for event in events if isinstance(event, TextDelta)])
 
 
 def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
     """Guarantee 12.2."""
 
     def ends(name: str) -> list[str]:
-        stream = taken(told()[name])
+        stream = taken(recorded_events()[name])
         last = [each for each in stream if each["type"] in ("RUN_FINISHED", "RUN_ERROR")]
         return [each.get("outcome", {}).get("type") or each.get("code") or "" for each in last]
 
@@ -76,10 +76,10 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
     assert ends("resumed")[0] == "interrupted"
 
 
-def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
+def test_the_number_of_an_event_is_on_its_last_frame() -> None:
     """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
     runs = AGUIEncoder("demo")
-    for event in told()["answered"]:
+    for event in recorded_events()["answered"]:
         frames = runs.frames(event).decode().removesuffix("\n\n").split("\n\n")
         assert [frame.startswith("id: ") for frame in frames] == [False] * (len(frames) - 1) + [True]
         assert frames[-1].startswith(f"id: {event.number}\ndata: ")
@@ -88,7 +88,7 @@ def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
 
 def test_the_context_is_shown_as_an_activity_that_is_replaced() -> None:
     """Guarantee 12.2: how full it is, and whom it is for."""
-    gauges = [each for each in taken(told()["answered"]) if each["type"] == "ACTIVITY_SNAPSHOT"]
+    gauges = [each for each in taken(recorded_events()["answered"]) if each["type"] == "ACTIVITY_SNAPSHOT"]
     assert {each["messageId"] for each in gauges} == {"contextc-context-assistant"}
     assert all(each["content"]["model"] == "claude-sonnet-4-5" for each in gauges)
     assert gauges[1]["content"]["used"] > 0
@@ -109,8 +109,8 @@ def test_a_turn_that_a_dead_process_left_ends_with_an_error() -> None:
 
 def test_two_agents_at_once_are_one_run_that_ends_with_the_last() -> None:
     begun = ((1, "a"), (2, "b"))
-    said = [TextDelta(number=turn, agent=who, turn=turn, uid=who, text="Hi") for turn, who in begun]
+    messages = [TextDelta(number=turn, agent=who, turn=turn, uid=who, text="Hi") for turn, who in begun]
     ends = [TurnFinish(number=turn + 2, agent=who, turn=turn, finish="stop") for turn, who in begun]
-    stream = taken([*said, *ends])
+    stream = taken([*messages, *ends])
     assert [each["type"] for each in stream].count("RUN_STARTED") == 1
     assert stream[-1]["type"] == "RUN_FINISHED"

@@ -13,9 +13,9 @@ from contextc.app.approval_preview import preview_call
 from contextc.messages import ToolCall
 from contextc.web.app_state import ServerOptions
 from contextc.web.turn_manager import ApprovalView
-from tests.cli.chat_terminal import calls, recorded, says
+from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.web.conftest import Served
-from tests.web.sse_reader import frames, heard
+from tests.web.sse_reader import frames, read_events
 
 HARMLESS, HARMFUL = {"path": "list.txt", "content": "the files"}, {"path": "owned.txt", "content": "everything"}
 
@@ -37,11 +37,11 @@ def both(*arguments: JSONObject, id: str = "x") -> JSONObject:
 
 
 REPLIES = {
-    "same reply": [both(HARMLESS, HARMFUL), says("Done.")],
+    "same reply": [both(HARMLESS, HARMFUL), text_reply("Done.")],
     "next step": [
         calls("write_file", HARMLESS, id="x"),
         calls("write_file", HARMFUL, id="x"),
-        says("Done."),
+        text_reply("Done."),
     ],
 }
 
@@ -60,7 +60,7 @@ def begin(server: Served, model: str) -> int:
 
 
 def asked_after(server: Served, number: int) -> int:
-    return heard(server.url, "demo", after=number, last="approval-request")[-1]["number"]
+    return read_events(server.url, "demo", after=number, last="approval-request")[-1]["number"]
 
 
 def pending(server: Served) -> ApprovalView:
@@ -69,8 +69,8 @@ def pending(server: Served) -> ApprovalView:
 
 
 def answer(server: Served, approval: ApprovalView, *, id: str | None = None, hash: str | None = None) -> httpx.Response:
-    said = {"id": id or approval.id, "hash": hash or approval.hash, "approve": True}
-    return httpx.post(f"{server.url}/api/conversations/demo/approvals", json=said)
+    content = {"id": id or approval.id, "hash": hash or approval.hash, "approve": True}
+    return httpx.post(f"{server.url}/api/conversations/demo/approvals", json=content)
 
 
 def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Served, model: str, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Serve
     assert pending(server) == other, "it waits as before"
     assert not (tmp_path / "owned.txt").exists()
     httpx.post(f"{server.url}/api/conversations/demo/approvals/{other.id}", json={"approve": False, "hash": other.hash})
-    results = [event for event in heard(server.url, "demo", after=number) if event["type"].startswith("tool-")]
+    results = [event for event in read_events(server.url, "demo", after=number) if event["type"].startswith("tool-")]
     assert [(event["type"], event["id"]) for event in results if event["type"] != "tool-call-delta"] == [
         ("tool-start", "x"),
         ("tool-result", "x"),
@@ -115,7 +115,10 @@ def test_an_answer_without_the_hash_of_what_was_shown_is_refused(server: Served,
 def test_a_yes_to_a_difference_that_is_another_one_by_now_is_refused(server: Served, tmp_path: Path) -> None:
     """The file has changed since the person looked: what would be lost was never shown."""
     (tmp_path / "list.txt").write_text("old")
-    begin(server, recorded(tmp_path / "w.jsonl", calls("write_file", {**HARMLESS, "overwrite": True}), says("Done.")))
+    begin(
+        server,
+        recorded(tmp_path / "w.jsonl", calls("write_file", {**HARMLESS, "overwrite": True}), text_reply("Done.")),
+    )
     shown = pending(server)
     (tmp_path / "list.txt").write_text("years of work")
     refused = answer(server, shown)
@@ -163,20 +166,20 @@ def test_a_page_of_use_chat_answers_one_call_and_sees_what_it_answers(
     assert request["type"] == "tool-approval-request"
     part = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": "x", "input": HARMLESS}
     yes = {**part, "state": "approval-responded", "approval": {"id": request["approvalId"], "approved": True}}
-    said = {"id": "turn-1", "role": "assistant", "parts": [yes]}
-    then = chunks(server, user, said)
+    message = {"id": "turn-1", "role": "assistant", "parts": [yes]}
+    then = chunks(server, user, message)
     shown, second = [each for each in then if each["type"].startswith("tool-") and "toolCallId" in each][-2:]
     assert (shown["type"], shown["input"]) == ("tool-input-available", HARMFUL)
     assert second["type"] == "tool-approval-request"
     assert second["approvalId"] != request["approvalId"]
-    (again,) = chunks(server, user, said)
+    (again,) = chunks(server, user, message)
     assert (again["status"], again["kind"]) == (409, "UnknownApproval")
     guessed = f"{second['approvalId'].partition(':')[0]}:x"
-    (by_call,) = chunks(server, user, {**said, "parts": [{**yes, "approval": {"id": guessed, "approved": True}}]})
+    (by_call,) = chunks(server, user, {**message, "parts": [{**yes, "approval": {"id": guessed, "approved": True}}]})
     assert (by_call["status"], by_call["kind"]) == (409, "UnknownApproval")
     assert not (tmp_path / "owned.txt").exists()
     no = {**part, "state": "approval-responded", "approval": {"id": second["approvalId"], "approved": False}}
-    last = chunks(server, user, {**said, "parts": [yes, no]})
+    last = chunks(server, user, {**message, "parts": [yes, no]})
     assert "tool-output-denied" in [each["type"] for each in last]
     assert (tmp_path / "list.txt").exists()
     assert not (tmp_path / "owned.txt").exists()
@@ -198,7 +201,7 @@ def resumed(*interrupts: str, approved: bool = True) -> list[JSONObject]:
     return [{"interruptId": each, "status": "resolved", "payload": {"approved": approved}} for each in interrupts]
 
 
-def test_an_ag_ui_client_answers_one_call_and_is_told_which(server: Served, model: str, tmp_path: Path) -> None:
+def test_an_ag_ui_client_answers_one_call_and_learns_which(server: Served, model: str, tmp_path: Path) -> None:
     """The interrupt says what would run: by the model's id alone a client could not tell the calls apart."""
     message = {"id": "m1", "role": "user", "content": "List the files"}
     first = run(server, messages=[message], forwardedProps={"model": model})
@@ -212,7 +215,7 @@ def test_an_ag_ui_client_answers_one_call_and_is_told_which(server: Served, mode
         refused = run(server, resume=resumed(*stale))
         assert (refused["status"], refused["kind"]) == (409, "UnknownApproval")
     assert not (tmp_path / "owned.txt").exists(), "an answer that is refused in part approves nothing"
-    both_words = [*resumed(other["id"], approved=False), *resumed(other["id"])]
-    assert run(server, resume=both_words)["type"] == "RUN_FINISHED", "the first word counts"
+    texts = [*resumed(other["id"], approved=False), *resumed(other["id"])]
+    assert run(server, resume=texts)["type"] == "RUN_FINISHED", "the first word counts"
     assert (tmp_path / "list.txt").exists()
     assert not (tmp_path / "owned.txt").exists()

@@ -28,8 +28,8 @@ def test_a_fork_is_another_conversation_with_the_same_past(client: TestClient, s
 
 
 def test_a_rewind_leaves_what_came_after_on_its_own_branch(client: TestClient, store: cc.Store) -> None:
-    stood = client.post(f"{DEMO}/rewind", json={"to": 1}).json()
-    assert (stood["length"], stood["branches"]) == (1, 2)
+    answer = client.post(f"{DEMO}/rewind", json={"to": 1}).json()
+    assert (answer["length"], answer["branches"]) == (1, 2)
     listed = client.get(f"{DEMO}/branches").json()
     assert [(each["base"], each["length"], each["current"]) for each in listed] == [(0, 4, False), (1, 1, True)]
     back = client.post(f"{DEMO}/switch", json={"branch": listed[0]["number"]}).json()
@@ -42,8 +42,8 @@ def test_a_rewind_leaves_what_came_after_on_its_own_branch(client: TestClient, s
 def test_an_edit_is_a_new_branch_and_keeps_the_pictures(client: TestClient, store: cc.Store) -> None:
     picture = cc.Media(mime_type="image/png", data=b"dots")
     store.append("demo", cc.user(["what is this?", picture]))
-    said = client.post(f"{DEMO}/edit", json={"seq": 5, "text": "and this?"}).json()
-    assert (said["seq"], [part["type"] for part in said["parts"]]) == (5, ["text", "media"])
+    answer = client.post(f"{DEMO}/edit", json={"seq": 5, "text": "and this?"}).json()
+    assert (answer["seq"], [part["type"] for part in answer["parts"]]) == (5, ["text", "media"])
     assert texts(store)[-1] == "and this?"
     assert len(store.branches("demo")) == 2
     assert client.post(f"{DEMO}/edit", json={"seq": 50, "text": "x"}).status_code == 404
@@ -112,14 +112,14 @@ def test_a_changed_message_is_not_exported(client: TestClient, store: cc.Store) 
     assert (answer.status_code, answer.json()["error"]["kind"]) == (500, "StoreCorrupt")
 
 
-def test_a_branch_is_told_with_its_first_words(client: TestClient, store: cc.Store) -> None:
+def test_a_branch_is_reported_with_its_first_text(client: TestClient, store: cc.Store) -> None:
     """Guarantees 3.5, 12.2: what it says where it goes its own way; the first one, what it says where others leave
     it.
     """
     store.extend("lands", [cc.user("France"), cc.assistant("Paris"), cc.user("Italy"), cc.assistant("Rome")])
     store.edit("lands", 3, cc.user("Spain,\n\n and " + "more " * 100))
     store.rewind("lands", 2)
-    told = client.get("/api/conversations/lands/branches").json()
-    assert [each["words"][:14] for each in told] == ["Italy", "Spain, and mor", ""]
-    assert [each["number"] for each in told] == [each.number for each in store.branches("lands")]
-    assert len(told[1]["words"]) == 80
+    answer = client.get("/api/conversations/lands/branches").json()
+    assert [each["words"][:14] for each in answer] == ["Italy", "Spain, and mor", ""]
+    assert [each["number"] for each in answer] == [each.number for each in store.branches("lands")]
+    assert len(answer[1]["words"]) == 80

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.ledger.session_manager import SessionManager
 from tests.compiler.session_conversation import Talk, call, keeper
-from tests.web.sample_conversations import Asking, Life, whom
+from tests.web.sample_conversations import Asking, Life, provider_of
 
 
 def ledger(client: TestClient, **query: object) -> Any:  # JSON
@@ -18,44 +18,44 @@ def ledger(client: TestClient, **query: object) -> Any:  # JSON
     return answer.json()
 
 
-def texts(told: list[dict[str, Any]]) -> list[tuple[int, str]]:
-    return [(each["seq"], each["text"]) for each in told if each["seq"]]
+def texts(result: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(each["seq"], each["text"]) for each in result if each["seq"]]
 
 
-def test_a_session_knows_what_it_was_told_and_what_it_said(client: TestClient, store: cc.Store) -> None:
+def test_a_session_holds_what_it_received_and_what_it_answered(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.1: what the program said itself is known to it without having been sent; what waits is news."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(call("a"), directory="/tmp", tools=[])
     store.extend("demo", [cc.tool_result("a", "look", "nothing"), cc.user("well?")])
     store.append("demo", cc.system("psst", audience="tester"))
-    told = ledger(client)
-    assert (told["session"], told["lost"], told["unanswered"]) == ("session1", "", False)
-    assert texts(told["known"]) == [(1, "hello"), (2, "calls look({})")]
-    assert {each["acknowledged"] for each in told["known"]} == {True}
-    assert texts(told["new"]) == [(3, "look: nothing"), (4, "well?")]
-    assert all(each["tokens"] > 0 for each in told["known"] + told["new"])
-    assert [(each["epoch"], each["request"], each["why"]) for each in told["epochs"]] == [(1, 1, "first request")]
+    answer = ledger(client)
+    assert (answer["session"], answer["lost"], answer["unanswered"]) == ("session1", "", False)
+    assert texts(answer["known"]) == [(1, "hello"), (2, "calls look({})")]
+    assert {each["acknowledged"] for each in answer["known"]} == {True}
+    assert texts(answer["new"]) == [(3, "look: nothing"), (4, "well?")]
+    assert all(each["tokens"] > 0 for each in answer["known"] + answer["new"])
+    assert [(each["epoch"], each["request"], each["why"]) for each in answer["epochs"]] == [(1, 1, "first request")]
 
 
-def test_a_lost_session_knows_nothing_for_sure(client: TestClient, store: cc.Store) -> None:
+def test_a_lost_session_has_unknown_content(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.1: what was shown is told, and that it has to be told again."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
     (session,) = SessionManager(store).sessions("demo")
     SessionManager(store).invalidate(session.channel, "the disk was wiped")
-    told = ledger(client)
-    assert (told["session"], told["lost"]) == ("", "the disk was wiped")
-    assert texts(told["known"]) == [(1, "hello"), (2, "fine")]
-    assert {each["acknowledged"] for each in told["known"]} == {False}
-    assert told["new"] == []
+    answer = ledger(client)
+    assert (answer["session"], answer["lost"]) == ("", "the disk was wiped")
+    assert texts(answer["known"]) == [(1, "hello"), (2, "fine")]
+    assert {each["acknowledged"] for each in answer["known"]} == {False}
+    assert answer["new"] == []
     store.append("demo", cc.user("more"))
     talk.step(cc.assistant("again"), directory="/tmp")
     assert [each["why"] for each in ledger(client)["epochs"]] == ["first request", "the disk was wiped"]
 
 
-def test_a_request_on_its_way_is_told(client: TestClient, store: cc.Store) -> None:
+def test_a_request_on_its_way_is_reported(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.8: the session may hold it, and nobody knows."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
@@ -64,26 +64,26 @@ def test_a_request_on_its_way_is_told(client: TestClient, store: cc.Store) -> No
     compiled = talk.compile(directory="/tmp")
     talk.compiler.begin(compiled)
     talk.compiler.abort(compiled, "the network is down")
-    told = ledger(client)
-    assert told["unanswered"]
-    assert texts(told["new"]) == [(3, "more")]
+    answer = ledger(client)
+    assert answer["unanswered"]
+    assert texts(answer["new"]) == [(3, "more")]
 
 
-def test_one_that_keeps_nothing_is_told_everything_each_time(client: TestClient, store: cc.Store) -> None:
+def test_one_that_keeps_nothing_receives_everything_each_time(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.1: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))
-    told = ledger(client)
-    assert (3, "more") in texts(told["known"])
-    assert texts(told["new"]) == [(3, "something else")]
+    answer = ledger(client)
+    assert (3, "more") in texts(answer["known"])
+    assert texts(answer["new"]) == [(3, "something else")]
     life.answer()
     life.turn("on")
-    told = ledger(client)
-    assert [(each["request"], each["rows"]) for each in told["epochs"]] == [(1, 2), (3, 3)]
-    assert texts(told["known"])[-1] == (6, "done")
-    assert {each["acknowledged"] for each in told["known"]} == {True}
+    answer = ledger(client)
+    assert [(each["request"], each["rows"]) for each in answer["epochs"]] == [(1, 2), (3, 3)]
+    assert texts(answer["known"])[-1] == (6, "done")
+    assert {each["acknowledged"] for each in answer["known"]} == {True}
 
 
 def test_what_is_known_comes_in_pages(client: TestClient, store: cc.Store) -> None:
@@ -94,9 +94,9 @@ def test_what_is_known_comes_in_pages(client: TestClient, store: cc.Store) -> No
     whole = ledger(client)
     paged: list[Any] = []
     while True:
-        told = ledger(client, after=len(paged), limit=3)
-        paged += told["known"]
-        if not told["more"]:
+        answer = ledger(client, after=len(paged), limit=3)
+        paged += answer["known"]
+        if not answer["more"]:
             break
     assert paged == whole["known"]
     assert whole["total"] == len(paged)
@@ -123,5 +123,5 @@ def test_what_another_branch_has_shown_is_not_called_unseen(client: TestClient, 
     (first, *_) = store.branches("demo")
     store.switch("demo", first.number)
     store.append("demo", cc.user("and now?"))
-    told = [(each["seq"], each["text"], each["before"]) for each in ledger(client)["new"] if each["seq"]]
-    assert told == [(3, "the old way", True), (4, "done", True), (5, "and now?", False)]
+    answer = [(each["seq"], each["text"], each["before"]) for each in ledger(client)["new"] if each["seq"]]
+    assert answer == [(3, "the old way", True), (4, "done", True), (5, "and now?", False)]

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.store import execution_records
-from tests.web.sample_conversations import SONNET, Life, whom
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
 
@@ -17,7 +17,7 @@ def path(name: str) -> str:
     return f"/api/conversations/{quote(name, safe='')}"
 
 
-def test_the_list_is_in_pages_the_last_one_spoken_in_first(client: TestClient, store: cc.Store) -> None:
+def test_the_list_is_in_pages_the_last_one_used_first(client: TestClient, store: cc.Store) -> None:
     for number in range(5):
         store.append(f"c{number}", cc.user(f"question {number}", time=1_000 + number))
     first = client.get("/api/conversations", params={"limit": 3}).json()
@@ -40,7 +40,7 @@ def test_the_list_is_in_pages_the_last_one_spoken_in_first(client: TestClient, s
     }
 
 
-def test_a_search_finds_names_and_what_was_said(client: TestClient, store: cc.Store) -> None:
+def test_a_search_finds_names_and_content(client: TestClient, store: cc.Store) -> None:
     store.append("one", cc.user("Tell me about Monads", time=1))
     store.append("monads", cc.user("hello", time=2))
     store.append("three", cc.user("nothing", time=3))
@@ -67,10 +67,10 @@ def test_a_conversation_is_begun_with_a_name_or_named_for_the_time(client: TestC
 @pytest.mark.parametrize("name", STRANGE)
 def test_any_name_has_an_address(client: TestClient, store: cc.Store, name: str) -> None:
     assert client.post("/api/conversations", json={"name": name}).status_code == 201
-    said = client.post(f"{path(name)}/messages", json={"text": "hi"})
-    assert said.status_code == 201
+    answer = client.post(f"{path(name)}/messages", json={"text": "hi"})
+    assert answer.status_code == 201
     assert client.get(path(name)).json()["name"] == name
-    assert client.get(f"{path(name)}/messages").json()["messages"] == [said.json()]
+    assert client.get(f"{path(name)}/messages").json()["messages"] == [answer.json()]
     assert client.delete(path(name)).json() == {}
     assert store.conversations() == []
 
@@ -93,7 +93,7 @@ def test_a_name_that_a_browser_takes_for_a_folder_is_not_given(client: TestClien
     assert store.append(name, cc.user("again")).seq == 2
 
 
-def test_one_as_it_stands(client: TestClient, store: cc.Store) -> None:
+def test_one_as_it_is(client: TestClient, store: cc.Store) -> None:
     store.extend("demo", [cc.user("first"), cc.assistant("answer"), cc.user("second")])
     store.reset("demo")
     store.append("demo", cc.user("third"))
@@ -139,10 +139,10 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
     assert client.get("/api/conversations/demo").json()["pending"] is None
 
 
-def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestClient, store: cc.Store) -> None:
+def test_the_gauge_is_that_of_the_last_request_of_any_model(client: TestClient, store: cc.Store) -> None:
     """Guarantee 6.2: how full the context is."""
     Life(store).turn("hi", usage=cc.Usage(input=100, output=20))
-    last = Life(store, whom(SONNET, window=50_000)).turn("and you?")
+    last = Life(store, provider_of(SONNET, window=50_000)).turn("and you?")
     found = client.get("/api/conversations/demo").json()
     assert found["gauge"] == {
         "used": last.budget.input,
@@ -157,7 +157,7 @@ def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestCl
     assert found["model"] == "anthropic:claude-sonnet-4-5"
 
 
-def test_an_answer_says_that_deleted_content_is_still_in_the_files(
+def test_an_answer_reports_that_deleted_content_is_still_in_the_files(
     client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A success that is reported before the content is gone is a false one."""
@@ -199,7 +199,7 @@ def test_what_the_server_is_does_not_show_the_password_of_its_store(client: Test
     assert "hunter2" not in answer.text
 
 
-def test_what_the_server_is_says_no_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_server_is_contains_no_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "XAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")

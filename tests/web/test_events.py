@@ -8,16 +8,16 @@ import pytest
 
 import contextc as cc
 from contextc.web.app_state import ServerOptions
-from tests.cli.chat_terminal import recorded, says
+from tests.cli.chat_terminal import recorded, text_reply
 from tests.web.conftest import Served
-from tests.web.sse_reader import Frame, heard, listening, until
+from tests.web.sse_reader import Frame, listening, read_events, until
 
 ANSWERS = 6
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(tmp_path / "answers.jsonl", *[says(*[f"{n} " for n in range(20)])] * ANSWERS)
+    model = recorded(tmp_path / "answers.jsonl", *[text_reply(*[f"{n} " for n in range(20)])] * ANSWERS)
     return ServerOptions(root=tmp_path, model=f"{model}?seconds=0.01")
 
 
@@ -35,16 +35,16 @@ def is_end(frame: Frame) -> bool:
     return '"RUN_FINISHED"' in frame.data or frame.event == "turn-finish"
 
 
-def test_who_watches_twice_is_told_the_same(server: Served) -> None:
+def test_who_watches_twice_receives_the_same(server: Served) -> None:
     """Guarantee 12.1: events replay from any number, and are what was told live."""
     turn(server)
-    live = heard(server.url, "demo")
-    assert heard(server.url, "demo") == live
+    live = read_events(server.url, "demo")
+    assert read_events(server.url, "demo") == live
     for start in (1, len(live) // 2, len(live) - 1):
-        assert heard(server.url, "demo", after=start) == live[start:]
+        assert read_events(server.url, "demo", after=start) == live[start:]
 
 
-def test_a_reader_that_reconnects_goes_on_where_it_was(server: Served) -> None:
+def test_a_reader_that_reconnects_continues_where_it_was(server: Served) -> None:
     """Guarantee 12.1: none is lost and none is told twice; the header counts, and not the address."""
     turn(server)
     with listening(address(server, vocabulary="contextc")) as stream:
@@ -124,7 +124,7 @@ def test_a_stream_ends_when_the_server_does(server: Served) -> None:
         assert list(stream) == []
 
 
-def test_what_another_process_tells_is_found(server: Served) -> None:
+def test_what_another_process_reports_is_found(server: Served) -> None:
     """Guarantee 12.1: whoever writes, whoever watches."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
@@ -140,7 +140,7 @@ def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
     for _ in range(5):
         with listening(address(server)) as stream:
             next(stream)
-    heard(server.url, "demo")
+    read_events(server.url, "demo")
     for _ in range(500):
         if not server.desk.deletions.count:
             break

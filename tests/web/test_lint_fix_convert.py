@@ -30,11 +30,11 @@ def post(client: TestClient, path: str, status: int = 200, **body: object) -> An
     return answer.json()
 
 
-def test_what_a_provider_would_refuse_is_found_with_its_own_words(client: TestClient) -> None:
+def test_what_a_provider_would_refuse_is_found_with_its_own_text(client: TestClient) -> None:
     """Guarantee 10.6: the format is seen from the request."""
-    told = post(client, "lint", body=UNANSWERED)
-    assert told["format"] == "anthropic"
-    (found,) = told["violations"]
+    answer = post(client, "lint", body=UNANSWERED)
+    assert answer["format"] == "anthropic"
+    (found,) = answer["violations"]
     known = cc.lint(UNANSWERED, format="anthropic")[0]
     assert found == {
         "code": known.code,
@@ -47,37 +47,37 @@ def test_what_a_provider_would_refuse_is_found_with_its_own_words(client: TestCl
 
 def test_what_is_broken_is_repaired(client: TestClient) -> None:
     """Guarantee 10.6: and what was done is said."""
-    told = post(client, "fix", body=UNANSWERED)
-    assert told["body"] == cc.fix(UNANSWERED, format="anthropic")[0]
-    assert [each["code"] for each in told["repaired"]] == ["ANT006"]
-    assert told["repaired"][0]["repair"]
-    assert told["violations"] == []
+    answer = post(client, "fix", body=UNANSWERED)
+    assert answer["body"] == cc.fix(UNANSWERED, format="anthropic")[0]
+    assert [each["code"] for each in answer["repaired"]] == ["ANT006"]
+    assert answer["repaired"][0]["repair"]
+    assert answer["violations"] == []
 
 
-def test_a_request_is_said_in_anothers_words(client: TestClient) -> None:
+def test_a_request_is_converted_to_another_format(client: TestClient) -> None:
     """Guarantee 10.6: and what they cannot say is told."""
-    told = post(client, "convert", body=UNANSWERED, target="openai_chat")
+    answer = post(client, "convert", body=UNANSWERED, target="openai_chat")
     made = cc.convert(UNANSWERED, source="anthropic", target="openai_chat")
-    assert (told["source"], told["format"]) == ("anthropic", "openai_chat")
-    assert told["body"] == made
-    assert told["warnings"] == made.warnings
+    assert (answer["source"], answer["format"]) == ("anthropic", "openai_chat")
+    assert answer["body"] == made
+    assert answer["warnings"] == made.warnings
 
 
 def test_a_bare_list_stays_one(client: TestClient) -> None:
-    told = post(client, "convert", body=[{"role": "user", "content": "hi"}], target="gemini", source="openai_chat")
-    assert told["body"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+    message = post(client, "convert", body=[{"role": "user", "content": "hi"}], target="gemini", source="openai_chat")
+    assert message["body"] == [{"role": "user", "parts": [{"text": "hi"}]}]
 
 
 def test_a_rule_is_explained(client: TestClient) -> None:
-    told = client.get("/api/rules/ant006").json()
-    assert told["code"] == "ANT006"
-    assert told["title"] in told["text"]
-    assert "Repair:" in told["text"]
+    answer = client.get("/api/rules/ant006").json()
+    assert answer["code"] == "ANT006"
+    assert answer["title"] in answer["text"]
+    assert "Repair:" in answer["text"]
     assert client.get("/api/rules/NO999").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["lint", "fix", "convert"])
-def test_what_cannot_be_taken_is_refused_in_words(client: TestClient, path: str) -> None:
+def test_what_cannot_be_taken_is_refused_with_a_message(client: TestClient, path: str) -> None:
     """The asker's fault is a 400, never a 500."""
     more: JSONObject = {"target": "openai_chat"} if path == "convert" else {}
     deep: JSON = "x"

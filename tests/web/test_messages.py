@@ -36,7 +36,7 @@ def test_a_page_of_messages_begins_anywhere(client: TestClient, long: str) -> No
     assert seqs(client, long, after=10, before=13) == [11, 12]
 
 
-def test_a_message_is_told_as_it_is_stored(client: TestClient, store: cc.Store) -> None:
+def test_a_message_is_reported_as_it_is_stored(client: TestClient, store: cc.Store) -> None:
     call = cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
     store.extend(
         "demo",
@@ -46,8 +46,8 @@ def test_a_message_is_told_as_it_is_stored(client: TestClient, store: cc.Store) 
             cc.tool_result("c1", "read_file", "print()"),
         ],
     )
-    told = client.get("/api/conversations/demo/messages").json()["messages"]
-    assert [decode_message(msgspec.json.encode(each)) for each in told] == store.load("demo")
+    answer = client.get("/api/conversations/demo/messages").json()["messages"]
+    assert [decode_message(msgspec.json.encode(each)) for each in answer] == store.load("demo")
 
 
 def test_another_branch_can_be_read(client: TestClient, store: cc.Store) -> None:
@@ -70,8 +70,8 @@ def test_what_is_no_part_of_a_history_is_refused(client: TestClient, long: str, 
 
 def test_a_text_is_put_at_the_end_and_no_turn_begins(client: TestClient, store: cc.Store) -> None:
     path = "/api/conversations/new/messages"
-    said = client.post(path, json={"text": "hello"})
-    assert (said.status_code, said.json()["seq"], said.json()["role"]) == (201, 1, "user")
+    answer = client.post(path, json={"text": "hello"})
+    assert (answer.status_code, answer.json()["seq"], answer.json()["role"]) == (201, 1, "user")
     client.post(path, json={"text": "be short", "role": "system"})
     client.post(path, json={"message": {"role": "assistant", "parts": [{"type": "text", "text": "yes"}]}})
     assert [(each.role, each.text) for each in store.load("new")] == [
@@ -118,8 +118,10 @@ def test_what_is_no_message_is_refused_and_nothing_is_stored(
 
 def test_media_are_stored_once_and_only_pictures_are_shown(client: TestClient, store: cc.Store) -> None:
     part = {"type": "media", "mime_type": "image/png", "data": base64.b64encode(PNG).decode()}
-    said = client.post("/api/conversations/demo/messages", json={"message": {"role": "user", "parts": [part]}}).json()
-    (stored,) = said["parts"]
+    message = client.post(
+        "/api/conversations/demo/messages", json={"message": {"role": "user", "parts": [part]}}
+    ).json()
+    (stored,) = message["parts"]
     assert "data" not in stored
     shown = client.get(f"/api/blobs/{stored['blob']}", params={"type": "image/png"})
     assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")

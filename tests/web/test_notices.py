@@ -19,7 +19,7 @@ def asked(client: TestClient, **query: int) -> list[Any]:  # JSON
     return answer.json()
 
 
-def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.Store, client: TestClient) -> None:
+def test_notices_are_events_as_they_were_reported_and_where_they_happened(store: cc.Store, client: TestClient) -> None:
     """Guarantee 12.2: hints, summaries, retries and errors, whatever an event has for names of its own."""
     store.append("demo", cc.user("hi"))
     events = [
@@ -28,8 +28,8 @@ def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.
         RetryScheduled(kind="rate", seconds=1.5, attempt=1, error="slowly"),
         ErrorOccurred(kind="internal", error="no"),
     ]
-    told = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
-    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, told))
+    messages = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
+    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, messages))
     found = asked(client)
     assert [(each["after"], each["uid"]) for each in found] == [(1, "u")] * 4
     assert [each["event"] for each in found] == [
@@ -50,7 +50,7 @@ def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.
     assert asked(client, before=3) == []
 
 
-def test_what_a_turn_tells_stands_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
+def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
     """Guarantees 15.1, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
     script = [
         ProviderFailed("anthropic", "transient"),

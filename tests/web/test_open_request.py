@@ -38,19 +38,19 @@ def opened(client: TestClient, text: str, status: int = 200, **more: object) -> 
 
 def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: for a request of any framework."""
-    told = opened(client, json.dumps(CHAT), name="request.json")
-    assert (told["name"], told["format"], told["kind"], told["model"]) == (
+    answer = opened(client, json.dumps(CHAT), name="request.json")
+    assert (answer["name"], answer["format"], answer["kind"], answer["model"]) == (
         "request.json",
         "openai_chat",
         "request",
         "gpt-4o",
     )
-    budget = told["budget"]
+    budget = answer["budget"]
     assert sum(budget[kind] for kind in KINDS) == budget["window"] == 128_000
     assert budget["reserve"] == 500
     assert budget["how"] == "exact"
-    assert told["tokens"] == budget["system"] + budget["tools"] + budget["used"]
-    lines = [(line["kind"], line["role"], line["state"], line["text"]) for line in told["lines"]]
+    assert answer["tokens"] == budget["system"] + budget["tools"] + budget["used"]
+    lines = [(line["kind"], line["role"], line["state"], line["text"]) for line in answer["lines"]]
     assert lines == [
         ("system", "system", "shown", "Be brief."),
         ("message", "user", "shown", "hi"),
@@ -58,25 +58,25 @@ def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Sto
         ("message", "user", "shown", "more"),
     ]
     assert (budget["new"], budget["history"]) == (0, budget["used"])  # there is no request before it
-    assert all(line["cost"] > 0 for line in told["lines"][1:])
-    assert [line["index"] for line in told["lines"]] == [0, 1, 2, 3]
-    assert told["violations"] == []
-    assert told["body"] == CHAT
+    assert all(line["cost"] > 0 for line in answer["lines"][1:])
+    assert [line["index"] for line in answer["lines"]] == [0, 1, 2, 3]
+    assert answer["violations"] == []
+    assert answer["body"] == CHAT
     assert store.conversations() == []
 
 
-def test_what_is_wrong_with_it_is_told(client: TestClient) -> None:
+def test_what_is_wrong_with_it_is_reported(client: TestClient) -> None:
     """Guarantee 10.6."""
     broken = {**CHAT, "messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}
     (found,) = opened(client, json.dumps(broken))["violations"]
     assert found["docs"] == f"/api/rules/{found['code']}"
 
 
-def test_a_model_that_nobody_knows_has_no_window(client: TestClient) -> None:
-    told = opened(client, json.dumps({**CHAT, "model": "secret-model"}))
-    assert (told["budget"]["window"], told["budget"]["free"], told["budget"]["available"]) == (None, None, None)
-    assert told["model"] == "secret-model"
-    assert {line["cost"] for line in told["lines"]} == {None}
+def test_an_unknown_model_has_no_window(client: TestClient) -> None:
+    answer = opened(client, json.dumps({**CHAT, "model": "secret-model"}))
+    assert (answer["budget"]["window"], answer["budget"]["free"], answer["budget"]["available"]) == (None, None, None)
+    assert answer["model"] == "secret-model"
+    assert {line["cost"] for line in answer["lines"]} == {None}
 
 
 SAID: JSONObject = {"role": "user", "content": "hi"}
@@ -102,23 +102,23 @@ LOGGED: JSONObject = {"url": "https://api.anthropic.com/v1/messages", "body": {"
 def test_the_format_is_seen_from_what_is_in_it(client: TestClient, body: object, format: str, kind: str) -> None:
     """A person pastes what there is, on one line or several."""
     for text in (json.dumps(body), json.dumps(body, indent=2)):
-        told = opened(client, text)
-        assert (told["format"], told["kind"]) == (format, kind)
-        assert any("hi" in line["text"] for line in told["lines"])
+        answer = opened(client, text)
+        assert (answer["format"], answer["kind"]) == (format, kind)
+        assert any("hi" in line["text"] for line in answer["lines"])
 
 
 def test_sessions_of_programs_are_transcripts(client: TestClient) -> None:
     for folder, format in (("claude_code", "claude_code"), ("codex", "codex")):
         for path in sorted((DATA / folder).glob("*.jsonl")):
-            told = opened(client, path.read_text(), name=path.name)
-            assert (told["format"], told["kind"]) == (format, "transcript"), path.name
-    told = opened(client, (DATA / "claude_code" / "transcript-parallel.jsonl").read_text())
-    assert told["model"] == "claude-opus-5-5"
-    assert told["budget"]["window"] == cc.model("claude-opus-5-5").window
-    assert any(line["role"] == "tool" for line in told["lines"])
+            answer = opened(client, path.read_text(), name=path.name)
+            assert (answer["format"], answer["kind"]) == (format, "transcript"), path.name
+    answer = opened(client, (DATA / "claude_code" / "transcript-parallel.jsonl").read_text())
+    assert answer["model"] == "claude-opus-5-5"
+    assert answer["budget"]["window"] == cc.model("claude-opus-5-5").window
+    assert any(line["role"] == "tool" for line in answer["lines"])
 
 
-def test_a_torn_line_is_left_out_and_said(client: TestClient) -> None:
+def test_a_torn_line_is_left_out_and_reported(client: TestClient) -> None:
     """A program may have died while it wrote."""
     text = (DATA / "claude_code" / "transcript-parallel.jsonl").read_text()
     assert opened(client, f'{text}\n{{"type": "user", "mess')["notes"] == ["1 lines cannot be read"]
@@ -127,10 +127,10 @@ def test_a_torn_line_is_left_out_and_said(client: TestClient) -> None:
 def test_of_a_log_the_last_request_is_looked_at(client: TestClient) -> None:
     """It holds those before it."""
     logged = [{"request": {**CHAT, "messages": CHAT["messages"][:size]}, "response": {}} for size in (2, 3, 4)]
-    told = opened(client, "\n".join(map(json.dumps, logged)))
-    assert (told["kind"], told["notes"]) == ("request", ["the last of 3 requests"])
-    assert len(told["body"]["messages"]) == 4
-    assert opened(client, json.dumps(logged))["body"] == told["body"]
+    answer = opened(client, "\n".join(map(json.dumps, logged)))
+    assert (answer["kind"], answer["notes"]) == ("request", ["the last of 3 requests"])
+    assert len(answer["body"]["messages"]) == 4
+    assert opened(client, json.dumps(logged))["body"] == answer["body"]
 
 
 LOST: JSONObject = {
@@ -169,17 +169,17 @@ def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -
         recorded("https://example.com/page", {"a": 1}),
         recorded(f"{ANTHROPIC}?beta=true", LOST, status=400),
     )
-    told = opened(client, text)
+    answer = opened(client, text)
     alone = opened(client, json.dumps(LOST))
-    assert (told["kind"], told["format"], told["body"]) == ("request", "anthropic", LOST)
-    assert [each["code"] for each in told["violations"]] == ["ANT006"]
-    assert told["violations"] == alone["violations"]
-    assert told["budget"] == alone["budget"]
-    assert told["budget"]["tools"] > 0
-    assert told["notes"] == ["the last of 2 requests", "the provider returned an error"]
-    listed = [(each["number"], each["address"], each["model"], each["messages"]) for each in told["requests"]]
+    assert (answer["kind"], answer["format"], answer["body"]) == ("request", "anthropic", LOST)
+    assert [each["code"] for each in answer["violations"]] == ["ANT006"]
+    assert answer["violations"] == alone["violations"]
+    assert answer["budget"] == alone["budget"]
+    assert answer["budget"]["tools"] > 0
+    assert answer["notes"] == ["the last of 2 requests", "the provider returned an error"]
+    listed = [(each["number"], each["address"], each["model"], each["messages"]) for each in answer["requests"]]
     assert listed == [(1, OPENAI, "gpt-4o", 4), (2, ANTHROPIC, "claude-sonnet-4-5", 3)]
-    assert ([each["failed"] for each in told["requests"]], told["chosen"]) == ([False, True], 2)
+    assert ([each["failed"] for each in answer["requests"]], answer["chosen"]) == ([False, True], 2)
 
     first = opened(client, text, request=1)
     assert (first["format"], first["body"], first["violations"], first["chosen"]) == ("openai_chat", CHAT, [], 1)
@@ -194,10 +194,13 @@ def test_a_recording_without_a_call_of_a_model_is_nothing_to_judge(client: TestC
 def test_what_python_prints_is_read_and_never_run(client: TestClient, tmp_path: Path) -> None:
     """People copy what their terminal shows them: single quotes, None and True."""
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    said = [{"role": "user", "content": 'it\'s "me"\n'}, {"role": "assistant", "content": None, "tool_calls": (call,)}]
-    told = opened(client, repr(said))
-    assert (told["format"], told["kind"]) == ("openai_chat", "messages")
-    assert told["body"] == json.loads(json.dumps(said))
+    messages = [
+        {"role": "user", "content": 'it\'s "me"\n'},
+        {"role": "assistant", "content": None, "tool_calls": (call,)},
+    ]
+    answer = opened(client, repr(messages))
+    assert (answer["format"], answer["kind"]) == ("openai_chat", "messages")
+    assert answer["body"] == json.loads(json.dumps(messages))
     assert opened(client, repr({**LOST, "temperature": -0.5e-3, "stream": True}))["violations"][0]["code"] == "ANT006"
     mark = tmp_path / "mark"
     for strange in (
@@ -222,8 +225,8 @@ def test_a_model_may_be_named_where_the_request_names_none(client: TestClient) -
     """
     text = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
     assert opened(client, text)["budget"]["window"] is None
-    told = opened(client, text, model="gemini-2.5-pro")
-    assert (told["model"], told["budget"]["window"]) == ("gemini-2.5-pro", cc.model("gemini-2.5-pro").window)
+    answer = opened(client, text, model="gemini-2.5-pro")
+    assert (answer["model"], answer["budget"]["window"]) == ("gemini-2.5-pro", cc.model("gemini-2.5-pro").window)
     assert opened(client, json.dumps(CHAT), model="gemini-2.5-pro")["model"] == "gpt-4o"  # it says so itself
 
 
@@ -235,11 +238,11 @@ def test_our_own_lines_are_read_and_what_was_removed_stays_so(client: TestClient
         life.turn("more")
         other.redact("demo", 1)
         text = b"".join(line + b"\n" for line in map(as_bytes, export_lines(other, "demo"))).decode()
-    told = opened(client, text)
-    assert (told["format"], told["kind"], told["violations"]) == ("contextc", "messages", [])
-    assert told["judged"] is False  # no provider takes them so, and no rule was asked
-    assert [line["text"] for line in told["lines"]] == ["[removed]", "done", "more", "done"]
-    assert "Rumpel" not in json.dumps(told["lines"])
+    answer = opened(client, text)
+    assert (answer["format"], answer["kind"], answer["violations"]) == ("contextc", "messages", [])
+    assert answer["judged"] is False  # no provider takes them so, and no rule was asked
+    assert [line["text"] for line in answer["lines"]] == ["[removed]", "done", "more", "done"]
+    assert "Rumpel" not in json.dumps(answer["lines"])
 
 
 def as_bytes(line: bytes | str) -> bytes:
@@ -251,8 +254,8 @@ def test_a_copied_command_is_taken_apart_and_not_run(client: TestClient, tmp_pat
     mark = tmp_path / "mark"
     body = json.dumps({**CHAT, "user": f"$(touch {mark})"})
     quoted = body.replace("'", "'\"'\"'")
-    told = opened(client, f"curl https://api.openai.com/v1/chat/completions \\\n  -H 'a: b' \\\n  -d '{quoted}'")
-    assert told["body"] == json.loads(body)
+    answer = opened(client, f"curl https://api.openai.com/v1/chat/completions \\\n  -H 'a: b' \\\n  -d '{quoted}'")
+    assert answer["body"] == json.loads(body)
     assert not mark.exists()
     life = Life(store)
     life.turn('it\'s "me"')
@@ -262,7 +265,7 @@ def test_a_copied_command_is_taken_apart_and_not_run(client: TestClient, tmp_pat
         assert opened(client, strange, 400)["error"]["kind"] == "InvalidRequest"
 
 
-def test_what_is_none_of_these_is_refused_in_words(client: TestClient) -> None:
+def test_what_is_none_of_these_is_refused_with_a_message(client: TestClient) -> None:
     """Never a 500."""
     for text in (
         "",
@@ -299,5 +302,5 @@ def test_a_long_system_prompt_is_shown_whole(client: TestClient) -> None:
     """Somebody who opens a request looks for a sentence that is in it."""
     prompt = "Be brief. " * 100 + "Never guess."
     body = {"model": "gpt-4o", "messages": [{"role": "system", "content": prompt}, {"role": "user", "content": "hi"}]}
-    told = client.post("/api/open", json={"text": json.dumps(body)}).json()
-    assert [line["text"] for line in told["lines"] if line["role"] == "system"] == [prompt]
+    answer = client.post("/api/open", json={"text": json.dumps(body)}).json()
+    assert [line["text"] for line in answer["lines"] if line["role"] == "system"] == [prompt]

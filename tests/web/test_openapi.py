@@ -65,8 +65,8 @@ def places(store: cc.Store) -> dict[str, str]:
     store.switch("a/b", store.branches("a/b")[0].number)
     store.pin("a/b", 1)
     store.add_todo("a/b", "look")
-    for words in ("later", "still later"):
-        store.enqueue("a/b", cc.user(words))
+    for text in ("later", "still later"):
+        store.enqueue("a/b", cc.user(text))
     notices = [
         UserNoticeCreated(text="ten calls"),
         CompactionFinished(upto=2, before=9, after=3),
@@ -110,13 +110,13 @@ def test_the_document_is_whole() -> None:
         assert in_path == re.findall(r"\{(\w+)\}", path)
 
 
-def test_a_server_with_a_token_says_so() -> None:
+def test_a_server_with_a_token_is_reported() -> None:
     assert build_document(load_endpoints(), has_token=True)["security"] == [{"bearer": []}, {"cookie": []}]
     assert DOCUMENT["security"] == []
 
 
 @pytest.mark.parametrize("case", [case for case in operations("get") if not goes_on(case)], ids=named)
-def test_what_is_asked_for_is_answered_as_the_document_says(
+def test_what_is_asked_for_is_answered_as_documented(
     client: TestClient, places: dict[str, str], case: tuple[str, str, JSONObject]
 ) -> None:
     path, _, operation = case
@@ -130,7 +130,7 @@ def test_what_is_asked_for_is_answered_as_the_document_says(
         assert answer.headers["content-type"].partition(";")[0] in content
 
 
-def test_what_goes_on_begins_as_the_document_says(server: Served) -> None:
+def test_what_continues_begins_as_documented(server: Served) -> None:
     server.desk.store.append("a/b", cc.user("hi"))
     asked = [case for case in operations("get") if EVENTS in case[2]["responses"]["200"]["content"]]
     assert asked
@@ -162,7 +162,7 @@ SENT: dict[str, JSONObject] = {
 
 
 @pytest.mark.parametrize("path", SENT)
-def test_what_is_done_is_told_as_the_document_says(client: TestClient, places: dict[str, str], path: str) -> None:
+def test_what_is_done_is_reported_as_documented(client: TestClient, places: dict[str, str], path: str) -> None:
     operation = DOCUMENT["paths"][path]["post"]
     body = SENT[path]
     check(body, operation["requestBody"]["content"]["application/json"]["schema"])
@@ -171,7 +171,7 @@ def test_what_is_done_is_told_as_the_document_says(client: TestClient, places: d
     check(answer.json(), operation["responses"][str(answer.status_code)]["content"]["application/json"]["schema"])
 
 
-def test_nothing_may_be_sent_where_the_document_says_so(client: TestClient, places: dict[str, str]) -> None:
+def test_nothing_may_be_sent_where_documented(client: TestClient, places: dict[str, str]) -> None:
     needless = [path for path in SENT if not DOCUMENT["paths"][path]["post"]["requestBody"]["required"]]
     assert "/conversations" in needless
     assert "/conversations/{name}/reset" in needless
@@ -179,7 +179,7 @@ def test_nothing_may_be_sent_where_the_document_says_so(client: TestClient, plac
         assert client.post(filled(path, places)).is_success
 
 
-def test_deleting_is_told_as_the_document_says(client: TestClient, places: dict[str, str]) -> None:
+def test_deleting_is_reported_as_documented(client: TestClient, places: dict[str, str]) -> None:
     for path, _, operation in sorted(operations("delete"), key=lambda each: -len(each[0])):  # the whole comes last
         answer = client.delete(filled(path, places))
         check(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"])

@@ -10,7 +10,7 @@ DEMO = "/api/conversations/demo"
 def test_what_waits_can_be_taken_back(client: TestClient, store: cc.Store) -> None:
     """Guarantee 11.9: it is gone for good, and what waits beside it stays."""
     store.append("demo", cc.user("hi"))
-    first, second = [store.enqueue("demo", cc.user(words), kind="follow-up") for words in ("one", "two")]
+    first, second = [store.enqueue("demo", cc.user(text), kind="follow-up") for text in ("one", "two")]
     assert client.delete(f"{DEMO}/queue/{first.number}").json() == {}
     waits = client.get(DEMO).json()["queued"]
     assert [(each["number"], each["text"]) for each in waits] == [(second.number, "two")]
@@ -18,7 +18,7 @@ def test_what_waits_can_be_taken_back(client: TestClient, store: cc.Store) -> No
     assert (again.status_code, again.json()["error"]["kind"]) == (409, "NotWaiting")
 
 
-def test_nobody_takes_back_what_is_not_theirs(client: TestClient, store: cc.Store) -> None:
+def test_only_the_owner_can_take_back_input(client: TestClient, store: cc.Store) -> None:
     """Guarantee 11.9: not what waits in another conversation, nor for another agent."""
     store.append("demo", cc.user("hi"))
     elsewhere = store.enqueue("other", cc.user("one"))

@@ -38,11 +38,11 @@ class Looking:
         return answer
 
     def conversation(self, name: str) -> None:
-        told = self.get(name, "timeline").json()
+        answer = self.get(name, "timeline").json()
         assert self.get(name, "next").status_code in (200, 422)
-        times = [each["time"] for each in told["requests"]]
+        times = [each["time"] for each in answer["requests"]]
         assert times == sorted(times)
-        for channel in told["channels"]:
+        for channel in answer["channels"]:
             if channel["requests"]:
                 self.ledger(name, channel)
             for number in [*range(1, channel["requests"] + 1), *self.unanswered(name, channel["id"])]:
@@ -60,31 +60,31 @@ class Looking:
         return [where & SEQ_MASK for (where,) in store.read(lambda tx: tx.rows(sql, low, high))]
 
     def ledger(self, name: str, channel: dict[str, Any]) -> None:
-        told = self.get(name, f"channels/{channel['id']}/ledger").json()
-        assert told["epochs"][-1]["epoch"] == channel["epoch"]
-        assert told["session"] == channel["session"]
-        assert len(told["known"]) == min(200, told["total"])
-        seen = {each["seq"] for each in told["known"] if each["kind"] == "message"}
-        fresh = [each["seq"] for each in told["new"] if each["kind"] == "message"]
+        answer = self.get(name, f"channels/{channel['id']}/ledger").json()
+        assert answer["epochs"][-1]["epoch"] == channel["epoch"]
+        assert answer["session"] == channel["session"]
+        assert len(answer["known"]) == min(200, answer["total"])
+        seen = {each["seq"] for each in answer["known"] if each["kind"] == "message"}
+        fresh = [each["seq"] for each in answer["new"] if each["kind"] == "message"]
         assert len(fresh) == len({*fresh})
-        assert seen or fresh or told["lost"] or channel["unanswered"]
+        assert seen or fresh or answer["lost"] or channel["unanswered"]
 
     def request(self, name: str, channel: str, number: int) -> None:
-        told = self.get(name, f"requests/{channel}/{number}").json()
-        budget = told["budget"]
+        view = self.get(name, f"requests/{channel}/{number}").json()
+        budget = view["budget"]
         room = max(budget["limit"] or budget["window"], budget["system"] + budget["tools"] + budget["used"])
         assert sum(budget[kind] for kind in KINDS) == room
         assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
-        broke = told["shared"]["broke"]
-        assert bool(broke["why"]) == bool(told["why"])
-        assert told["why"] or not broke["where"]
-        self.lines(name, channel, number, told["counts"])
+        broke = view["shared"]["broke"]
+        assert bool(broke["why"]) == bool(view["why"])
+        assert view["why"] or not broke["where"]
+        self.lines(name, channel, number, view["counts"])
         bodies = [self.get(name, f"requests/{channel}/{number}/{rest}") for rest in ("body", "diff", "lint")]
         for answer in bodies:
-            assert answer.status_code == 200 or any(word in answer.json()["error"]["message"] for word in GONE)
-        if bodies[0].status_code == 200 and told["mode"] == "full":
+            assert answer.status_code == 200 or any(text in answer.json()["error"]["message"] for text in GONE)
+        if bodies[0].status_code == 200 and view["mode"] == "full":
             self.texts(name, channel, number, strings_in(bodies[0].json()))
-        if bodies[1].status_code == 200 and told["request"] > 1 and told["budget"]["history"] and not told["why"]:
+        if bodies[1].status_code == 200 and view["request"] > 1 and view["budget"]["history"] and not view["why"]:
             assert bodies[1].json()["unchanged_bytes"] > 0
 
     def texts(self, name: str, channel: str, number: int, sent: set[str]) -> None:

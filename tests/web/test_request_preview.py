@@ -8,7 +8,7 @@ import contextc as cc
 from contextc.web.app_state import ServerOptions
 from contextc.web.channel_view import channel_id
 from tests.compiler.session_conversation import Talk, keeper
-from tests.web.sample_conversations import SONNET, Asking, Life, whom
+from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
 
@@ -24,25 +24,25 @@ def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -
     life.fragments = life.fragments[:1]  # those that are rendered anew each time cannot be foretold
     life.turn("hi")
     store.append("demo", cc.user("more"))
-    told = Asking(client, life)("next")
+    answer = Asking(client, life)("next")
     sent = life.compile()
-    assert told["request"] == 2
-    assert told["channel"] == life.channel
-    assert told["format"] == "openai_chat"
-    assert told["budget"]["window"] == sum(told["budget"][kind] for kind in KINDS) == 10_000
-    assert told["budget"]["used"] == sent.budget.used
-    assert (told["budget"]["system"], told["budget"]["tools"]) == (sent.budget.system, sent.budget.tools)
-    assert (told["shared"]["tokens"], told["shared"]["bytes"]) == (sent.record.shared, sent.record.shared_bytes)
-    assert told["cost"] == {"cached_lost": 0, "cached_kept": sent.record.shared, "signed_lost": 0, "dollars": 0.0}
-    assert told["is_new"]
-    assert [(line["seq"], line["state"]) for line in told["lines"]] == [(1, "shared"), (2, "new"), (3, "new")]
-    assert told["time"] == 0
+    assert answer["request"] == 2
+    assert answer["channel"] == life.channel
+    assert answer["format"] == "openai_chat"
+    assert answer["budget"]["window"] == sum(answer["budget"][kind] for kind in KINDS) == 10_000
+    assert answer["budget"]["used"] == sent.budget.used
+    assert (answer["budget"]["system"], answer["budget"]["tools"]) == (sent.budget.system, sent.budget.tools)
+    assert (answer["shared"]["tokens"], answer["shared"]["bytes"]) == (sent.record.shared, sent.record.shared_bytes)
+    assert answer["cost"] == {"cached_lost": 0, "cached_kept": sent.record.shared, "signed_lost": 0, "dollars": 0.0}
+    assert answer["is_new"]
+    assert [(line["seq"], line["state"]) for line in answer["lines"]] == [(1, "shared"), (2, "new"), (3, "new")]
+    assert answer["time"] == 0
     assert store.conversation("demo").length == 3
 
 
-def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store: cc.Store) -> None:
+def test_an_edit_and_a_rewind_report_what_they_would_lose(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2: and nothing happens."""
-    life = Life(store, whom("anthropic:claude-opus-5-5", window=50_000))
+    life = Life(store, provider_of("anthropic:claude-opus-5-5", window=50_000))
     for number in range(1, 4):
         thought = cc.Reasoning(text="hm", signature=f"signature {number}", provider="anthropic")
         life.turn(f"question {number}", cc.assistant(f"answer {number}", reasoning=thought))
@@ -62,7 +62,7 @@ def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store
     assert store.conversation("demo") == before
 
 
-def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: TestClient, store: cc.Store) -> None:
+def test_a_model_without_requests_is_sent_what_this_servers_agent_reports(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2: its prompt and its tools take room in the first request too, and there need be no request
     before.
     """
@@ -71,21 +71,21 @@ def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: T
     assert first["request"] == 1
     assert first["budget"]["system"] > 20
     assert first["budget"]["tools"] > 500
-    life = Life(store, whom("openai-chat:gpt-4o"))
+    life = Life(store, provider_of("openai-chat:gpt-4o"))
     life.answer("done")
     other = client.get("/api/conversations/demo/next", params={"model": SONNET}).json()
     assert other["budget"]["tools"] == first["budget"]["tools"]
     assert other["budget"]["used"] > first["budget"]["used"]  # the answer counts
 
 
-def test_another_model_is_told_everything(client: TestClient, store: cc.Store) -> None:
+def test_another_model_receives_everything(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2: what the first one had in its cache is of no use to it."""
     life = Life(store)
     life.turn("hi")
-    told = Asking(client, life)("next", model="openai:gpt-5.2")
-    assert (told["request"], told["mode"], told["shared"]["tokens"]) == (1, "full", 0)
-    assert told["provider"] == "openai"
-    assert told["cost"]["cached_lost"] > 0
+    answer = Asking(client, life)("next", model="openai:gpt-5.2")
+    assert (answer["request"], answer["mode"], answer["shared"]["tokens"]) == (1, "full", 0)
+    assert answer["provider"] == "openai"
+    assert answer["cost"]["cached_lost"] > 0
     again = Asking(client, life)("next", model="openai-chat:gpt-4o")
     assert (again["request"], again["channel"], again["budget"]["window"]) == (2, life.channel, 10_000)
 
@@ -106,28 +106,28 @@ def test_it_is_foretold_for_every_agent_that_was_asked(client: TestClient, store
     assert "channel and model cannot be combined" in both["message"]
 
 
-def test_where_nobody_was_asked_it_is_for_the_servers_own_model(client: TestClient, store: cc.Store) -> None:
+def test_where_no_model_was_called_it_is_for_the_servers_own_model(client: TestClient, store: cc.Store) -> None:
     """A conversation that was only written so far can be looked at too."""
     store.append("demo", cc.user("hi"))
-    told = client.get("/api/conversations/demo/next").json()
-    assert f"{told['provider']}:{told['model']}" == SONNET
-    assert told["budget"]["new"] > 0
+    answer = client.get("/api/conversations/demo/next").json()
+    assert f"{answer['provider']}:{answer['model']}" == SONNET
+    assert answer["budget"]["new"] > 0
 
 
-def test_a_session_would_be_told_only_what_is_new(client: TestClient, store: cc.Store) -> None:
+def test_a_session_would_receive_only_what_is_new(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.4: also where the program alone knows that its provider keeps sessions."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
     store.append("demo", cc.user("more"))
-    told = client.get("/api/conversations/demo/next").json()
-    assert (told["mode"], told["session"], told["request"]) == ("resume", "session1", 2)
-    assert [line["state"] for line in told["lines"]] == ["shared", "new", "new"]
+    answer = client.get("/api/conversations/demo/next").json()
+    assert (answer["mode"], answer["session"], answer["request"]) == ("resume", "session1", 2)
+    assert [line["state"] for line in answer["lines"]] == ["shared", "new", "new"]
 
 
-def test_what_cannot_be_foretold_is_refused_in_words(client: TestClient, store: cc.Store) -> None:
+def test_what_cannot_be_foretold_is_refused_with_a_message(client: TestClient, store: cc.Store) -> None:
     """The asker's mistakes are the asker's, and what does not fit says by how much."""
-    life = Life(store, whom(window=2_000))
+    life = Life(store, provider_of(window=2_000))
     life.turn("hi")
     ask = Asking(client, life)
     assert "must be given together" in ask("next", status=400, edit=1)["error"]["message"]

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from tests.compiler.session_conversation import Talk, keeper
-from tests.web.sample_conversations import GPT, SONNET, Asking, Life, whom
+from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of
 
 FORMATS = (GPT, SONNET, "openai:gpt-5.2", "gemini:gemini-2.5-pro")
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
@@ -19,7 +19,7 @@ KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "f
 @pytest.fixture(params=FORMATS)
 def busy(request: pytest.FixtureRequest, store: cc.Store) -> Life:
     """A bit of everything: a tool, an error, somebody else's words, an edit, other tools, too little room."""
-    life = Life(store, whom(request.param, window=3_600))
+    life = Life(store, provider_of(request.param, window=3_600))
     store.extend(
         "demo", [cc.assistant("half", status="error", error="overloaded"), cc.system("psst", audience="tester")]
     )
@@ -52,13 +52,13 @@ def test_the_budget_by_kind_is_the_whole_window(client: TestClient, busy: Life) 
     """
     ask = Asking(client, busy)
     for number in numbers(busy):
-        told = ask.request(number)
-        budget = told["budget"]
+        answer = ask.request(number)
+        budget = answer["budget"]
         assert sum(budget[kind] for kind in KINDS) == budget["window"] == 3_600
         assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
         assert min(budget[kind] for kind in KINDS) >= 0
         assert budget["new"] > 0
-        assert told["counts"]["lines"] == told["counts"]["shown"] + told["counts"]["left"]
+        assert answer["counts"]["lines"] == answer["counts"]["shown"] + answer["counts"]["left"]
 
 
 def test_a_budget_of_ones_own_is_what_it_adds_up_to(client: TestClient, store: cc.Store) -> None:
@@ -73,7 +73,7 @@ def test_history_is_what_was_sent_before_and_new_is_the_rest(client: TestClient,
     """Guarantee 13.1: the model's own reply and what came after it are new; what was sent before stays history in a
     cut.
     """
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi", "hello there")
     life.turn("more")
     ask = Asking(client, life)
@@ -83,19 +83,19 @@ def test_history_is_what_was_sent_before_and_new_is_the_rest(client: TestClient,
     assert budget["how"] == "exact"
     assert ask.request(1)["budget"]["history"] == 0
     number = 2
-    while (told := ask.request(number))["why"] != "over budget":
+    while (answer := ask.request(number))["why"] != "over budget":
         life.turn("so it goes " * 60)
         number += 1
     last = max(line["seq"] for line in ask.request(number, "/lines", only="shown")["lines"])
     fresh = [line for line in ask.request(number, "/lines", only="shown")["lines"] if line["seq"] >= last - 1]
-    assert told["budget"]["new"] == sum(line["tokens"] for line in fresh if line["kind"] == "message")
-    assert told["budget"]["history"] > 0
+    assert answer["budget"]["new"] == sum(line["tokens"] for line in fresh if line["kind"] == "message")
+    assert answer["budget"]["history"] > 0
 
 
 # ── the prefix ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Store) -> None:
+def test_a_request_that_continues_breaks_nothing(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.2: all of the request before is in it, to the byte."""
     life = Life(store)
     life.turn("hi")
@@ -109,30 +109,30 @@ def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Sto
 
 
 @pytest.mark.parametrize("spec", FORMATS)
-def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
+def test_what_is_shared_is_reported_alike_in_tokens_bytes_lines_and_changes(
     client: TestClient, store: cc.Store, spec: str
 ) -> None:
     """Guarantee 13.1: after an edit too, where the last answer before it is the same and what was asked is not."""
-    life = Life(store, whom(spec))
+    life = Life(store, provider_of(spec))
     life.fragments = life.fragments[:1]
-    for words in ("hi", "more", "and then?"):
-        life.turn(words)
+    for text in ("hi", "more", "and then?"):
+        life.turn(text)
     store.edit("demo", 5, cc.user("something else"))
     life.answer()
     life.turn("bye")
     ask = Asking(client, life)
     for number, same in ((2, 1), (3, 3), (4, 4), (5, 5)):
-        told = ask.request(number)
+        answer = ask.request(number)
         lines = ask.request(number, "/lines")["lines"]
         shared = [line for line in lines if line["state"] == "shared"]
         assert [line["seq"] for line in shared] == list(range(1, same + 1))
-        above = told["budget"]["system"] + told["budget"]["tools"]
-        assert told["shared"]["tokens"] == above + sum(line["tokens"] for line in shared)
+        above = answer["budget"]["system"] + answer["budget"]["tools"]
+        assert answer["shared"]["tokens"] == above + sum(line["tokens"] for line in shared)
         if number == 4:
             body = ask.raw(f"requests/{life.channel}/{number}/body").json()
-            key, _, index = told["shared"]["broke"]["path"].rstrip("]").partition("[")
+            key, _, index = answer["shared"]["broke"]["path"].rstrip("]").partition("[")
             alike = body[key][int(index) - same : int(index)]
-            assert told["shared"]["bytes"] == sum(len(encode(each)) for each in map(unmarked, alike))
+            assert answer["shared"]["bytes"] == sum(len(encode(each)) for each in map(unmarked, alike))
             (folded,) = [hunk for hunk in ask.request(number, "/diff")["hunks"] if hunk["path"].startswith(f"{key}[0")]
             assert (folded["kind"], folded["count"]) == ("same", int(index))
 
@@ -140,7 +140,7 @@ def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
 @pytest.mark.parametrize("spec", FORMATS)
 def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store: cc.Store, spec: str) -> None:
     """Guarantee 13.1: the system prompt, the tools, or a message, with the reason as a sentence."""
-    life = Life(store, whom(spec))
+    life = Life(store, provider_of(spec))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))
@@ -168,8 +168,8 @@ def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store
 
 def unmarked(value: JSON) -> JSON:
     """Without cache points, which move with every request."""
-    said = json.dumps(value).replace(', "cache_control": {"type": "ephemeral"}', "")
-    return json.loads(said)
+    text = json.dumps(value).replace(', "cache_control": {"type": "ephemeral"}', "")
+    return json.loads(text)
 
 
 def at(body: JSONObject, path: str) -> object:
@@ -179,7 +179,7 @@ def at(body: JSONObject, path: str) -> object:
 
 def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: another way to reason is another prefix; a longer answer is not."""
-    life = Life(store, whom("anthropic:claude-sonnet-4-5", window=50_000))
+    life = Life(store, provider_of("anthropic:claude-sonnet-4-5", window=50_000))
     life.turn("hi")
     life.turn("more", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=4_000)
     life.turn("again", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=5_000)
@@ -189,19 +189,19 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
     assert ask.request(3)["shared"]["broke"]["where"] == ""
 
 
-def test_a_cut_and_a_removed_message_are_told_in_words(client: TestClient, store: cc.Store) -> None:
+def test_a_cut_and_a_removed_message_are_described(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: what makes an epoch begin without anybody editing anything."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     number = 0
     ask = Asking(client, life)
-    told: JSONObject = {"why": ""}
-    while told["why"] != "over budget":
+    content: JSONObject = {"why": ""}
+    while content["why"] != "over budget":
         life.turn(f"{number} " + "so it goes " * 150)
         number += 1
-        told = ask.request(number)
-    assert told["shared"]["broke"]["where"].startswith("message ")
-    assert told["shared"]["broke"]["why"].startswith("The request exceeded its budget")
-    assert told["counts"]["left"] > 0
+        content = ask.request(number)
+    assert content["shared"]["broke"]["where"].startswith("message ")
+    assert content["shared"]["broke"]["why"].startswith("The request exceeded its budget")
+    assert content["counts"]["left"] > 0
     store.redact("demo", store.conversation("demo").length - 1)
     life.turn("go on")
     removed = ask.request(number + 1)
@@ -236,7 +236,7 @@ def test_pages_of_lines_are_the_whole_account(client: TestClient, busy: Life) ->
         assert all((line["uid"] in uids) or line["kind"] != "message" or number < 6 for line in paged)
 
 
-def test_what_was_there_before_is_told_from_what_is_new(client: TestClient, store: cc.Store) -> None:
+def test_what_was_there_before_is_reported_from_what_is_new(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.2: the prefix is drawn as one."""
     life = Life(store)
     life.turn("hi")
@@ -255,7 +255,7 @@ def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestCli
     read = life.turn("hi " * 400).budget.input
     store.append("demo", cc.user("more"))
     life.answer(usage=cc.Usage(input=life.compile().budget.input, output=5, cache_read=read))
-    unknown = Life(store, whom("nobody:secret-model", format="openai_chat"), name="other")
+    unknown = Life(store, provider_of("nobody:secret-model", format="openai_chat"), name="other")
     unknown.turn("hi")
     lines = {line["seq"]: line for line in Asking(client, life).request(2, "/lines")["lines"]}
     price = cc.model("gpt-4o").price
@@ -288,8 +288,8 @@ def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> N
 def test_the_body_is_what_went_out_to_the_byte(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.2."""
     for name, spec in enumerate((*FORMATS, "openrouter:anthropic/claude-sonnet-4.5", "ollama:qwen3:8b")):
-        life = Life(store, whom(spec), name=str(name))
-        sent = [life.turn(words).body for words in ("hi", 'it\'s "more" $HOME `x` \\ 🙂\n', "and more")]
+        life = Life(store, provider_of(spec), name=str(name))
+        sent = [life.turn(text).body for text in ("hi", 'it\'s "more" $HOME `x` \\ 🙂\n', "and more")]
         ask = Asking(client, life)
         for number, body in enumerate(sent, 1):
             answer = ask.raw(f"requests/{life.channel}/{number}/body")
@@ -327,10 +327,10 @@ def test_the_difference_is_what_came_to_it(client: TestClient, store: cc.Store) 
     life = Life(store)
     life.turn("hi")
     life.turn("more")
-    told = Asking(client, life).request(2, "/diff")
-    assert told["before"] == 1
-    assert not told["cut"]
-    changed = [hunk for hunk in told["hunks"] if hunk["kind"] != "same"]
+    answer = Asking(client, life).request(2, "/diff")
+    assert answer["before"] == 1
+    assert not answer["cut"]
+    changed = [hunk for hunk in answer["hunks"] if hunk["kind"] != "same"]
     assert [(hunk["kind"], hunk["path"]) for hunk in changed] == [
         ("added", f"messages[{index}]") for index in range(3, 3 + len(changed))
     ]
@@ -343,12 +343,12 @@ def test_the_difference_is_what_came_to_it(client: TestClient, store: cc.Store) 
 def test_of_a_session_the_difference_is_to_what_it_held(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.4: only news went out, and nothing was taken away."""
     talk = Talk(store, keeper())
-    for words in ("hello", "more"):
-        store.append("demo", cc.user(words))
+    for text in ("hello", "more"):
+        store.append("demo", cc.user(text))
         talk.step(cc.assistant("fine"), directory="/tmp")
     (channel,) = client.get("/api/conversations/demo/timeline").json()["channels"]
-    told = client.get(f"/api/conversations/demo/requests/{channel['id']}/2/diff").json()
-    assert [hunk["kind"] for hunk in told["hunks"] if hunk["kind"] != "same"] == ["added"]
+    answer = client.get(f"/api/conversations/demo/requests/{channel['id']}/2/diff").json()
+    assert [hunk["kind"] for hunk in answer["hunks"] if hunk["kind"] != "same"] == ["added"]
     body = client.get(f"/api/conversations/demo/requests/{channel['id']}/2/body").json()
     assert len(body["messages"]) == 1
 

@@ -67,7 +67,7 @@ def test_our_own_page_may_ask(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_what_another_page_loads_without_saying_so_is_refused(client: TestClient, site: str) -> None:
+def test_what_another_page_loads_without_an_origin_is_refused(client: TestClient, site: str) -> None:
     """A picture or a script of ours in somebody's page has no Origin, but a browser says who asks for it."""
     seen = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     for path in ("/api/blobs/x", "/"):
@@ -79,7 +79,7 @@ def test_what_another_page_loads_without_saying_so_is_refused(client: TestClient
     assert kind(client.get("/", headers=framed)) == (403, "ForeignPage")
 
 
-def test_a_page_that_was_allowed_is_told_so_by_the_browsers_rules(guarded: TestClient) -> None:
+def test_a_page_that_was_allowed_is_informed_by_the_browsers_rules(guarded: TestClient) -> None:
     seen = {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}
     asked = {**seen, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     before = guarded.options("/api/conversations", headers=asked)
@@ -94,9 +94,14 @@ def test_a_page_that_was_allowed_is_told_so_by_the_browsers_rules(guarded: TestC
     assert kind(theirs) == (403, "ForeignPage")
 
 
-def test_without_the_token_nothing_is_told(guarded: TestClient) -> None:
-    for said in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}, {"Authorization": f"Basic {TOKEN}"}):
-        answer = guarded.get("/api/conversations", headers=said)
+def test_without_the_token_nothing_is_reported(guarded: TestClient) -> None:
+    for expected in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": TOKEN},
+        {"Authorization": f"Basic {TOKEN}"},
+    ):
+        answer = guarded.get("/api/conversations", headers=expected)
         assert kind(answer) == (401, "TokenNeeded")
         assert answer.headers["www-authenticate"] == "Bearer"
         assert TOKEN not in answer.text
@@ -117,7 +122,7 @@ def test_the_token_opens_the_door_as_a_header_and_as_a_cookie(guarded: TestClien
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         f"contextc_token_8377={TOKEN}",
         f'odd={{"a": "b"}}; contextc_token_8377={TOKEN}',
@@ -126,18 +131,18 @@ def test_the_token_opens_the_door_as_a_header_and_as_a_cookie(guarded: TestClien
         f"contextc_token_8377={TOKEN}; contextc_token_8377=",
     ],
 )
-def test_cookies_of_others_do_not_take_the_token_away(guarded: TestClient, said: str) -> None:
-    assert guarded.get("/api/conversations", headers={"Cookie": said}).status_code == 200
+def test_cookies_of_others_do_not_take_the_token_away(guarded: TestClient, expected: str) -> None:
+    assert guarded.get("/api/conversations", headers={"Cookie": expected}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "said", [f"contextc_token_9000={TOKEN}", f"contextc_token={TOKEN}", f"x=contextc_token_8377={TOKEN}", TOKEN]
+    "expected", [f"contextc_token_9000={TOKEN}", f"contextc_token={TOKEN}", f"x=contextc_token_8377={TOKEN}", TOKEN]
 )
-def test_a_cookie_of_another_name_is_no_token(guarded: TestClient, said: str) -> None:
-    assert kind(guarded.get("/api/conversations", headers={"Cookie": said})) == (401, "TokenNeeded")
+def test_a_cookie_of_another_name_is_no_token(guarded: TestClient, expected: str) -> None:
+    assert kind(guarded.get("/api/conversations", headers={"Cookie": expected})) == (401, "TokenNeeded")
 
 
-def test_an_old_link_leads_to_the_page_that_says_what_to_do(guarded: TestClient) -> None:
+def test_an_old_link_leads_to_the_page_that_reports_what_to_do(guarded: TestClient) -> None:
     """A server makes a new token at each start. Who follows a link of before is a person, and needs no JSON."""
     visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     answer = guarded.get("/?token=of-yesterday", headers=visit)
@@ -206,8 +211,8 @@ def sent(server: Served, *lines: str) -> tuple[int, str]:
     host, _, port = server.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=20) as line:
         line.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
-        said = b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
-    return int(said.split()[1]), said
+        text = b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
+    return int(text.split()[1]), text
 
 
 def test_a_whole_address_is_a_path_and_its_host_is_the_one_that_counts(server: Served) -> None:
@@ -215,8 +220,8 @@ def test_a_whole_address_is_a_path_and_its_host_is_the_one_that_counts(server: S
     assert sent(server, "GET http://127.0.0.1/api/conversations HTTP/1.1", "Host: x.example")[0] == 200
     assert sent(server, "GET HTTP://localhost:80 HTTP/1.1", "Host: localhost")[0] == 200
     for target in ("http://evil.example/api/conversations", "http://127.0.0.1@evil.example/", "http:///api/info"):
-        status, said = sent(server, f"GET {target} HTTP/1.1", "Host: 127.0.0.1")
-        assert (status, "UnknownHost" in said) == (421, True)
+        status, text = sent(server, f"GET {target} HTTP/1.1", "Host: 127.0.0.1")
+        assert (status, "UnknownHost" in text) == (421, True)
 
 
 def test_a_whole_address_needs_the_token_too(guarded: TestClient) -> None:
@@ -240,9 +245,9 @@ def test_an_application_that_is_mounted_elsewhere_is_guarded_as_well(store: cc.S
         assert asking.get("/deep/er/").status_code == 200
         opened = asking.get(f"/deep/er/?token={TOKEN}")
         assert (opened.status_code, opened.headers["location"]) == (303, "/deep/er/")
-        said = {"Authorization": f"Bearer {TOKEN}"}
-        assert asking.post("/deep/er/api/conversations", json={"name": "a/b"}, headers=said).status_code == 201
-        assert asking.get("/deep/er/api/conversations/a%2Fb", headers=said).json()["name"] == "a/b"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert asking.post("/deep/er/api/conversations", json={"name": "a/b"}, headers=headers).status_code == 201
+        assert asking.get("/deep/er/api/conversations/a%2Fb", headers=headers).json()["name"] == "a/b"
 
 
 async def answered(client: TestClient, scope: dict[str, Any]) -> int:  # as ASGI has it
@@ -282,12 +287,12 @@ def test_whatever_is_in_an_address_a_refusal_has_its_one_shape(client: TestClien
 
 def test_targets_that_are_no_paths_are_refused_in_the_one_shape(server: Served) -> None:
     for line in ("OPTIONS * HTTP/1.1", "GET * HTTP/1.1", "GET ftp://127.0.0.1/api/info HTTP/1.1"):
-        status, said = sent(server, line, "Host: 127.0.0.1")
+        status, text = sent(server, line, "Host: 127.0.0.1")
         assert status in (404, 405)
-        assert '{"error":{"kind":' in said
+        assert '{"error":{"kind":' in text
 
 
-def test_what_has_another_method_says_which(client: TestClient) -> None:
+def test_what_has_another_method_reports_which(client: TestClient) -> None:
     """RFC 9110, 15.5.6."""
     for method, path, allowed in (
         ("PATCH", "/api/conversations", {"GET", "HEAD", "POST"}),
@@ -307,7 +312,7 @@ def test_headers_without_end_are_cut_off(server: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api/conversations", "/api/nothing", "/nothing"])
-def test_every_answer_tells_the_browser_what_it_may_not_do(client: TestClient, path: str) -> None:
+def test_every_answer_instructs_the_browser_what_it_may_not_do(client: TestClient, path: str) -> None:
     for headers in ({}, {"Host": "evil.example"}):
         answer = client.get(path, headers=headers)
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -326,7 +331,7 @@ def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
         assert kind(answer) == (400, "InvalidRequest")
 
 
-def test_what_is_packed_is_refused_in_words(client: TestClient) -> None:
+def test_what_is_packed_is_refused_with_a_message(client: TestClient) -> None:
     """RFC 9110, 15.5.16."""
     packed = client.post(
         "/api/conversations", content=gzip.compress(b"{}"), headers={**PLAIN, "Content-Encoding": "gzip"}
@@ -338,7 +343,7 @@ def test_what_is_packed_is_refused_in_words(client: TestClient) -> None:
     ).is_success
 
 
-def test_nothing_is_an_empty_object_where_nothing_has_to_be_said(client: TestClient) -> None:
+def test_nothing_is_an_empty_object_where_nothing_is_required(client: TestClient) -> None:
     for headers in ({}, PLAIN):
         assert client.post("/api/conversations", headers=headers).status_code == 201
         assert kind(client.post("/api/conversations/c/messages", headers=headers)) == (400, "InvalidInput")

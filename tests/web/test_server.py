@@ -7,7 +7,7 @@ from contextc.web.app_state import AppState
 from tests.web.conftest import Served
 
 
-def test_what_is_not_there_is_refused_in_our_words(client: TestClient, desk: AppState) -> None:
+def test_what_is_not_there_is_refused_with_our_message(client: TestClient, desk: AppState) -> None:
     """Guarantee 15.1: an error says what to do."""
     answer = client.get("/api/nothing/here")
     assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")

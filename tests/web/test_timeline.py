@@ -12,20 +12,20 @@ from contextc.store.ledger_schema import Channel
 from contextc.web.channel_view import channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.executor.scripted_provider import Say, Scripted, add, call, played
-from tests.web.sample_conversations import SONNET, Asking, Life, whom
+from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 
-def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.Store) -> None:
+def test_every_request_is_reported_with_what_it_took(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: tokens, cost and cache of each, in the order they were answered."""
     life = Life(store)
     life.turn("hi", usage=cc.Usage(input=1_000, output=100))
     life.turn("more", usage=cc.Usage(input=2_000, output=50, cache_read=1_500, reasoning=10))
-    told = Asking(client, life)("timeline")
+    answer = Asking(client, life)("timeline")
 
-    first, second = told["requests"]
+    first, second = answer["requests"]
     assert (first["request"], first["epoch"], first["why"], first["mode"]) == (1, 1, "first request", "full")
     assert (second["request"], second["epoch"], second["why"]) == (2, 1, "")
-    assert second["channel"] == told["channels"][0]["id"] == life.channel
+    assert second["channel"] == answer["channels"][0]["id"] == life.channel
     assert (second["input"], second["output"], second["cache_read"], second["reasoning"]) == (2_000, 50, 1_500, 10)
     assert second["cache_share"] == 0.75
     assert second["model"] == "openai-chat:gpt-4o"
@@ -34,7 +34,7 @@ def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.S
     assert price is not None
     dollars = (500 * price.input + 1_500 * price.cache_read + 50 * price.output) / 1_000_000
     assert second["cost"] == pytest.approx(dollars)
-    totals = told["totals"]
+    totals = answer["totals"]
     assert (totals["requests"], totals["input"], totals["output"], totals["cache_read"]) == (2, 3_000, 150, 1_500)
     assert totals["cost"] == pytest.approx(first["cost"] + second["cost"])
     assert totals["epochs"] == 1
@@ -43,35 +43,35 @@ def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.S
 def test_a_request_names_what_it_produced_on_whichever_branch(client: TestClient, store: cc.Store) -> None:
     """Guarantees 3.4, 13.1: two branches have a message 4; its uid says which request it answers."""
     life = Life(store)
-    for words in ("France", "Italy", "Greece"):
-        life.turn(words, f"{words}!")
+    for text in ("France", "Italy", "Greece"):
+        life.turn(text, f"{text}!")
     old = store.load("demo")[3].uid
     store.edit("demo", 3, cc.user("Spain"))
     life.answer("Spain!")
-    told = Asking(client, life)("timeline")["requests"]
-    assert [each["produced"] for each in told] == [[2], [4], [6], [4]]
-    assert told[1]["uids"] == [old]
-    assert told[3]["uids"] == [store.load("demo")[3].uid]
-    by_uid = {uid: each["request"] for each in told for uid in each["uids"]}
+    answer = Asking(client, life)("timeline")["requests"]
+    assert [each["produced"] for each in answer] == [[2], [4], [6], [4]]
+    assert answer[1]["uids"] == [old]
+    assert answer[3]["uids"] == [store.load("demo")[3].uid]
+    by_uid = {uid: each["request"] for each in answer for uid in each["uids"]}
     assert [by_uid.get(message.uid) for message in store.load("demo")] == [None, 1, None, 4]
 
 
-def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
+def test_what_is_unknown_is_null(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no
     table.
     """
-    life = Life(store, whom("nobody:secret-model", format="openai_chat"))
+    life = Life(store, provider_of("nobody:secret-model", format="openai_chat"))
     life.turn("hi")
-    told = Asking(client, life)("timeline")
-    (only,) = told["requests"]
+    answer = Asking(client, life)("timeline")
+    (only,) = answer["requests"]
     unknown = ("turn", "step", "input", "output", "cache_read", "cache_write", "reasoning", "cost", "cache_share")
     assert {name: only[name] for name in unknown} == dict.fromkeys(unknown)
-    assert told["totals"]["cost"] is None
+    assert answer["totals"]["cost"] is None
 
 
-def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
+def test_epochs_give_the_reason_they_began(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.3: an edit, another system prompt, and too little room each begin one."""
-    life = Life(store, whom(window=2_600))
+    life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")
     store.edit("demo", 3, cc.user("something else"))
@@ -80,28 +80,28 @@ def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
     life.turn("and now?")
     for number in range(8):
         life.turn(f"{number} " + "so it goes " * 120)
-    told = Asking(client, life)("timeline")["requests"]
-    why = [each["why"] for each in told if each["why"]]
+    answer = Asking(client, life)("timeline")["requests"]
+    why = [each["why"] for each in answer if each["why"]]
     assert why[:3] == ["first request", "edited or branched away", "system prompt changed"]
     assert set(why[3:]) == {"over budget"}
-    epochs = [each["epoch"] for each in told]
+    epochs = [each["epoch"] for each in answer]
     assert epochs == sorted(epochs)
     assert epochs[-1] == len(why)
-    assert sum(each["left"] for each in told) > 0
+    assert sum(each["left"] for each in answer) > 0
 
 
-def test_several_channels_are_told_together_or_one_by_one(client: TestClient, store: cc.Store) -> None:
+def test_several_channels_are_reported_together_or_one_by_one(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.1: another model is another channel; a person may ask for one of them."""
     one = Life(store)
     one.turn("hi")
-    two = Life(store, whom(SONNET))
+    two = Life(store, provider_of(SONNET))
     two.turn("and you?")
     one.turn("back to the first")
     ask = Asking(client, one)
-    told = ask("timeline")
-    assert [each["channel"] for each in told["requests"]] == [one.channel, two.channel, one.channel]
-    assert [each["model"] for each in told["channels"]] == ["gpt-4o", "claude-sonnet-4-5"]
-    assert [each["mode"] for each in told["channels"]] == ["stateless", "stateless"]
+    answer = ask("timeline")
+    assert [each["channel"] for each in answer["requests"]] == [one.channel, two.channel, one.channel]
+    assert [each["model"] for each in answer["channels"]] == ["gpt-4o", "claude-sonnet-4-5"]
+    assert [each["mode"] for each in answer["channels"]] == ["stateless", "stateless"]
     alone = ask("timeline", channel=two.channel)
     assert [each["channel"] for each in alone["requests"]] == [two.channel]
     assert len(alone["channels"]) == 2
@@ -109,15 +109,15 @@ def test_several_channels_are_told_together_or_one_by_one(client: TestClient, st
     assert client.get("/api/conversations/none/timeline").status_code == 404
 
 
-def test_a_session_is_told_with_its_mode(client: TestClient, store: cc.Store) -> None:
+def test_a_session_is_reported_with_its_mode(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.4: what went into a session is only what is new."""
     talk = Talk(store, keeper())
-    for words in ("hello", "more"):
-        store.append("demo", cc.user(words))
+    for text in ("hello", "more"):
+        store.append("demo", cc.user(text))
         talk.step(cc.assistant("fine"), directory="/tmp")
-    told = client.get("/api/conversations/demo/timeline").json()
-    assert [each["mode"] for each in told["requests"]] == ["full", "resume"]
-    (channel,) = told["channels"]
+    answer = client.get("/api/conversations/demo/timeline").json()
+    assert [each["mode"] for each in answer["requests"]] == ["full", "resume"]
+    (channel,) = answer["channels"]
     assert (channel["mode"], channel["session"], channel["requests"]) == ("stateful", "session1", 2)
 
 
@@ -131,7 +131,7 @@ def test_a_program_keeps_sessions_also_before_it_has_one(client: TestClient, sto
     assert (channel["unanswered"], channel["requests"]) == (True, 0)
 
 
-def test_a_request_knows_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
+def test_a_request_has_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: also where a step was tried twice, under the same number."""
     failed = ProviderFailed("anthropic", "transient", "overloaded")
     asks = Say(text="Let me add.", calls=(call(1, a=2, b=3),))
@@ -139,8 +139,8 @@ def test_a_request_knows_its_turn_and_its_step(client: TestClient, store: cc.Sto
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
     asyncio.run(played(executor, "demo", "What is 2 + 3?"))
     asyncio.run(played(executor, "demo", "Thanks."))
-    told = client.get("/api/conversations/demo/timeline").json()["requests"]
-    assert [(each["turn"], each["step"], each["request"]) for each in told] == [(1, 1, 1), (1, 2, 2), (2, 1, 3)]
+    answer = client.get("/api/conversations/demo/timeline").json()["requests"]
+    assert [(each["turn"], each["step"], each["request"]) for each in answer] == [(1, 1, 1), (1, 2, 2), (2, 1, 3)]
 
 
 def test_the_name_of_a_channel_fits_into_an_address_and_stays() -> None:

@@ -29,9 +29,9 @@ PATIENCE = 20.0
 class Opening:
     """A line that takes as long to open as the test wants."""
 
-    def __init__(self, store: cc.Store, says: Say) -> None:
+    def __init__(self, store: cc.Store, expected: Say) -> None:
         self.store, self.free = store, threading.Event()
-        self.line = Scripted([lambda _: says])
+        self.line = Scripted([lambda _: expected])
 
     def __call__(self, _: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         assert self.free.wait(PATIENCE)
@@ -79,7 +79,7 @@ def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, 
     assert asyncio.run(run()).status == status
 
 
-def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path) -> None:
+def test_stop_is_handled_from_the_first_moment_on(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
 
     async def run() -> set[str]:
@@ -109,13 +109,13 @@ def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
     return store.turns(conversation) if conversation in known else []
 
 
-def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) -> None:
+def test_a_line_that_is_slow_to_open_blocks_no_other_turn(store: cc.Store) -> None:
     """A local model may load for a minute; whoever asks another one does not notice."""
     slow, made = threading.Event(), list[str]()
 
-    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
-        made.append(whom.provider.model.name)
-        assert whom.provider.model.name != "slow" or slow.wait(PATIENCE)
+    def make(choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        made.append(choice.provider.model.name)
+        assert choice.provider.model.name != "slow" or slow.wait(PATIENCE)
         line = Scripted([])
         return cc.AgentExecutor(store, SONNET, endpoint=line), line
 
@@ -163,8 +163,8 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
     """Closing takes time. A connection that was idle before may be in use afterwards, and must not be closed then."""
     made: dict[str, Closing] = {}
 
-    def make(whom: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
-        endpoint = made[whom.provider.model.name] = Closing()
+    def make(choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
+        endpoint = made[choice.provider.model.name] = Closing()
         return cc.AgentExecutor(store, SONNET, endpoint=endpoint), endpoint
 
     async def run() -> None:
@@ -228,7 +228,7 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
     assert [result.text for message in store.load("demo") for result in message.tool_results] == ["paid"]
 
 
-def test_a_turn_that_is_recovered_is_told_to_its_watchers_at_once(
+def test_a_turn_that_is_recovered_is_reported_to_its_watchers_at_once(
     store: cc.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever watches learns that the process ended when this server has found it, and not at the next look."""

@@ -19,9 +19,9 @@ from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.executor_pool import MAX_EXECUTORS
 from contextc.web.turn_manager import ApprovalView
-from tests.cli.chat_terminal import calls, home, recorded, refuses, says
+from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.web.conftest import Served
-from tests.web.sse_reader import heard, kinds, listening, until
+from tests.web.sse_reader import kinds, listening, read_events, until
 
 SLOW = "?seconds=0.05"
 
@@ -29,7 +29,7 @@ SLOW = "?seconds=0.05"
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
     """Two answers, the second of which takes its time."""
-    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
+    model = recorded(tmp_path / "answers.jsonl", text_reply("Good ", "day."), text_reply("Yes."))
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
@@ -43,38 +43,40 @@ def slowly(tmp_path: Path, *replies: JSONObject, name: str = "slow.jsonl") -> st
     return recorded(tmp_path / name, *replies) + SLOW
 
 
-def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
+def test_a_turn_runs_by_itself_and_reports_what_happens(server: Served) -> None:
     """Guarantees 12.1, 12.2: the events of a turn come in order, from the number that its beginning names."""
     begun = post(server, "demo/turns", 202, input="Hello")
     assert begun == {"after": 0}
-    events = heard(server.url, "demo")
+    events = read_events(server.url, "demo")
     assert [event["number"] for event in events] == [*range(1, len(events) + 1)]
     assert kinds(events)[0] == "turn-start"
     assert "".join(event["text"] for event in events if event["type"] == "text-delta") == "Good day."
     again = post(server, "demo/turns", 202, input="Really?")
     assert again == {"after": events[-1]["number"]}
-    assert "Yes." in "".join(str(event.get("text", "")) for event in heard(server.url, "demo", after=again["after"]))
+    assert "Yes." in "".join(
+        str(event.get("text", "")) for event in read_events(server.url, "demo", after=again["after"])
+    )
 
 
 def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.2: one turn of an agent at a time."""
-    post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, says(*"abcdefgh" * 8)))
+    post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, text_reply(*"abcdefgh" * 8)))
     refused = post(server, "demo/turns", 409, input="And?")
     assert refused["error"]["kind"] == "ConversationBusy"
     assert post(server, "demo/cancel") == {"cancelled": True}
-    assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
+    assert read_events(server.url, "demo")[-1]["finish"] == "cancelled"
 
 
 def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
     post(server, "demo/turns", 202, input="Hello")
-    heard(server.url, "demo")
+    read_events(server.url, "demo")
     assert post(server, "demo/turns", 409)["error"]["kind"] == "NothingNew"
     assert post(server, "demo/cancel") == {"cancelled": False}
 
 
-def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> None:
+def test_what_a_cancelled_turn_wrote_stays(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.10: cancelling keeps what was said, with its status."""
-    post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, says(*[f"{n} " for n in range(200)])))
+    post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, text_reply(*[f"{n} " for n in range(200)])))
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
         until(stream, lambda frame: frame.event == "text-delta")
         assert post(server, "demo/cancel") == {"cancelled": True}
@@ -99,12 +101,12 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
-    model = slowly(tmp_path, says(*"slowly" * 4), says("And then."))
+    model = slowly(tmp_path, text_reply(*"slowly" * 4), text_reply("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
-    events = heard(server.url, "demo")
+    events = read_events(server.url, "demo")
     assert "queued-input" in kinds(events)
-    following = heard(server.url, "demo", after=events[-1]["number"])
+    following = read_events(server.url, "demo", after=events[-1]["number"])
     assert kinds(following)[:2] == ["turn-start", "input-taken"]
     assert post(server, "nobody/steer", 404, text="Hm")["error"]["kind"] == "UnknownConversation"
 
@@ -115,23 +117,23 @@ def waits(server: Served) -> ApprovalView:
     return found
 
 
-def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
+def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
     """A tool that needs approval runs when somebody says yes, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
         calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
         calls("write_file", {"path": "other.txt", "content": "no"}, id="w2"),
-        says("Done."),
+        text_reply("Done."),
     )
     post(server, "demo/turns", 202, input="Write", model=model)
-    events = heard(server.url, "demo", last="approval-request")
+    events = read_events(server.url, "demo", last="approval-request")
     first = waits(server)
     assert (first.call, first.name, first.what) == ("w1", "write_file", "write note.txt")
     assert events[-1]["approval"] == first.id
     assert "+hello" in first.lines
     assert not (tmp_path / "note.txt").exists()
     assert post(server, f"demo/approvals/{first.id}", hash=first.hash, approve=True) == {}
-    more = heard(server.url, "demo", after=events[-1]["number"], last="approval-request")
+    more = read_events(server.url, "demo", after=events[-1]["number"], last="approval-request")
     assert "tool-result" in kinds(more)
     assert (tmp_path / "note.txt").read_text() == "hello"
     second = waits(server)
@@ -141,7 +143,7 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
         "message": f"No pending approval {first.id!r}: already answered, or the turn has ended.",
     }
     post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False, why="not there")
-    rest = heard(server.url, "demo", after=more[-1]["number"])
+    rest = read_events(server.url, "demo", after=more[-1]["number"])
     failed = next(event for event in rest if event["type"] == "tool-error")
     assert "not there" in failed["text"]
     assert not (tmp_path / "other.txt").exists()
@@ -152,39 +154,39 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     """Guarantee 11.10: nobody's yes comes too late."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
-    heard(server.url, "demo", last="approval-request")
+    read_events(server.url, "demo", last="approval-request")
     asked = waits(server)
     post(server, "demo/cancel")
-    heard(server.url, "demo")
+    read_events(server.url, "demo")
     assert server.desk.turns.approvals("demo") == []
-    said = {"hash": asked.hash, "approve": True}
-    assert post(server, f"demo/approvals/{asked.id}", 409, **said)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "demo/approvals", 409, id=asked.id, **said)["error"]["kind"] == "UnknownApproval"
-    assert post(server, f"nobody/approvals/{asked.id}", 404, **said)["error"]["kind"] == "UnknownConversation"
+    content = {"hash": asked.hash, "approve": True}
+    assert post(server, f"demo/approvals/{asked.id}", 409, **content)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals", 409, id=asked.id, **content)["error"]["kind"] == "UnknownApproval"
+    assert post(server, f"nobody/approvals/{asked.id}", 404, **content)["error"]["kind"] == "UnknownConversation"
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
 def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
     """Models name their calls as they like; an answer names the approval, by an id of ours."""
     writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
-    model = recorded(tmp_path / "writing.jsonl", writes, writes, says("Done."))
+    model = recorded(tmp_path / "writing.jsonl", writes, writes, text_reply("Done."))
     post(server, "demo/turns", 202, input="Write", model=model)
-    first = heard(server.url, "demo", last="approval-request")
+    first = read_events(server.url, "demo", last="approval-request")
     asked = waits(server)
     assert asked.call == id
     assert post(server, "demo/approvals", id=asked.id, hash=asked.hash, approve=True) == {}
-    heard(server.url, "demo", after=first[-1]["number"], last="approval-request")
+    read_events(server.url, "demo", after=first[-1]["number"], last="approval-request")
     second = waits(server)
     assert post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False) == {}
 
 
-def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:
-    other = recorded(tmp_path / "other.jsonl", says("I am another."), says("Still another."))
+def test_a_conversation_stays_with_the_model_it_was_given(server: Served, tmp_path: Path) -> None:
+    other = recorded(tmp_path / "other.jsonl", text_reply("I am another."), text_reply("Still another."))
     post(server, "demo/turns", 202, input="Hello", model=other)
-    first = heard(server.url, "demo")
+    first = read_events(server.url, "demo")
     begun = post(server, "demo/turns", 202, input="Who are you?")
-    said = "".join(str(event.get("text", "")) for event in heard(server.url, "demo", after=begun["after"]))
-    assert "Still another." in said
+    events = "".join(str(event.get("text", "")) for event in read_events(server.url, "demo", after=begun["after"]))
+    assert "Still another." in events
     assert first[1]["model"] == "other"
 
 
@@ -195,12 +197,12 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
     assert answer.status_code == 404
 
 
-def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
+def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
-    own = recorded(tmp_path / "own.jsonl", says("Mine."), says("Still mine."))
-    recorded(tmp_path / "other.jsonl", says("Not mine."))
+    own = recorded(tmp_path / "own.jsonl", text_reply("Mine."), text_reply("Still mine."))
+    recorded(tmp_path / "other.jsonl", text_reply("Not mine."))
     with TestClient(
         create_application(store, ServerOptions(root=tmp_path, model=own)), base_url="http://127.0.0.1"
     ) as client:
@@ -217,12 +219,12 @@ def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: 
         assert client.post("/api/conversations/demo/turns", json={"input": "Hi", "model": own}).status_code == 202
 
 
-def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.Store, tmp_path: Path) -> None:
+def test_recordings_of_a_folder_may_be_named_if_the_server_allows_it(store: cc.Store, tmp_path: Path) -> None:
     """And nothing of what else is in it is told."""
     folder = tmp_path / "recordings"
     folder.mkdir()
-    there = recorded(folder / "there.jsonl", says("Here."))
-    outside = recorded(tmp_path / "outside.jsonl", says("Not here."))
+    there = recorded(folder / "there.jsonl", text_reply("Here."))
+    outside = recorded(tmp_path / "outside.jsonl", text_reply("Not here."))
     (folder / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
     (folder / "key.txt").write_text("private-words\n")
     options = ServerOptions(root=tmp_path, model="replay:none.jsonl", recordings=folder)
@@ -235,46 +237,46 @@ def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.
         for other in (outside, f"replay:{folder}/link.jsonl", f"replay:{folder}/../outside.jsonl"):
             assert status(other)[0] == 403
         assert status(f"replay:file://{tmp_path}/outside.jsonl")[0] == 403
-        for odd, said in (
+        for odd, expected in (
             ("key.txt", "line 1: expected a JSON object"),
             (".", "must be a regular file"),
             ("gone", "cannot read"),
         ):
             code, text = status(f"replay:{folder}/{odd}")
-            assert (code, said in text, "private" in text) == (400, True, False)
+            assert (code, expected in text, "private" in text) == (400, True, False)
         assert status(there)[0] == 202
 
 
 def run_of(model: str) -> JSONObject:
-    said = {"id": "m1", "role": "user", "content": "Hi"}
-    return {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": model}}
+    message = {"id": "m1", "role": "user", "content": "Hi"}
+    return {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": model}}
 
 
 def chat_of(model: str) -> JSONObject:
-    said = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
-    return {"id": "demo", "messages": [said], "model": model}
+    message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    return {"id": "demo", "messages": [message], "model": model}
 
 
-def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:
+def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.11: an error ends a turn, never the conversation."""
-    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), says("Here I am."))
+    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), text_reply("Here I am."))
     post(server, "demo/turns", 202, input="Hello", model=model)
-    events = heard(server.url, "demo")
+    events = read_events(server.url, "demo")
     assert kinds(events)[-2:] == ["error", "turn-finish"]
     begun = post(server, "demo/turns", 202)
-    assert heard(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
+    assert read_events(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
 
 
 def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
-    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
+    slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with subprocess.Popen(
         [*program, "--store", server.address], env=home(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         with cc.open_store(server.address) as store:
             deadline = time.monotonic() + 60
-            while not _is_said(store) and time.monotonic() < deadline:
+            while not has_reply(store) and time.monotonic() < deadline:
                 time.sleep(0.05)
         refused = post(server, "demo/cancel", 409)["error"]
         assert refused["kind"] == "RunsElsewhere"
@@ -283,15 +285,15 @@ def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) ->
         assert post(server, "demo/steer", text="Faster")["running"]
         process.kill()
     begun = post(server, "demo/turns", 202, resume=True)
-    events = heard(server.url, "demo", after=begun["after"])
+    events = read_events(server.url, "demo", after=begun["after"])
     assert events[0]["resumed"]
     assert events[-1]["finish"] == "stop"
-    assert "interrupted" in kinds(heard(server.url, "demo"))
+    assert "interrupted" in kinds(read_events(server.url, "demo"))
 
 
 def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served, tmp_path: Path) -> None:
     """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
-    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
+    slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with cc.open_store(server.address) as store:
         store.begin("demo")
@@ -328,31 +330,31 @@ def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: Te
     assert client.post("/api/conversations/demo/cancel", json={}).json() == {"cancelled": False, "interrupted": True}
 
 
-def _is_said(store: cc.Store) -> bool:
+def has_reply(store: cc.Store) -> bool:
     with suppress(cc.errors.UnknownConversation):
         return any(event.__struct_config__.tag == "text-delta" for event in store.events("demo"))
     return False
 
 
-def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: Path) -> None:
+def test_what_is_old_is_summed_up_on_request(server: Served, tmp_path: Path) -> None:
     """Guarantee 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):
             store.append("demo", cc.user(f"Question {number}: " + "why " * 400))
             store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 400))
-    model = recorded(tmp_path / "sums.jsonl", *[says("It was about reasons.")] * 8)
+    model = recorded(tmp_path / "sums.jsonl", *[text_reply("It was about reasons.")] * 8)
     done = post(server, "demo/compact", model=model)
     assert done["upto"] > 0
     assert done["after"] < done["before"]
     assert post(server, "nobody/compact", 404, model=model)["error"]["kind"] == "UnknownConversation"
 
 
-def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
+def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
     """Memory is bounded: what is over is in the store, and nowhere else."""
     for number in range(MAX_EXECUTORS + 4):
-        model = recorded(tmp_path / f"model{number}.jsonl", says("Hello."))
+        model = recorded(tmp_path / f"model{number}.jsonl", text_reply("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)
-        heard(server.url, f"demo{number}")
+        read_events(server.url, f"demo{number}")
     running = server.desk.turns
     deadline = time.monotonic() + 20
     while running.running_conversations and time.monotonic() < deadline:
@@ -361,7 +363,7 @@ def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, t
     assert len(running.executors) == MAX_EXECUTORS
 
 
-def test_a_body_that_cannot_be_read_says_where(server: Served) -> None:
+def test_a_body_that_cannot_be_read_reports_where(server: Served) -> None:
     answer = post(server, "demo/turns", 400, inputs="Hello")
     assert "inputs" in answer["error"]["message"]
     role = post(server, "demo/turns", 400, input=json.loads(encode_message(cc.assistant("I am no input."))))

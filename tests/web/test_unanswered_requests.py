@@ -12,9 +12,9 @@ from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 from tests.web.sample_conversations import Asking, Life
 
 
-async def stopped(executor: cc.AgentExecutor, said: str) -> None:
+async def stopped(executor: cc.AgentExecutor, text: str) -> None:
     """A turn that a person stops once the answer has begun."""
-    turn = executor.start("demo", said)
+    turn = executor.start("demo", text)
     async for event in turn.events():
         if isinstance(event, TextDelta):
             turn.cancel()
@@ -29,30 +29,32 @@ def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestCli
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
         asyncio.run(played(executor, "demo", "and now?"))
-    told = client.get("/api/conversations/demo/timeline").json()
-    assert told["requests"] == []
+    answer = client.get("/api/conversations/demo/timeline").json()
+    assert answer["requests"] == []
 
-    first, second = told["unanswered"]
+    first, second = answer["unanswered"]
     assert (first["turn"], first["step"], first["request"]) == (1, 1, 1)
     assert first["model"] == SONNET
     assert first["why"] == "It was stopped."
-    assert first["channel"] == told["channels"][0]["id"]
+    assert first["channel"] == answer["channels"][0]["id"]
     assert first["usage"]["input"] == 120
     assert [each.status for each in store.load("demo") if each.seq == first["seq"]] == ["cancelled"]
     assert first["time"] == store.steps("demo")[0].started
     assert (second["turn"], second["request"], second["seq"], second["usage"]) == (2, 1, None, None)
     assert "no such model" in second["why"]
     assert not second["why"].startswith("ProviderFailed")
-    assert told["totals"]["unanswered"] == 2
+    assert answer["totals"]["unanswered"] == 2
 
     asyncio.run(played(executor, "demo", "once more"))
-    told = client.get("/api/conversations/demo/timeline").json()
-    assert [each["request"] for each in told["requests"]] == [1]
-    assert len(told["unanswered"]) == told["totals"]["unanswered"] == 2
-    assert told["totals"]["requests"] == 1
+    answer = client.get("/api/conversations/demo/timeline").json()
+    assert [each["request"] for each in answer["requests"]] == [1]
+    assert len(answer["unanswered"]) == answer["totals"]["unanswered"] == 2
+    assert answer["totals"]["requests"] == 1
 
 
-def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: TestClient, store: cc.Store) -> None:
+def test_one_that_was_made_manually_is_reported_as_far_as_its_channel_is_recorded(
+    client: TestClient, store: cc.Store
+) -> None:
     """Guarantee 9.7: nobody wrote down a step; that it left, and why it failed, is known all the same."""
     life = Life(store)
     life.turn("hi")
@@ -70,7 +72,7 @@ def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: T
     assert ask("timeline")["unanswered"] == []
 
 
-def test_what_still_runs_is_not_told_as_lost(client: TestClient, store: cc.Store) -> None:
+def test_what_still_runs_is_not_reported_as_lost(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: a reply that is coming in is neither answered nor given up."""
     slow = Say(text="one two three four five six", pause=0.05)
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
@@ -80,8 +82,8 @@ def test_what_still_runs_is_not_told_as_lost(client: TestClient, store: cc.Store
         seen: list[object] = []
         async for event in turn.events():
             if isinstance(event, TextDelta) and not seen:
-                told = await asyncio.to_thread(client.get, "/api/conversations/demo/timeline")
-                seen.append(told.json()["unanswered"])
+                answer = await asyncio.to_thread(client.get, "/api/conversations/demo/timeline")
+                seen.append(answer.json()["unanswered"])
                 turn.cancel()
         await turn.wait()
         return seen

@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwr
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
-from tests.cli.chat_terminal import calls, recorded, refuses, says
+from tests.cli.chat_terminal import calls, recorded, refuses, text_reply
 from tests.conftest import give_up
-from tests.web.clients.client_process import HERE, Judge
+from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
-from tests.web.sse_reader import frames, heard
+from tests.web.sse_reader import frames, read_events
 
 PATIENCE = 20_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -26,7 +26,7 @@ QUIET = ("--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "-
 
 
 @pytest.fixture(scope="module")
-def bundle(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> str:
+def bundle(judge: ClientProcess, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page with all it needs, as one script."""
     made = tmp_path_factory.mktemp("page") / "page.js"
     program = [str(judge.node), str(judge.folder / "node_modules" / "esbuild" / "bin" / "esbuild")]
@@ -114,7 +114,9 @@ class Reader:
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day.", thinks=("Hm.",)), says("Yes."), says("No."))
+    model = recorded(
+        tmp_path / "answers.jsonl", text_reply("Good ", "day.", thinks=("Hm.",)), text_reply("Yes."), text_reply("No.")
+    )
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
@@ -136,7 +138,7 @@ def use(server: Served, model: str, name: str = "demo") -> None:
     server.desk.turns.remember_model(name, model)
 
 
-def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
+def test_a_page_talks_and_continues(server: Served, reader: Reader) -> None:
     """Guarantee 12.2: an existing `useChat` page works unchanged, and nothing is stored twice."""
     reader.open("demo")
     reader.says("Hello")
@@ -151,7 +153,7 @@ def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
 def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
-    use(server, recorded(tmp_path / "t.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk.")))
+    use(server, recorded(tmp_path / "t.jsonl", calls("read_file", {"path": "note.txt"}), text_reply("Milk.")))
     reader.open("demo")
     reader.says("What is to be done?")
     expect(reader.page.locator("code[data-state=output-available]")).to_have_text("read_file")
@@ -160,9 +162,9 @@ def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_
     assert "buy milk" in call["output"]
 
 
-def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantee 11.10: what was said so far stays; the next message is not kept waiting."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
     reader.do('sendMessage({ text: "Count" })')
@@ -176,9 +178,9 @@ def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tm
     assert found[3][1] == "Here."
 
 
-def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_that_is_loaded_again_continues_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantees 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(60)]))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(60)]))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
     reader.do('sendMessage({ text: "Count" })')
@@ -191,7 +193,7 @@ def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, rea
     assert httpx.get(f"{server.url}/api/chat/demo/stream").status_code == 204
 
 
-def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None:
+def test_a_page_has_an_answer_regenerated(server: Served, reader: Reader) -> None:
     """Guarantee 3.4: the first answer stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
@@ -209,8 +211,8 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
     reader.says("Hello")
     reader.says("Really?")
     reader.awaits('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
-    said = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
-    assert stored(server) == said
+    texts = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
+    assert stored(server) == texts
     with cc.open_store(server.address) as store:
         assert len(store.branches("demo")) == 2
 
@@ -219,7 +221,7 @@ def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path
     """The SDK's own way to ask a person, and to be answered."""
     writes = calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1")
     refused = calls("write_file", {"path": "other.txt", "content": "hello"}, id="w2")
-    use(server, recorded(tmp_path / "w.jsonl", writes, refused, says("Done.")))
+    use(server, recorded(tmp_path / "w.jsonl", writes, refused, text_reply("Done.")))
     reader.open("demo")
     reader.says("Write")
     expect(reader.page.locator("code[data-state=approval-requested]")).to_have_text("write_file")
@@ -237,8 +239,8 @@ def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path
     assert not (tmp_path / "other.txt").exists()
 
 
-def test_a_page_is_told_what_went_wrong(server: Served, reader: Reader, tmp_path: Path) -> None:
-    use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), says("Now.")))
+def test_a_page_receives_the_error(server: Served, reader: Reader, tmp_path: Path) -> None:
+    use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), text_reply("Now.")))
     reader.open("demo")
     reader.do('sendMessage({ text: "Hello" })')
     reader.waits_for("error")
@@ -277,8 +279,8 @@ def test_a_page_that_sends_only_its_last_message_adds_to_what_there_is(server: S
 
 
 def test_a_history_that_was_begun_elsewhere_is_taken_in(server: Served) -> None:
-    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
-    chat(server, user("Hello", "m1"), said, user("Who are you?", "m2"))
+    message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    chat(server, user("Hello", "m1"), message, user("Who are you?", "m2"))
     assert [text for _, text in stored(server)] == ["Hello", "Hello.", "Who are you?", "Good day."]
 
 
@@ -290,11 +292,11 @@ def test_messages_that_a_page_dropped_are_left_on_their_branch(server: Served) -
     assert [text for role, text in stored(server) if role == "user"] == ["One", "Three"]
 
 
-def test_what_others_said_meanwhile_stays(server: Served) -> None:
+def test_what_other_clients_wrote_meanwhile_stays(server: Served) -> None:
     chat(server, user("One", "m1"))
     body = {"input": "From elsewhere"}
     begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json=body).json()
-    heard(server.url, "demo", after=begun["after"])
+    read_events(server.url, "demo", after=begun["after"])
     chat(server, user("One", "m1"), user("Two", "m2"))
     assert [text for role, text in stored(server) if role == "user"] == ["One", "From elsewhere", "Two"]
 
@@ -304,12 +306,12 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
     chat(server, user("One", "m1"))
     again = {"trigger": "regenerate-message", "messageId": "m1"}
     assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
-    slow = recorded(tmp_path / "slow.jsonl", says(*"abcdefgh" * 8)) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*"abcdefgh" * 8)) + "?seconds=0.05"
     begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "Two", "model": slow}).json()
     assert chat(server, user("One", "m1"), status=409, **again)[0]["kind"] == "ConversationBusy"
     assert stored(server)[:3] == [("user", "One"), ("assistant", "Good day."), ("user", "Two")]
     httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
-    heard(server.url, "demo", after=begun["after"])
+    read_events(server.url, "demo", after=begun["after"])
     with cc.open_store(server.address) as store:
         assert len(store.branches("demo")) == 1
 
@@ -317,12 +319,12 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
 def test_what_is_no_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
-    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
-    assert "has no approval response" in chat(server, said, status=400)[0]["message"]
+    message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    assert "has no approval response" in chat(server, message, status=400)[0]["message"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         {"id": "m1", "role": "user", "parts": [5]},
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": 5}]},
@@ -339,14 +341,14 @@ def test_what_is_no_chat_is_refused(server: Served) -> None:
         },
     ],
 )
-def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, said: JSONObject) -> None:
+def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, expected: JSONObject) -> None:
     """Guarantee 15.1: the answer that another page is being given goes on."""
-    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     body = {"id": "demo", "messages": [user("Count", "m0")], "model": slow}
     with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=20) as answer:
         lines = answer.iter_lines()
         assert any("text-delta" in line for line in lines)
-        chat(server, user("Count", "m0"), said, status=400)
+        chat(server, user("Count", "m0"), expected, status=400)
         chat(server, user("Count", "m0"), user("Now", "m1"), status=400, model="nobody:nothing")
         begun = server.desk.turns.running_turn("demo")
         assert begun is not None
@@ -356,7 +358,7 @@ def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_pa
 
 
 @pytest.mark.parametrize("approval", [{"id": "1:c1", "approved": True}, {"id": "1:c1", "approved": False, "reason": 7}])
-def test_a_word_that_comes_too_late_is_told_so(server: Served, approval: JSONObject) -> None:
+def test_a_late_approval_is_reported(server: Served, approval: JSONObject) -> None:
     part = {"type": "tool-x", "toolCallId": "c1", "state": "approval-responded", "input": {}, "approval": approval}
-    said = {"id": "a1", "role": "assistant", "parts": [part]}
-    assert chat(server, user("Hello", "m0"), said, status=409)[0]["kind"] == "UnknownApproval"
+    message = {"id": "a1", "role": "assistant", "parts": [part]}
+    assert chat(server, user("Hello", "m0"), message, status=409)[0]["kind"] == "UnknownApproval"

@@ -36,9 +36,9 @@ def build_agent(
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
     """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
-    told = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
+    options = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
     found = build_tools(choose_tools(model.provider, tools), root)
-    line = endpoint(model.provider, store=store, **model.client_options, **told)
+    line = endpoint(model.provider, store=store, **model.client_options, **options)
     executor = AgentExecutor(
         store,
         model.provider,

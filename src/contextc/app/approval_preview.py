@@ -57,20 +57,20 @@ def preview_call(call: ToolCall, root: Path) -> tuple[str, list[str]]:
     """Return the title and the lines of a call's preview."""
     given = call.arguments
     if call.name in PREVIEWED_TOOLS:
-        deed, lead = _preview_builtin(call.name, given, root), ""
+        preview, lead = _preview_builtin(call.name, given, root), ""
     else:
-        deed, lead = (
+        preview, lead = (
             _preview_command(given, root) or _preview_changes(given) or _preview_file(given, root),
             f"{spell_out_line(call.name)}: ",
         )
-    if deed is None:
+    if preview is None:
         shown = msgspec.json.format(encode(given), indent=2).decode()
         return f"{spell_out_line(call.name)}, with these arguments", count_blank_lines(
             spell_out_invisible(shown).split("\n")
         )
-    rest = [(name, value) for name, value in given.items() if name not in deed.covered]
+    rest = [(name, value) for name, value in given.items() if name not in preview.covered]
     more = [f"({spell_out_line(name)}: {_value_text(value)})" for name, value in rest]
-    return f"{lead}{deed.title}", [*count_blank_lines(deed.lines), *more]
+    return f"{lead}{preview.title}", [*count_blank_lines(preview.lines), *more]
 
 
 # ── built-in tools ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,11 +115,11 @@ def _failure_lines(note: str) -> list[str]:
 def _preview_command(given: JSONObject, root: Path) -> CallPreview | None:
     command, where = given.get("command"), given.get("cwd")
     if isinstance(command, list):
-        command = shlex.join(str(word) for word in cast(list[JSON], command))
+        command = shlex.join(str(argument) for argument in cast(list[JSON], command))
     if not isinstance(command, str):
         return None
-    place, told = (spell_out_line(where), ("command", "cwd")) if isinstance(where, str) else (str(root), ("command",))
-    return CallPreview(f"run a command in {place}", spell_out_invisible(command).split("\n"), told)
+    place, shown = (spell_out_line(where), ("command", "cwd")) if isinstance(where, str) else (str(root), ("command",))
+    return CallPreview(f"run a command in {place}", spell_out_invisible(command).split("\n"), shown)
 
 
 def _preview_changes(given: JSONObject) -> CallPreview | None:
@@ -160,17 +160,17 @@ def _preview_file(given: JSONObject, root: Path) -> CallPreview | None:
     before, content = _read_file(path, root)[0], given.get("content")
     if isinstance(content, str):
         return CallPreview(f"write {spell_out_line(path)}", _diff_lines(before, content), (place, "content"))
-    edits, told = given.get("edits"), ("edits",)
+    edits, shown = given.get("edits"), ("edits",)
     if not isinstance(edits, list):
-        told = tuple(name for name in given if name in (*OLD_ARGUMENTS, *NEW_ARGUMENTS, "replace_all"))
-        edits = [{name: given[name] for name in told}]
+        shown = tuple(name for name in given if name in (*OLD_ARGUMENTS, *NEW_ARGUMENTS, "replace_all"))
+        edits = [{name: given[name] for name in shown}]
     found = [_parse_edit(each) for each in cast(list[JSON], edits)]
     whole = [edit for edit in found if edit is not None]
     if not whole or len(whole) < len(found):
         return None
     after = whole[0].apply_to(before) if len(whole) == 1 else None
     lines = _separate_edit_lines(whole) if after is None else _diff_lines(before, after)
-    return CallPreview(f"change {spell_out_line(path)}", lines, (place, *told))
+    return CallPreview(f"change {spell_out_line(path)}", lines, (place, *shown))
 
 
 def _parse_edit(given: JSON) -> TextReplacement | None:

@@ -1,4 +1,4 @@
-"""Functions that the commands share: consoles, opening the store, progress, confirmation."""
+"""Functions that the commands share: consoles, opening the store, progress, confirmation, text blocks."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
@@ -115,3 +116,18 @@ def replace_control_characters(text: str) -> str:
 
 def print_json(value: object) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+INDENT = 4
+
+
+def print_block(heading: str, *below: str) -> None:
+    """Print markup: the heading on one line, the rest indented, at any width.
+
+    The heading is never cut, so names in it can be copied. In contrast to a table, no column is too narrow.
+    """
+    out.print(heading, soft_wrap=True)
+    for each in below:
+        for line in Text.from_markup(each).wrap(out, max(20, out.width - INDENT)):
+            line.rstrip()
+            out.print(Text(" " * INDENT) + line, soft_wrap=True)

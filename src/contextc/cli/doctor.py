@@ -22,6 +22,7 @@ from contextc.cli.console import (
     open_configured_store,
     out,
     pluralize,
+    print_block,
     progress_bar,
 )
 from contextc.cli.console import print_json as print_as_json
@@ -38,7 +39,6 @@ from contextc.cli.doctor_config import (
     print_settings,
 )
 from contextc.cli.doctor_format_check import check_format, print_format_checks
-from contextc.cli.text_block import print_block
 from contextc.config import Settings, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation
@@ -89,11 +89,11 @@ def run(
         raise InvalidSetting("--notes and --yes need --heal", fix="Add --heal.")
     settings = read_settings(store)
     settings.parse_retention()
-    only_a_look = not healing and format is None
-    if missing_store_file(settings) and settings.store.source == "default" and only_a_look and conversation is None:
+    is_check_only = not healing and format is None
+    if missing_store_file(settings) and settings.store.source == "default" and is_check_only and conversation is None:
         _show(_report(settings), json, verbose)
         raise typer.Exit(0)
-    with _open_for_scan(store, settings, damaged=only_a_look) as handle:
+    with _open_for_scan(store, settings, damaged=is_check_only) as handle:
         if format is not None:
             found = check_format(handle, conversation, format)
             print_format_checks(found, format, json)
@@ -122,9 +122,9 @@ def _open_for_scan(store: str | None, settings: Settings, *, damaged: bool) -> G
 
 def _exit_code(report: DoctorReport) -> int:
     """Return the exit code: 1 if a fault or an unrepaired conversation is left."""
-    healed = {each.conversation for each in report.healed or () if each.outcome != "left"}
+    repaired = {each.conversation for each in report.healed or () if each.outcome != "left"}
     faults = [each for each in report.findings if each.kind == "fault"]
-    left = [each for each in faults if each.healing == "none" or each.conversation not in healed]
+    left = [each for each in faults if each.healing == "none" or each.conversation not in repaired]
     return 1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0
 
 
@@ -176,10 +176,10 @@ def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bo
     if not json:
         _show_plan(plan, [each for each in report.findings if each not in plan])
     if not plan:
-        healed: list[RepairResult] = []
+        repaired: list[RepairResult] = []
     elif yes or (not json and _confirm(len(names))):
         with progress_bar("repairing") as bar:
-            healed = repair_conversations(store, plan, bar)
+            repaired = repair_conversations(store, plan, bar)
     elif json or not _is_terminal():
         raise InvalidSetting(
             "--heal: no terminal to confirm it at", fix="Add --yes. Without --heal, the plan is printed."
@@ -187,14 +187,14 @@ def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bo
     else:
         out.print("nothing was changed")
         return report
-    report = msgspec.structs.replace(report, healed=healed)
+    report = msgspec.structs.replace(report, healed=repaired)
     if json:
         print_as_json(report)
         return report
-    for each in healed:
+    for each in repaired:
         mark = {"healed": "[green]repaired[/]", "sound": "[green]sound[/]", "left": "[red]unchanged[/]"}[each.outcome]
         out.print(f"{mark} [bold]{escape_markup(each.conversation)}[/]: {escape_markup(each.text)}", soft_wrap=True)
-    if not healed:
+    if not repaired:
         out.print("nothing to repair")
     return report
 
@@ -268,9 +268,9 @@ def _show_plan(plan: list[Finding], others: list[Finding]) -> None:
 def _show_findings(findings: list[Finding]) -> None:
     for finding in sorted(findings, key=lambda each: each.kind)[:MAX_FINDINGS]:  # faults first
         mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
-        whose = f"[bold]{escape_markup(finding.conversation)}[/]  " if finding.conversation is not None else ""
+        owner = f"[bold]{escape_markup(finding.conversation)}[/]  " if finding.conversation is not None else ""
         print_block(
-            f"{mark}  {finding.code}  {whose}{escape_markup(finding.where)}",
+            f"{mark}  {finding.code}  {owner}{escape_markup(finding.where)}",
             f"{escape_markup(finding.text)} {escape_markup(finding.why)}",
             f"[dim]{escape_markup(finding.would)}[/]",
         )

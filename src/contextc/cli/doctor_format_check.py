@@ -2,8 +2,7 @@
 
 import msgspec
 
-from contextc.cli.console import escape_markup, out, pluralize, print_json, progress_bar
-from contextc.cli.text_block import print_block
+from contextc.cli.console import escape_markup, out, pluralize, print_block, print_json, progress_bar
 from contextc.doctor import conversation_names
 from contextc.errors import ContextcError
 from contextc.formats import formatter
@@ -50,11 +49,13 @@ def print_format_checks(checks: list[FormatCheck], format: str, json: bool) -> N
     if json:
         print_json(checks)
         return
-    told = [each for each in checks if each.notes or each.violations or each.error]
-    for each in told:
+    affected = [each for each in checks if each.notes or each.violations or each.error]
+    for each in affected:
         lines = [f"[red]cannot be converted[/]: {escape_markup(each.error)}"] if each.error else []
         lines += [
             f"[red]{one.code}[/] {escape_markup(one.path)}: {escape_markup(one.message)}" for one in each.violations
         ]
         print_block(f"[bold]{escape_markup(each.conversation)}[/]", *lines, *map(escape_markup, each.notes))
-    out.print(f"{pluralize(len(checks) - len(told), 'conversation')} convertible without changes, {len(told):,} not")
+    out.print(
+        f"{pluralize(len(checks) - len(affected), 'conversation')} convertible without changes, {len(affected):,} not"
+    )

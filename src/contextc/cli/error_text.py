@@ -77,6 +77,7 @@ FIXES: dict[tuple[type[ContextcError], str], Fix] = {
     ): 'Did you mean "{}"? For your own endpoint of that name, set url and format below [providers.NAME] in '
     "contextc.toml.",
     (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
+    (InvalidSetting, "untrusted"): "Read it, then run `contextc trust`, or move these settings to {}.",
     (InvalidSetting, "format"): _format,
     (
         InvalidSetting,

@@ -39,12 +39,12 @@ def run(
             return
         channel = found[0].channel
         if requests:
-            told = [(record, compute_request_cost(channel, record)) for record in load_records(handle, channel)]
+            costs = [(record, compute_request_cost(channel, record)) for record in load_records(handle, channel)]
             if json:
-                print_json([{"record": record, "cost": cost} for record, cost in told])
+                print_json([{"record": record, "cost": cost} for record, cost in costs])
             else:
                 out.print(f"[bold]{escape_markup(conversation)}[/]: {escape_markup(str(channel))}")
-                print_requests(told)
+                print_requests(costs)
         elif body:
             write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), request))
         else:

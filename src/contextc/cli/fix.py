@@ -24,8 +24,8 @@ def run(file: FileArgument, format: FormatOption = None, output: OutputOption = 
         for index, (_, repairs) in enumerate(fixed):
             for repair in repairs:
                 place = " ".join(filter(None, [requests.position_label(index), repair.path or "request"]))
-                words = f"{place}: {repair.message} Repair: {repair.repair}"
-                err.print(f"[bold]{repair.code}[/] {escape_markup(words)}", soft_wrap=True)
+                text = f"{place}: {repair.message} Repair: {repair.repair}"
+                err.print(f"[bold]{repair.code}[/] {escape_markup(text)}", soft_wrap=True)
         for violation in left:
             err.print(f"[bold red]{violation.code}[/] remains: {escape_markup(violation.message)}", soft_wrap=True)
         write_output(output, write_requests([body for body, _ in fixed], requests.layout))

@@ -129,9 +129,9 @@ def _import(
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
         if is_own_format(file):
             before = _length(store, name)
-            said = [f"{name} already exists: appended after its {pluralize(before, 'message')}"] if before else []
+            notes = [f"{name} already exists: appended after its {pluralize(before, 'message')}"] if before else []
             try:
-                return [import_lines(store, file.read().splitlines(), name, report)], said
+                return [import_lines(store, file.read().splitlines(), name, report)], notes
             except InvalidImport as error:
                 raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
@@ -144,8 +144,8 @@ def _length(store: Store, name: str | None) -> int:
         return 0
 
 
-def _print_conversations(found: list[Conversation], said: list[str], json: bool) -> None:
-    for line in dict.fromkeys(said):
+def _print_conversations(found: list[Conversation], notes: list[str], json: bool) -> None:
+    for line in dict.fromkeys(notes):
         err.print(escape_markup(line), soft_wrap=True)
     if json:
         print_json(found[0] if len(found) == 1 else found)
@@ -182,13 +182,13 @@ def _print_summary(summary: ImportSummary) -> None:
     if len(taken) == 1:
         (one,) = taken
         current = f", {one.length:,} of them on the current branch" if one.length != one.messages else ""
-        said = f"{pluralize(one.messages, 'message')}{current}, tip {one.tip[:12]}"
-        out.print(f"imported [bold]{escape_markup(one.name)}[/]: {said}", soft_wrap=True)
+        details = f"{pluralize(one.messages, 'message')}{current}, tip {one.tip[:12]}"
+        out.print(f"imported [bold]{escape_markup(one.name)}[/]: {details}", soft_wrap=True)
     else:
         out.print(f"imported {pluralize(len(taken), 'conversation')} from {summary.source}")
     _print_table(taken, summary)
-    told = len(summary.left_out) + summary.refused
-    left = f"{pluralize(told, 'item')} left out: see above" if told else "nothing was left out"
+    problems = len(summary.left_out) + summary.refused
+    left = f"{pluralize(problems, 'item')} left out: see above" if problems else "nothing was left out"
     out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 

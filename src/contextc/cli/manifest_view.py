@@ -149,12 +149,12 @@ def _show_budget(budget: Budget) -> None:
 def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
     """Print the legend of the bar, wrapped to the width of the terminal."""
     used, line = 0, ""
-    for words, style in kinds:
-        if used and used + CELL_PADDING + len(words) > out.width:
+    for label, style in kinds:
+        if used and used + CELL_PADDING + len(label) > out.width:
             out.print(line, soft_wrap=True)
             used, line = 0, ""
-        line += " " * (CELL_PADDING if used else 0) + f"[{style}]{words[0]}[/]{words[1:]}"
-        used += len(words) + (CELL_PADDING if used else 0)
+        line += " " * (CELL_PADDING if used else 0) + f"[{style}]{label[0]}[/]{label[1:]}"
+        used += len(label) + (CELL_PADDING if used else 0)
     out.print(line, soft_wrap=True)
 
 

@@ -111,7 +111,10 @@ def run(
         is_shown = open if open is not None else _has_display()
         with ExitStack() as leaving:
             ready = partial(_announce, address, secret, is_shown, leaving)
-            create_server(create_application(handle, options), ready).run([listening])
+            server = create_server(create_application(handle, options), ready)
+            server.run([listening])
+    if server.exit_code:
+        raise typer.Exit(server.exit_code)
 
 
 def _announce(address: str, secret: str, open_browser: bool, stack: ExitStack) -> None:

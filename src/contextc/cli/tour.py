@@ -115,7 +115,7 @@ def _print_messages(messages: list[Message]) -> None:
 
 
 def _content(message: Message) -> str:
-    said = [part.text for part in message.parts if isinstance(part, Text)]
-    said += [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    said += [f"{result.name} → {result.text}" for result in message.tool_results]
-    return escape_markup(" ".join(said))
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    texts += [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    texts += [f"{result.name} → {result.text}" for result in message.tool_results]
+    return escape_markup(" ".join(texts))

@@ -2,6 +2,9 @@
 
 A copy keeps the content and the fields of its message. Its uid is a new version of the original's (`uid~2`), as after
 an edit, so that the copy can be found by the original uid. `meta["contextc_healed"]` lists the changes.
+
+A marker in the `meta` of the first rewritten message names the branch that was repaired. With it, a scan skips the
+problems of the old branch. The marker is valid while the old branch has the same tip.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +15,23 @@ from contextc._json import JSON, JSONObject
 from contextc.doctor.chain_check import ChainCheck, chain_rows, context_starts
 from contextc.doctor.findings import CODES, ChainProblem
 from contextc.doctor.hash_check import BranchRow, ChainRow, media_of
-from contextc.doctor.repair_marker import make_marker
 from contextc.doctor.tool_pair_check import MOVED_RESULT, RENAMED_RESULT, becomes_text
-from contextc.messages import AnyPart, Media, Message, Text, ToolCall, ToolResult, ValidatedMessage, canonical_content
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    ValidatedMessage,
+    canonical_content,
+    decode_message,
+)
 from contextc.store import message_chain
 from contextc.store.history_comparison import original_uid
-from contextc.store.message_location import BranchTip, make_place
+from contextc.store.message_location import BranchTip, load_branch_end, make_place
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
+from contextc.store.row_decoding import DECODE_ERRORS
 from contextc.store.types import Transaction
 
 LOST_MESSAGE = "{what} This line stands in the place of what could not be read when the conversation was healed."
@@ -170,9 +183,30 @@ def _describe_media(media: Media) -> str:
 def _result_as_text(message: Message, result: ToolResult, *, is_duplicate: bool) -> Message:
     """Return a result without a call as a text of the user, worded as in the fixes for requests."""
     content = (Text(result.content),) if isinstance(result.content, str) else result.content
-    words = (
+    text = (
         f"[another result of {result.name}:]"
         if is_duplicate
         else f"[a result of {result.name}, whose call is not here:]"
     )
-    return replace(message, role="user", author=None, parts=(Text(words), *content))
+    return replace(message, role="user", author=None, parts=(Text(text), *content))
+
+
+def make_marker(tx: Transaction, branch: int) -> JSONObject:
+    return {"branch": branch, "tip": load_branch_end(tx, branch)[1].hex()}
+
+
+def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterator[int]:
+    """Return the branches that were repaired in their current state: another branch holds their messages."""
+    for branch in branches.values():
+        row = tx.row("SELECT body FROM message WHERE place = ?", make_place(branch.number, branch.base + 1))
+        note = _note_of(row[0]) if row is not None else {}
+        old = note.get("branch")
+        if isinstance(old, int) and old in branches and note.get("tip") == load_branch_end(tx, old)[1].hex():
+            yield old
+
+
+def _note_of(body: bytes) -> JSONObject:
+    try:
+        return get_repair_note(decode_message(body))
+    except DECODE_ERRORS:
+        return {}

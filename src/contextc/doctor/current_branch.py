@@ -39,22 +39,22 @@ def load_current_branches(tx: Transaction, table: Iterable[BranchRow]) -> dict[s
 
 def repair_current_branch(tx: Transaction, name: str, branches: Iterable[BranchRow]) -> CurrentBranch:
     """Switch a conversation to a branch of its own. Nothing changes if its row is valid."""
-    standing = load_current_branches(tx, branches)[name]
-    if standing.fault is None:
-        return standing
-    if not standing.branch:
-        raise StoreCorrupt(f"{standing.fault.text} It {standing.fault.would}.")
+    current = load_current_branches(tx, branches)[name]
+    if current.fault is None:
+        return current
+    if not current.branch:
+        raise StoreCorrupt(f"{current.fault.text} It {current.fault.would}.")
     tx.run(
         "INSERT INTO conversation (name, tree, branch, created) SELECT ?, ?, ?, created FROM branch WHERE number = ?"
         " ON CONFLICT (name) DO UPDATE SET tree = excluded.tree, branch = excluded.branch,"
         " revision = conversation.revision + 1",
         name,
-        standing.tree,
-        standing.branch,
-        standing.branch,
+        current.tree,
+        current.branch,
+        current.branch,
     )
     update_last_active(tx, name)
-    return standing
+    return current
 
 
 def conversations_with_running_turn(tx: Transaction) -> set[str]:

@@ -17,16 +17,16 @@ NO_REPAIR = "cannot be repaired: restore a backup, or recover the file with the 
 
 def find_file_damage(store: Store) -> Iterator[Finding]:
     """Return the damage of the files, then each conversation that cannot be read completely."""
-    said = _check_output(store)
-    if not said:
+    report = _check_output(store)
+    if not report:
         return
-    more = f" And {len(said) - MAX_LINES:,} more." if len(said) > MAX_LINES else ""
+    more = f" And {len(report) - MAX_LINES:,} more." if len(report) > MAX_LINES else ""
     whole, torn = _readable_conversations(store)
     would = NO_REPAIR
     if whole:
         listed = ", ".join(map(repr, whole))
         would += f". Readable conversations: {listed}. Export them, with ?mode=ro appended to the store address"
-    yield _fault(None, "database", " ".join(said[:MAX_LINES]) + more, would)
+    yield _fault(None, "database", " ".join(report[:MAX_LINES]) + more, would)
     for name, error in torn.items():
         yield _fault(name, "database", f"It cannot be read completely: {error}", NO_REPAIR)
 

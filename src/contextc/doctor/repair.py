@@ -13,11 +13,10 @@ import msgspec
 
 from contextc.doctor.branch_check import load_branches
 from contextc.doctor.chain_check import ChainCheck, check_chain
-from contextc.doctor.chain_rewrite import ChainRewriter
+from contextc.doctor.chain_rewrite import ChainRewriter, repaired_branches
 from contextc.doctor.current_branch import CurrentBranch, conversations_with_running_turn, repair_current_branch
 from contextc.doctor.findings import Finding, pluralize
 from contextc.doctor.hash_check import BranchRow
-from contextc.doctor.repair_marker import repaired_branches
 from contextc.doctor.tool_pair_check import OpenCall
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
 from contextc.messages import Message, validate_message
@@ -55,17 +54,17 @@ def repair_conversations(
             wanted.setdefault(finding.conversation, []).append(finding)
     if wanted:
         store.recover()
-    healed: list[RepairResult] = []
+    results: list[RepairResult] = []
     for name, group in wanted.items():
         try:
-            healed.append(
+            results.append(
                 store.write(lambda tx, name=name, group=group: _repair_conversation(tx, name, group), repeatable=True)
             )
         except (StoreCorrupt, InvalidInput, Conflict, *DATA_ERRORS) as error:
-            healed.append(_unchanged(name, error))  # the others are repaired all the same
+            results.append(_unchanged(name, error))  # the others are repaired all the same
         if progress:
-            progress(len(healed), len(wanted))
-    return healed
+            progress(len(results), len(wanted))
+    return results
 
 
 def _unchanged(name: str, error: Exception) -> RepairResult:
@@ -79,17 +78,17 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
     if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
         return RepairResult(conversation=name, outcome="left", text=text)
-    stood = (
+    before = (
         repair_current_branch(tx, name, load_branches(tx)) if any(each.healing == "row" for each in findings) else None
     )
     here, branches = _load_head(tx, name)
     may_branch = any(finding.healing == "branch" for finding in findings)
     others = sorted({line for finding in findings for line in finding.branches} - {here.branch})
-    healed = set(repaired_branches(tx, branches)) if others else set[int]()
+    repaired = set(repaired_branches(tx, branches)) if others else set[int]()
     begun: dict[int, int] = {}
     for line in others:
         known = branches.get(line)
-        if known is None or known.conversation != name or line in healed:
+        if known is None or known.conversation != name or line in repaired:
             continue
         found = check_chain(tx, branches, line)
         if found.is_damaged and found.end > known.base:  # an empty branch has nothing to repair
@@ -108,7 +107,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
     )
     if results:
         message_chain.append_messages(tx, name, results)
-    return _describe_result(tx, name, found, begun, len(results), stood)
+    return _describe_result(tx, name, found, begun, len(results), before)
 
 
 def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchRow]]:
@@ -150,14 +149,14 @@ def _describe_result(
     switched: CurrentBranch | None,
 ) -> RepairResult:
     turned = switched is not None and switched.fault is not None
-    said = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
+    notes = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
     for old, new in started.items():
         base = message_location.load_base_seq(tx, new)
         after = f"after message {base}" if base else "at the root"
-        said.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
-        said += [f"The current branch is now branch {new}."] if old == found.branch else []
+        notes.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
+        notes += [f"The current branch is now branch {new}."] if old == found.branch else []
     if appended:
-        said.append(f"Appended {pluralize(appended, 'result')}.")
-    if not said:
+        notes.append(f"Appended {pluralize(appended, 'result')}.")
+    if not notes:
         return RepairResult(conversation=name, outcome="sound", text="Nothing to repair.")
-    return RepairResult(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=started)
+    return RepairResult(conversation=name, outcome="healed", text=" ".join(notes), appended=appended, branches=started)

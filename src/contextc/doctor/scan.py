@@ -19,6 +19,7 @@ from contextc.doctor.chain_check import (
     is_relevant,
     last_seq,
 )
+from contextc.doctor.chain_rewrite import repaired_branches
 from contextc.doctor.current_branch import (
     CurrentBranch,
     conversations_with_running_turn,
@@ -28,7 +29,6 @@ from contextc.doctor.current_branch import (
 from contextc.doctor.file_damage import find_file_damage
 from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
 from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_lineage, fetch_blob, read_rows, verify_rows
-from contextc.doctor.repair_marker import repaired_branches
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store
@@ -131,12 +131,12 @@ class _TreeScan:
         if not self.troubles and not self.open:
             return
         running = self.store.read(conversations_with_running_turn)
-        healed = (
+        repaired = (
             self.store.read(lambda tx: set(repaired_branches(tx, self.branches))) if self._is_damaged() else set[int]()
         )
         for name in sorted({each.conversation for each in self.branches.values() if each.conversation is not None}):
             if self.only in (None, name):
-                yield from self._conversation(name, current.get(name, 0), name in running, healed)
+                yield from self._conversation(name, current.get(name, 0), name in running, repaired)
 
     def _is_damaged(self) -> bool:
         return any(trouble.code in DAMAGE_CODES for found in self.troubles.values() for trouble in found)
@@ -177,12 +177,12 @@ class _TreeScan:
         _clear(pairs, edges, child.base)
         self.begun[child.number] = pairs.fork(child.base)
 
-    def _conversation(self, name: str, current: int, is_running: bool, healed: set[int]) -> Iterator[Finding]:
+    def _conversation(self, name: str, current: int, is_running: bool, repaired: set[int]) -> Iterator[Finding]:
         lines = [each.number for each in self.branches.values() if each.conversation == name]
         damaged: dict[tuple[int, ChainProblem], list[int]] = {}
         for line in lines:
             empty = self.ends[line] == self.branches[line].base and line != current
-            if line == current or (line not in healed and not empty):
+            if line == current or (line not in repaired and not empty):
                 for where, trouble in self._along(line):
                     if trouble.code in DAMAGE_CODES:
                         damaged.setdefault((where, trouble), []).append(line)

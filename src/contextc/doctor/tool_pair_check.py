@@ -49,7 +49,7 @@ class PairState:
         self._waiting: dict[str, list[OpenCall]] = {}
         self._answered = _AnsweredCalls()
         self._spoke: dict[str | None, int] = {}  # seq of the last message of each agent
-        self._told = 0  # seq of the last message of another role
+        self._last_other_seq = 0  # seq of the last message of another role
         self._behind: set[str] = set()  # calls without a result when the context was cleared
         self._texted = 0  # seq of the last result that becomes a text
         self._unsure = False
@@ -60,7 +60,7 @@ class PairState:
         made._answered = _AnsweredCalls(self._answered, until)
         made._behind = set(self._behind)
         made._spoke, made._unsure = dict(self._spoke), self._unsure
-        made._told, made._texted = self._told, self._texted
+        made._last_other_seq, made._texted = self._last_other_seq, self._texted
         return made
 
     @property
@@ -97,7 +97,7 @@ class PairState:
             if message.role == "assistant":
                 self._spoke[message.author] = seq
             elif message.role != "tool":
-                self._told = seq
+                self._last_other_seq = seq
         for index, part in enumerate(message.parts):
             if type(part) is ToolCall:
                 found += self._call(seq, message, index, part)
@@ -128,7 +128,7 @@ class PairState:
 
     def _result(self, seq: int, message: Message, index: int, result: ToolResult) -> list[ChainProblem]:
         calls, content = self._waiting.get(result.call_id), hash(encode_canonical(result.content))
-        whose = f"of {result.name!r} for call {result.call_id!r}"
+        description = f"of {result.name!r} for call {result.call_id!r}"
         if not calls:
             if result.call_id in self._behind:
                 self._behind.discard(result.call_id)
@@ -136,11 +136,11 @@ class PairState:
             first = self._answered.get(result.call_id)
             if first is not None:
                 same = ", and is equal to it" if first == content else ""
-                text = f"This result {whose} is not the first one{same}."
+                text = f"This result {description} is not the first one{same}."
                 return [ChainProblem("second-result", seq, text, index, name="" if first == content else "other")]
             if self._unsure:
                 return []
-            return [ChainProblem("stray-result", seq, f"The result {whose} has no call before it.", index)]
+            return [ChainProblem("stray-result", seq, f"The result {description} has no call before it.", index)]
         own = [at for at, asked in enumerate(calls) if asked.message.author == message.author]
         asked = calls.pop(own[0] if own else 0)
         self._answered.add(result.call_id, seq, content)
@@ -150,8 +150,8 @@ class PairState:
             found.append(ChainProblem(RENAMED_RESULT, seq, "", index, name=asked.id))
         if _is_repair_result(message):
             return found
-        if max(self._told, self._spoke.get(asked.message.author, 0)) > asked.seq:
-            text = f"The result {whose} is separated by other messages from its call in message {asked.seq}."
+        if max(self._last_other_seq, self._spoke.get(asked.message.author, 0)) > asked.seq:
+            text = f"The result {description} is separated by other messages from its call in message {asked.seq}."
             found.append(ChainProblem("parted-result", seq, text, index, call_seq=asked.seq))
         elif self._texted > asked.seq:
             found.append(ChainProblem(MOVED_RESULT, seq, "", index, call_seq=asked.seq))

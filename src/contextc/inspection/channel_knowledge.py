@@ -75,15 +75,15 @@ def load_knowledge(store: Store, channel: Channel) -> ChannelKnowledge:
         return repository.decode_state(channel.conversation, found.state), found.attempt is not None
 
     shown = load_request_details(store, channel)
-    standing, unanswered = store.read(work)
-    produced, lost = standing.produced, standing.lost
-    session = standing.session.id if standing.session else ""
+    state, unanswered = store.read(work)
+    produced, lost = state.produced, state.lost
+    session = state.session.id if state.session else ""
     ahead = _preview_next(store, channel)
-    said = {item.place for item in produced}
+    places = {item.place for item in produced}
     news: tuple[Item, ...] = ()
     if ahead is not None:
         fresh = [item for index, item in enumerate(ahead.items) if is_new_item(ahead, index, item)]
-        news = tuple([item for item in fresh if item.place not in said])
+        news = tuple([item for item in fresh if item.place not in places])
     keeps = load_channel_provider(store, channel).session_resumption or bool(lost)
     known = (*shown.items, *produced)
     before = (

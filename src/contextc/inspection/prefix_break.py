@@ -121,7 +121,7 @@ def _messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
 
 
 def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why: str) -> PrefixBreak:
-    said = describe_reason(why)
+    reason = describe_reason(why)
     lead = 0
     if before.head is not None and now.head is not None:
         heads: list[JSONObject] = [decode(before.head), decode(now.head)]
@@ -129,12 +129,14 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
         around = [_around(formatter, head) for head in heads]
         if where := _differs(formatter, *around):
             names = formatter.prefix_settings if where == "settings" else [*heads[1].keys() - around[1].settings.keys()]
-            return PrefixBreak(where=where, path=_path(formatter, heads, names), why=said)
+            return PrefixBreak(where=where, path=_path(formatter, heads, names), why=reason)
     at = count_common_prefix(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
-        return PrefixBreak(why=said, same=same)
-    return PrefixBreak(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said, same=same)
+        return PrefixBreak(why=reason, same=same)
+    return PrefixBreak(
+        where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=reason, same=same
+    )
 
 
 def count_common_prefix(before: Sequence[bytes], now: Sequence[bytes]) -> int:

@@ -109,8 +109,8 @@ def find_channels(
     """Return the channels of a conversation that have an answered request; if none has, all of its channels."""
     store.conversation(conversation)  # raises UnknownConversation
     found = [
-        (channel, standing.requests > 0)
-        for _, channel, standing, _ in store.read(lambda tx: repository.load_channels(tx, conversation))
+        (channel, state.requests > 0)
+        for _, channel, state, _ in store.read(lambda tx: repository.load_channels(tx, conversation))
         if agent in (None, channel.agent) and directory in (None, channel.directory)
     ]
     return [channel for channel, asked in found if asked] or [channel for channel, _ in found]
@@ -148,24 +148,24 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         )
         if found is None or not last:
             return None
-        standing = state_from_json(found.state)
+        state = state_from_json(found.state)
         whole = last[0] if last[0].mode == "full" else find_epoch_start(tx, found.number, last[0])
         stored = repository.load_head(tx, found.number, bytes.fromhex(whole.head))
-        lead = load_messages_at(tx, standing.lead or ())
-        return (standing, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
+        lead = load_messages_at(tx, state.lead or ())
+        return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
 
     seen = store.read(work)
     if seen is None:
         return None
-    standing, stored, lead = seen
+    state, stored, lead = seen
     formatter = provider.formatter
     body: JSONObject = decode(stored)
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
-    said = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
-    static = PromptBuilder([PromptFragment("as in the last request", said)]).render().static
+    system = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
+    static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static
     return RequestHead(
-        SentPrompt(static, sent_hash=standing.head.static),
-        _as_passed(request.tools, standing.head.tools),
+        SentPrompt(static, sent_hash=state.head.static),
+        _as_passed(request.tools, state.head.tools),
         {
             name: value
             for name, value in request.settings.items()
@@ -224,9 +224,9 @@ def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
 
 
 def _not_a_tool(definition: object) -> str:
-    said = encode(definition).decode(errors="replace")
-    said = said if len(said) <= MAX_QUOTED else said[: MAX_QUOTED - 1] + "…"
-    return f"expected a tool definition, got {said}. Write objects with a name, a description and parameters."
+    text = encode(definition).decode(errors="replace")
+    text = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
+    return f"expected a tool definition, got {text}. Write objects with a name, a description and parameters."
 
 
 def build_edited_message(store: Store, conversation: str, seq: int, text: str) -> Message:

@@ -7,7 +7,7 @@ figures are the provider's if it reported any, distributed over all parts.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import eq, is_
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -35,6 +35,8 @@ from contextc.store.message_location import SEQ_BITS, SEQ_MASK, load_lineage, sp
 from contextc.store.types import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch
+Reduction: TypeAlias = Literal["", "stub", "shortened"]
+"""How the tool results of a line are sent: complete, replaced by a stub, or shortened to head and tail."""
 
 
 class RequestDetails(Struct, frozen=True, kw_only=True):
@@ -119,6 +121,7 @@ class NumberedLine(NamedTuple):
     cost: float | None
     sent: tuple[AnyPart, ...] = ()
     original: tuple[AnyPart, ...] | None = None
+    reduction: Reduction = ""
 
 
 class LinePage(NamedTuple):
@@ -373,6 +376,7 @@ def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) 
             costs[number],
             sent.message.parts,
             None if sent.original is None else sent.original.parts,
+            _reduction(item),
         )
         for number, (item, sent) in zip(
             shown, render_sent_items(items, messages, fetchable=seen.fetchable), strict=True
@@ -385,6 +389,10 @@ def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) 
         line = build_left_out_line(where, message, reasons[where])
         found.append(NumberedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
     return found
+
+
+def _reduction(item: Item) -> Reduction:
+    return "stub" if item.decayed else "shortened" if item.limit else ""
 
 
 def _uid(messages: Mapping[int, Message], where: int) -> str:

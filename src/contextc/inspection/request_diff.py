@@ -60,7 +60,7 @@ class _HunkCollector:
 
     def __init__(self) -> None:
         self.hunks: list[Hunk] = []
-        self.unchanged = self.told = 0
+        self.unchanged = self.shown_lines = 0
         self.cut = False
 
     def field(self, name: str, old: Raw | None, new: Raw | None) -> None:
@@ -95,34 +95,34 @@ class _HunkCollector:
         self.hunks.append(Hunk(kind="same", path=path, lines=[], count=len(values)))
 
     def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        if self.told >= MAX_LINES:
+        if self.shown_lines >= MAX_LINES:
             self.cut = True
             return
         old, new = (None if each is None else _printed(each) for each in (before, after))
         if old is None or new is None or max(len(old), len(new)) > MAX_COMPARED_LINES:
-            self._tell("removed", path, old or [])
-            self._tell("added", path, new or [])
+            self._add_hunk("removed", path, old or [])
+            self._add_hunk("added", path, new or [])
             return
         for tag, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if tag == "equal":
                 self._around(path, old[first:last])
             else:
-                self._tell("removed", path, old[first:last])
-                self._tell("added", path, new[start:end])
+                self._add_hunk("removed", path, old[first:last])
+                self._add_hunk("added", path, new[start:end])
 
     def _around(self, path: str, lines: list[str]) -> None:
         """Add unchanged lines: those next to a change, and a fold between them."""
         shown = lines if len(lines) <= 2 * CONTEXT_LINES + 1 else [*lines[:CONTEXT_LINES], "…", *lines[-CONTEXT_LINES:]]
-        self.told += len(shown)
+        self.shown_lines += len(shown)
         self.hunks.append(Hunk(kind="same", path=path, lines=shown, count=len(lines)))
 
-    def _tell(self, kind: HunkKind, path: str, lines: list[str]) -> None:
+    def _add_hunk(self, kind: HunkKind, path: str, lines: list[str]) -> None:
         if not lines:
             return
-        room = max(0, MAX_LINES - self.told)
+        room = max(0, MAX_LINES - self.shown_lines)
         shown = [line if len(line) <= MAX_LINE_LENGTH else line[:MAX_LINE_LENGTH] + "…" for line in lines[:room]]
         self.cut = self.cut or len(shown) < len(lines) or any(len(line) > MAX_LINE_LENGTH for line in lines[:room])
-        self.told += len(shown)
+        self.shown_lines += len(shown)
         if shown:
             self.hunks.append(Hunk(kind=kind, path=path, lines=shown, count=len(lines)))
 

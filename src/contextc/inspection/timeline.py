@@ -98,5 +98,5 @@ def _step(
 ) -> StepRecord | None:
     """Return the step of a request: the one that has its reply, because failed attempts had the same request number."""
     steps = made_for.get((channel.agent, channel.provider, channel.model, record.request), [])
-    said = {where & SEQ_MASK for where in record.produced}
-    return next((step for step in reversed(steps) if step.seq in said), None)
+    seqs = {where & SEQ_MASK for where in record.produced}
+    return next((step for step in reversed(steps) if step.seq in seqs), None)

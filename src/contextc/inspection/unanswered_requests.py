@@ -57,14 +57,14 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
     channels = store.read(lambda tx: repository.load_channels(tx, conversation))
     known = [(channel, attempt) for _, channel, _, attempt in channels]
     found: list[UnansweredRequest] = []
-    told: set[tuple[Channel, int]] = set()
+    listed: set[tuple[Channel, int]] = set()
     for step in steps:
         turn = turns.get(step.turn)
         agent = turn.agent if turn is not None else ""
         channel = _channel(known, step, agent) or Channel(conversation, agent, step.provider, step.model)
         is_running = step.state == "started" and turn is not None and turn.state == "running"
         if step.state != "finished":
-            told.add((channel, step.request))
+            listed.add((channel, step.request))
         if step.state == "finished" or is_running:
             continue
         found.append(
@@ -90,7 +90,7 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
             number=attempt.kept or None,
         )
         for channel, attempt in known
-        if attempt is not None and (channel, attempt.request) not in told
+        if attempt is not None and (channel, attempt.request) not in listed
     ]
     return [each for each in (*found, *by_hand) if only in (None, each.channel)]
 

@@ -195,19 +195,21 @@ class _ImportRun:
         if not lines and not found.error:
             self.left_out.update([NO_MESSAGES] if found.id else [])
             return
-        wish = self._name_choice(found)
+        name_choice = self._name_choice(found)
         try:
             if found.error:
                 raise InvalidInput(found.error)
             origin = make_origin(self.name, found)
             marked = _with_origin(lines, origin_meta(origin, found.title))
-            placed = write_conversation(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
+            placed = write_conversation(
+                self.store, name_choice, origin, marked, similar=self.similar, progress=self.progress
+            )
             self.outcomes.append(_outcome(replace(found, lines=marked), placed))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
             self.errors.append(error)
-            self.outcomes.append(ImportedConversation(name=wish.default, title=_title(found), error=str(error)))
+            self.outcomes.append(ImportedConversation(name=name_choice.default, title=_title(found), error=str(error)))
 
     def _name_choice(self, found: FoundConversation) -> NameChoice:
         """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
@@ -222,12 +224,12 @@ def _check_database(file: InputFile, name: str) -> None:
     sample = file.sample()
     if sample.shape != "database" or load_source(name).matches(sample):
         return
-    whose = detect_source(file)
+    source = detect_source(file)
     tables = ", ".join(sorted(sample.tables)[:5]) or "none"
     problem = f"{file.name} has no conversation when read as {name}"
-    if whose is None:
+    if source is None:
         raise InvalidInput(f"{problem}: its tables are of another program ({tables}).")
-    raise InvalidInput(problem, fix=f"Pass source_name={whose!r}.", case="wrong-source", detail=whose)
+    raise InvalidInput(problem, fix=f"Pass source_name={source!r}.", case="wrong-source", detail=source)
 
 
 def _detect_common_source(files: Sequence[InputFile]) -> str:
@@ -271,9 +273,9 @@ def _without_empty_messages(found: FoundConversation) -> tuple[list[list[Message
     checked: dict[int, Message | None] = {}
     for message in (message for line in found.lines for message in line):
         if id(message) not in checked:
-            says = (not message.text.isspace() and message.text != "") or has_content(message)
+            is_filled = (not message.text.isspace() and message.text != "") or has_content(message)
             kept = replace(message, usage=None) if message.usage == EMPTY_USAGE else message
-            checked[id(message)] = kept if says else None
+            checked[id(message)] = kept if is_filled else None
     lines = [[kept for message in line if (kept := checked[id(message)]) is not None] for line in found.lines]
     return [line for line in lines if line], sum(kept is None for kept in checked.values())
 
@@ -305,8 +307,10 @@ def _outcome(found: FoundConversation, placed: WriteResult) -> ImportedConversat
 
 
 def _title(found: FoundConversation) -> str:
-    said = (message.text for line in found.lines for message in line if message.role == "user" and message.text.strip())
-    return " ".join((found.title or next(said, "")).split())[:TITLE_LENGTH]
+    texts = (
+        message.text for line in found.lines for message in line if message.role == "user" and message.text.strip()
+    )
+    return " ".join((found.title or next(texts, "")).split())[:TITLE_LENGTH]
 
 
 def _no_conversation_text(files: Sequence[InputFile], name: str, left_out: Counter[str]) -> str:

@@ -83,17 +83,17 @@ class InputFile:
 
     def sample(self) -> FileSample:
         if self._sample is None:
-            self._sample = self._look()
+            self._sample = self._read_sample()
         return self._sample
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Return the non-blank lines with their numbers, one at a time."""
-        size, done, told = self._size(), 0, 0
+        size, done, reported = self._size(), 0, 0
         with self._open() as file:
             for number, line in enumerate(file, 1):
                 done += len(line)
-                if self.progress and done - told >= PROGRESS_BYTES:
-                    told = done
+                if self.progress and done - reported >= PROGRESS_BYTES:
+                    reported = done
                     self.progress(done, size)
                 if line.strip():
                     yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
@@ -156,7 +156,7 @@ class InputFile:
         with self._open() as file:
             return file.read(len(SQLITE_MAGIC))
 
-    def _look(self) -> FileSample:
+    def _read_sample(self) -> FileSample:
         first = self._first()
         for mark, (what, way) in UNSUPPORTED_FILES.items():
             if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):

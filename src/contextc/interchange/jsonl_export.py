@@ -44,15 +44,15 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
 
     Every message and blob is verified as it is read: one that does not match its hash is `StoreCorrupt`.
     """
-    header, reaches, lists = store.read(lambda tx: _header(tx, conversation))
+    header, ranges, lists = store.read(lambda tx: _header(tx, conversation))
     yield encode_line(header)
     yield from map(encode_line, lists)
     blobs: set[str] = set()
     done = 0
-    for reach in reaches:
-        for start in range(reach.base, reach.until, CHUNK):
-            stop = min(start + CHUNK, reach.until)
-            for line in store.read(lambda tx, r=reach, a=start, b=stop: _messages(tx, conversation, r, a, b)):
+    for each in ranges:
+        for start in range(each.base, each.until, CHUNK):
+            stop = min(start + CHUNK, each.until)
+            for line in store.read(lambda tx, r=each, a=start, b=stop: _messages(tx, conversation, r, a, b)):
                 for name in blob_names(line.message):
                     if name not in blobs:
                         blobs.add(name)
@@ -65,21 +65,21 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
 
 def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
     at = message_location.load_tip(tx, conversation)
-    reaches = _branch_ranges(tx, conversation)
+    ranges = _branch_ranges(tx, conversation)
     lists = [
         TodosLine(agent=agent, todos=tuple(todos.load_todos(tx, conversation, agent)))
         for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
     ]
     lines = tuple(
         BranchLine(
-            number=reach.number,
-            parent=reach.parent,
-            base=reach.base,
-            own=reach.own,
-            edges=_marked_seqs(tx, "edge", reach),
-            pins=_marked_seqs(tx, "pin", reach),
+            number=each.number,
+            parent=each.parent,
+            base=each.base,
+            own=each.own,
+            edges=_marked_seqs(tx, "edge", each),
+            pins=_marked_seqs(tx, "pin", each),
         )
-        for reach in reaches
+        for each in ranges
     )
     header = HeaderLine(
         version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
@@ -87,14 +87,14 @@ def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[Branch
         root=message_location.load_root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
-        messages=sum(reach.until - reach.base for reach in reaches),
+        messages=sum(each.until - each.base for each in ranges),
     )
-    return header, reaches, lists
+    return header, ranges, lists
 
 
-def _marked_seqs(tx: Transaction, table: str, reach: BranchRange) -> tuple[int, ...]:
+def _marked_seqs(tx: Transaction, table: str, range_: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
-    low, high = message_location.make_place(reach.number, 0), message_location.make_place(reach.number, reach.until)
+    low, high = message_location.make_place(range_.number, 0), message_location.make_place(range_.number, range_.until)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & message_location.SEQ_MASK for row in rows)
 

@@ -150,8 +150,8 @@ def _reply_in_field(name: str, given: JSON, inside: bool) -> _FoundReply:
         )
     if found.is_unknown and isinstance(given, str) and name in REPLY_ONLY_FIELDS:
         return _FoundReply(given)  # a text that happens to be JSON
-    told = name in (*REPLY_ONLY_FIELDS, "result") or (inside and name == "body")
-    return found if told or not found.is_unknown else _FoundReply()
+    is_named = name in (*REPLY_ONLY_FIELDS, "result") or (inside and name == "body")
+    return found if is_named or not found.is_unknown else _FoundReply()
 
 
 def _reply_in_object(held: JSONObject) -> _FoundReply:

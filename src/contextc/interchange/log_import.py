@@ -159,10 +159,10 @@ class _LogReader:
         """Return the system prompt, and the messages."""
         request = form.decode_request(coerce_request(form, body).body)
         self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNREPORTED_SETTINGS})
-        said = [*([request.system] if request.system is not None else []), *request.messages]
-        said = [replace(message, time=time) for message in said] if time else said
-        leads = next((number for number, message in enumerate(said) if message.role != "system"), len(said))
-        return said[:leads], said[leads:]
+        messages = [*([request.system] if request.system is not None else []), *request.messages]
+        messages = [replace(message, time=time) for message in messages] if time else messages
+        leads = next((number for number, message in enumerate(messages) if message.role != "system"), len(messages))
+        return messages[:leads], messages[leads:]
 
     def _answer(self, where: str, exchange: Exchange) -> None:
         """Process a reply that is logged apart from its request."""

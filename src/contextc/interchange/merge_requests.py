@@ -158,8 +158,11 @@ def _previous_request(node: MergeNode, prompt: bytes) -> RequestGroup | None:
         if prompt in above.requests:
             return above.requests[prompt]
         if other is None and above.requests and below.message is not None and below.message.role == "assistant":
-            said = [asked for each, asked in above.requests.items() if above.has_reply or each in below.replies]
-            other = next((each for each in reversed(said) if each.prompt in below.replies), said[-1] if said else None)
+            answered = [asked for each, asked in above.requests.items() if above.has_reply or each in below.replies]
+            other = next(
+                (each for each in reversed(answered) if each.prompt in below.replies),
+                answered[-1] if answered else None,
+            )
         below, above = above, above.parent
     return other
 
@@ -214,12 +217,12 @@ def _root(node: MergeNode) -> MergeNode:
 
 def _key(message: Message) -> bytes:
     calls = [_call_key(call) for call in message.tool_calls] + [result.call_id for result in message.tool_results]
-    said = "" if message.role == "tool" else message.text.strip()
+    text = "" if message.role == "tool" else message.text.strip()
     if message.role == "system":
-        said = DIGITS.sub("0", said)
-    speaks = bool(calls) or (message.role == "assistant" and bool(said))  # logs often omit its other parts
-    shown = [] if speaks else [_media_key(part) for part in message.parts if isinstance(part, Media | ProviderBlock)]
-    return _digest((message.role, message.author, said, calls, shown))
+        text = DIGITS.sub("0", text)
+    is_reply = bool(calls) or (message.role == "assistant" and bool(text))  # logs often omit its other parts
+    shown = [] if is_reply else [_media_key(part) for part in message.parts if isinstance(part, Media | ProviderBlock)]
+    return _digest((message.role, message.author, text, calls, shown))
 
 
 def _call_key(call: ToolCall) -> object:

@@ -226,13 +226,15 @@ def _open_one(asked: list[Exchange], format: str | None, request: int | None) ->
 
 def _listed(exchange: Exchange, number: int) -> RequestEntry:
     body = exchange.body or {}
-    said = (len(as_objects(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list))
+    lengths = (
+        len(as_objects(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list)
+    )
     model: JSON = body.get("model") or body.get("modelId")
     return RequestEntry(
         number=number,
         address=exchange.address.partition("?")[0],
         model=model if isinstance(model, str) else "",
-        messages=next(said, 1),
+        messages=next(lengths, 1),
         failed=exchange.failed,
     )
 
@@ -262,10 +264,10 @@ def _exchange_of(command: str) -> Exchange:
     """Return the request that a `curl` command sends: the first argument that is one."""
     if len(command) > MAX_COMMAND_LENGTH:
         raise InvalidRequest("the command is too long", fix="Pass only the body that it sends.")
-    words = split_command(command.replace("\\\n", " "))
-    url = next((word for word in words if word.startswith(("http://", "https://"))), "")
-    for word in words:
-        body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
+    arguments = split_command(command.replace("\\\n", " "))
+    url = next((argument for argument in arguments if argument.startswith(("http://", "https://"))), "")
+    for argument in arguments:
+        body = parse_object(argument[argument.find("{") :]) if "{" in argument and argument[0] in "{-" else None
         if body is not None and is_request_body(body):
             return Exchange(body=body, address=url)
     raise InvalidRequest("the command does not contain the body of a provider request.")
@@ -276,15 +278,15 @@ def split_command(command: str) -> list[str]:
 
     A body is one word of up to a megabyte. `shlex` takes a step for each character, and copies the word at each.
     """
-    words: list[str] = []
+    arguments: list[str] = []
     for match in WORD.finditer(command):
         if match[0] in ("'", '"', "\\"):
             raise InvalidRequest(
                 "the command cannot be parsed: a quote is not closed, or it ends with a backslash",
                 fix="Complete the command, or pass only the body that it sends.",
             )
-        words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
-    return words
+        arguments.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
+    return arguments
 
 
 def _unquoted(piece: re.Match[str]) -> str:

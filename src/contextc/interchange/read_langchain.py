@@ -112,8 +112,8 @@ def _result(value: JSONObject, names: Mapping[str, str], provider: str) -> ToolR
     parts = list(_parts(content, provider, None))
     inner = tuple(part for part in parts if isinstance(part, Text | Media))
     whole = len(inner) == len(parts)
-    said = content if isinstance(content, str) else inner if whole else encode(content).decode()
-    return ToolResult(call_id=call_id, name=name, content=said, is_error=value.get("status") == "error")
+    text = content if isinstance(content, str) else inner if whole else encode(content).decode()
+    return ToolResult(call_id=call_id, name=name, content=text, is_error=value.get("status") == "error")
 
 
 def _reasoning_content(value: JSONObject, parts: list[AnyPart]) -> Iterator[Reasoning]:

@@ -84,8 +84,8 @@ def decode_logged_reply(form: Formatter, reply: JSON) -> DecodedReply:
 
 def is_model_message(value: JSONObject) -> bool:
     """Return True if this is a bare message of the model."""
-    says = value.get("content") or value.get("parts") or value.get("tool_calls")
-    return value.get("role") in MODEL_ROLES and bool(says)
+    content = value.get("content") or value.get("parts") or value.get("tool_calls")
+    return value.get("role") in MODEL_ROLES and bool(content)
 
 
 def is_reply(value: JSONObject) -> bool:

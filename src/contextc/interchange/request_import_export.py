@@ -56,15 +56,15 @@ def import_requests(
 def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_chain.PendingMessage], list[str]]:
     shaped = coerce_request(form, body)
     request = form.decode_request(shaped.body)
-    said = [*([request.system] if request.system is not None else []), *request.messages]
-    kept = [message for message in said if has_content(message)]
+    messages = [*([request.system] if request.system is not None else []), *request.messages]
+    kept = [message for message in messages if has_content(message)]
     if not kept:
         raise InvalidRequest(f"{name!r} has no message.")
     notes = [ConversionNote("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
         notes.append(ConversionNote("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
-    if len(kept) < len(said):
-        notes.append(ConversionNote("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
+    if len(kept) < len(messages):
+        notes.append(ConversionNote("left out", f"{_count(len(messages) - len(kept), 'message')} without content"))
     if shaped.malformed_count:
         notes.append(
             ConversionNote(

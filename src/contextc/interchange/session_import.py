@@ -59,10 +59,10 @@ def list_sessions(
         except ContextcError as error:
             listed.append(_listed(source_name, each, 0, f"cannot be read: {error}"))
             continue
-        if said := [message for message in read.lines[0] if has_content(message)] if read is not None else []:
-            first = next((message.text for message in said if message.role == "user"), "")
+        if messages := [message for message in read.lines[0] if has_content(message)] if read is not None else []:
+            first = next((message.text for message in messages if message.role == "user"), "")
             title = (read.title if read else "") or " ".join(first.split())[:TITLE_LENGTH]
-            listed.append(_listed(source_name, each, len(said), title))
+            listed.append(_listed(source_name, each, len(messages), title))
     return listed, 0
 
 

@@ -214,11 +214,11 @@ def content_key(message: Message) -> bytes:
     """Return a hash of the content of a message. System prompts that differ only in digits (a date) are equal."""
     calls: list[object] = [_call_key(call) for call in message.tool_calls]
     calls += ["" if GENERATED_ID.fullmatch(result.call_id) else result.call_id for result in message.tool_results]
-    said = "" if message.role == "tool" else message.text.strip()
+    text = "" if message.role == "tool" else message.text.strip()
     if message.role == "system":
-        said = DIGITS.sub("0", said)
+        text = DIGITS.sub("0", text)
     shown = [] if message.role == "tool" else _media_keys(message)
-    return blake2b(encode_canonical((message.role, said, calls, shown)), digest_size=16).digest()
+    return blake2b(encode_canonical((message.role, text, calls, shown)), digest_size=16).digest()
 
 
 def extend_path(path: bytes, message: Message) -> bytes:

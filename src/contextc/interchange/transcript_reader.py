@@ -33,11 +33,15 @@ def read_transcript(file: InputFile, reading: TranscriptReader) -> FoundConversa
     lines, broken = parse_lines(file.read())
     lines = reading.all_lines(file.path, lines)
     request = formatter(reading.format).decode_request(lines)
-    said: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
+    messages: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
     id = reading.session_id(lines)
     return FoundConversation(
-        id=id or file.stem, is_derived_id=not id, title=reading.session_title(lines), lines=[said], left_out=left_out
+        id=id or file.stem,
+        is_derived_id=not id,
+        title=reading.session_title(lines),
+        lines=[messages],
+        left_out=left_out,
     )
 
 

@@ -16,8 +16,8 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.registry import formatter
 from contextc.formats.request_settings import RequestSettings, ToolChoice, is_set
+from contextc.linting.checker import find_model_facts
 from contextc.linting.fixer import repair_request
-from contextc.linting.model_facts import find_model_facts
 from contextc.linting.request_coercion import coerce_request, decode_and_pair
 from contextc.messages import Extra, ToolResult
 from contextc.tools.spec import Tool
@@ -54,13 +54,13 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
         notes.append(ConversionNote("described", f"malformed content, in {reshaped} places"))
     if before is not after:
         notes += _lost_field_notes(before, request, after.carried_extra.get(before.extra_key, ()))
-        request, said = _translate_settings(before, after, request)
-        notes += said
+        request, warnings = _translate_settings(before, after, request)
+        notes += warnings
     lists = bare and (request.system is None or after.allows_leading_system)
     if lists and request.system is not None:
         request = replace(request, messages=(request.system, *request.messages), system=None)
-    body, said = after.encode_with_notes(request)
-    notes += said
+    body, warnings = after.encode_with_notes(request)
+    notes += warnings
     facts = find_model_facts(after, body)
     if body.get(after.messages_key) and (broken := after.rules.lint(body, facts)):
         body = repair_request(after, body, facts, bare=lists)
@@ -92,15 +92,15 @@ def _translate_settings(before: Formatter, after: Formatter, request: Request) -
     if not any(isinstance(tool, Tool) for tool in request.tools):
         asked = replace(asked, tool_choice=None, parallel_tool_calls=None)
     wrote = after.settings.write(asked)
-    heard = asdict(after.settings.read(wrote.body).settings)
+    understood = asdict(after.settings.read(wrote.body).settings)
     notes = [ConversionNote("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
     for name, value in asdict(asked).items():
-        if value is None or (heard[name] == value and name not in wrote.unwritten):
+        if value is None or (understood[name] == value and name not in wrote.unwritten):
             continue
         called = f"the setting {_setting_label(before, name, request.settings)}"
         if name in wrote.unwritten:
             notes.append(ConversionNote("left out", f"{called}, which {_unsupported_reason(after, name)}"))
-        elif heard[name] is None:
+        elif understood[name] is None:
             notes.append(
                 ConversionNote("left out", f"{called}, which {after.name} does not take {_value_phrase(value)}")
             )

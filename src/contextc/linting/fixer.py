@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
 from contextc.formats.lint_engine import ModelFacts, Violation
 from contextc.formats.registry import formatter
-from contextc.linting.model_facts import find_model_facts
+from contextc.linting.checker import find_model_facts
 from contextc.linting.preserve_formatting import restore_formatting
 from contextc.linting.request_coercion import coerce_validated, decode_and_pair, validate_json
 
@@ -58,8 +58,8 @@ def repair_request(form: Formatter, body: JSONObject, facts: ModelFacts, *, bare
             request = replace(request, messages=(request.system, *request.messages), system=None)
         body = form.encode_request(request)
         for code in sorted({violation.code for violation in form.rules.lint(body, facts)}):
-            if (mend := form.rules.get(code).fix) is not None:
-                body = mend(body)
+            if (fix := form.rules.get(code).fix) is not None:
+                body = fix(body)
         if not form.rules.lint(body, facts):
             break
     return body

@@ -54,23 +54,23 @@ def coerce_request(form: Formatter, body: JSON) -> DecodableRequest:
 def coerce_validated(form: Formatter, body: JSON) -> DecodableRequest:
     """Return `coerce_request` of a body that has passed `validate_json`."""
     check_request(body)
-    bare, book = isinstance(body, list), form.rules
+    bare, rules = isinstance(body, list), form.rules
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     _check_messages_key(form, root["whole"])
-    count = len(book.parse(root["whole"]).malformed)
+    count = len(rules.parse(root["whole"]).malformed)
     if not count:
         return DecodableRequest(root["whole"], bare, 0)
     root = {"whole": _convert_foreign_messages(form, deepcopy(root["whole"]))}
-    for reshape in (book.coerce, book.as_text):
-        _replace_malformed(book, root, reshape)
+    for reshape in (rules.coerce, rules.as_text):
+        _replace_malformed(rules, root, reshape)
     return DecodableRequest(root["whole"], bare, count)
 
 
-def _replace_malformed(book: RuleSet, root: JSONObject, reshape: Callable[[JSON, JSONPath], JSON]) -> None:
+def _replace_malformed(rules: RuleSet, root: JSONObject, reshape: Callable[[JSON, JSONPath], JSON]) -> None:
     """Replace every malformed value in `root["whole"]`, from the last to the first."""
     holder: list[JSON] = []  # the list from which the positions in `gone` are deleted at once
     gone: set[JSON] = set()
-    for finding in reversed(book.parse(root["whole"]).malformed):
+    for finding in reversed(rules.parse(root["whole"]).malformed):
         *before, last = ("whole", *finding.path)
         parent: JSON = root
         for step in before:

@@ -266,12 +266,12 @@ class MessageManager:
     def _known_calls(self) -> CallIndex:
         """Return the calls of the history. Read them again if another writer changed it."""
         try:
-            stands = self._store.conversation(self._conversation)
+            conversation = self._store.conversation(self._conversation)
         except UnknownConversation:
             return self._calls
-        if stands.tip != self._calls_at:
-            self._calls = CallIndex(self._store.load(self._conversation, after=stands.context_start))
-            self._calls_at = stands.tip
+        if conversation.tip != self._calls_at:
+            self._calls = CallIndex(self._store.load(self._conversation, after=conversation.context_start))
+            self._calls_at = conversation.tip
         return self._calls
 
     def get_formatted_system_prompt(self) -> str | None:
@@ -321,7 +321,7 @@ def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
     known = (
         model(model_name)
         if model_name
-        else Model(name="", house="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
+        else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
     )
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, model_id=known.name, speaks=formatter)

@@ -125,8 +125,8 @@ def to_plain_text(message: Message | None) -> str:
         return ""
     if message.redacted:
         return REDACTED_TEXT
-    told = [message.text, *(_part_text(part) for part in message.parts if not isinstance(part, Text))]
-    return " ".join(each for each in told if each)
+    texts = [message.text, *(_part_text(part) for part in message.parts if not isinstance(part, Text))]
+    return " ".join(each for each in texts if each)
 
 
 def _part_text(part: AnyPart) -> str:

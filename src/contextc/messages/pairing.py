@@ -98,10 +98,12 @@ def pair_tool_calls(
             if answer.call_id != call.id or answer.name != call.name:
                 answer = replace(answer, call_id=call.id, name=call.name)
             results.append(answer)
-        stood = [places.get((index, order)) for order in range(len(results))]
-        if len({place[0] if place else None for place in stood}) == 1 and stood[0]:  # all results were in one message
+        positions = [places.get((index, order)) for order in range(len(results))]
+        if (
+            len({place[0] if place else None for place in positions}) == 1 and positions[0]
+        ):  # all results were in one message
             results = [
-                result for _, result in sorted(zip(stood, results, strict=True), key=lambda each: each[0] or (0, 0))
+                result for _, result in sorted(zip(positions, results, strict=True), key=lambda each: each[0] or (0, 0))
             ]
         found.append(Message(role="tool", parts=tuple(results), author=message.author))
     return PairedHistory(found, repairs)

@@ -107,18 +107,18 @@ def _is_one_text(message: Message, body: bytes) -> bool:
 
 def _find_problem(message: Message) -> tuple[str, str] | None:
     """Return the first violated rule: the field, and the problem with its fix."""
-    role, says_something = message.role, False
+    role, has_content = message.role, False
     for index, part in enumerate(message.parts):
         if type(part) is Text and part.extra is None:
             if type(part.text) is not str:
                 return f"parts[{index}].text", f"must be text, got {type(part.text).__name__}."
-            says_something = says_something or not (part.text == "" or part.text.isspace())
+            has_content = has_content or not (part.text == "" or part.text.isspace())
             continue
         if not isinstance(part, Part):
             return f"parts[{index}]", f"must be a part such as Text or ToolCall, got {type(part).__name__}."
         for field, problem in _find_part_problems(part, role):
             return f"parts[{index}]{field}", problem
-        says_something = says_something or _has_content(part)
+        has_content = has_content or _has_content(part)
     if message.status == "pending":
         return "status", "must not be pending. Open a stream for the message, or append it when it is complete."
     if type(message.time) is not int or not 0 <= message.time < 1 << 53:
@@ -130,10 +130,10 @@ def _find_problem(message: Message) -> tuple[str, str] | None:
     if message.extra is not None and (found := find_json_problem(message.extra, "extra")):
         return found
     if role == "user" or role == "system":
-        if not says_something:
+        if not has_content:
             return "parts", f"a {role} message needs text that is not blank, or media."
     elif role == "assistant":
-        if not says_something and message.finish is None and message.status == "sent":
+        if not has_content and message.finish is None and message.status == "sent":
             return (
                 "parts",
                 "an assistant message needs text, reasoning, media or a call. A provider's empty reply is stored with "

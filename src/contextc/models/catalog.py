@@ -42,17 +42,17 @@ def load_catalog() -> Catalog:
     found = Catalog({}, {}, {}, {})
     for text in data_files("contextc.models", ".toml", "vendors").values():
         content = tomllib.loads(text)
-        house = Vendor(content["vendor"], tuple(content["prefixes"]), content["defaults"], content.get("new", {}))
-        found.vendors[house.name] = house
-        found.vendors_by_prefix.update({vendor: house for vendor in house.prefixes})
+        vendor = Vendor(content["vendor"], tuple(content["prefixes"]), content["defaults"], content.get("new", {}))
+        found.vendors[vendor.name] = vendor
+        found.vendors_by_prefix.update({prefix: vendor for prefix in vendor.prefixes})
         for name in content["models"]:
-            _add(found, house, name, content["models"])
+            _add(found, vendor, name, content["models"])
     return found
 
 
-def _add(found: Catalog, house: Vendor, name: str, models: dict[str, JSONObject]) -> None:
+def _add(found: Catalog, vendor: Vendor, name: str, models: dict[str, JSONObject]) -> None:
     own = _facts(name, models)
-    facts = _priced({**house.defaults, **own, "name": name, "house": house.name})
+    facts = _priced({**vendor.defaults, **own, "name": name, "vendor": vendor.name})
     entry = CatalogEntry(facts, own.get("open", False), tuple(map(normalize_name, own.get("weights", ()))))
     for each in (name, *models[name].get("also", ())):
         found.entries[normalize_name(each)] = entry

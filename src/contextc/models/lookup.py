@@ -11,6 +11,7 @@ from functools import cache
 import msgspec
 from msgspec.structs import fields
 
+from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
@@ -20,13 +21,16 @@ from contextc.models.genai_prices_source import load_genai_facts
 from contextc.models.model_info import Model
 
 FACT_NAMES = tuple(field.name for field in fields(Model) if field.name != "name")
+FORMER_FACT_NAMES = {"house": "vendor"}
+"""Former names of facts, which configuration files may still use."""
 DEFAULT_OUTPUT = 8_192
 
 
+@renamed_parameters(house="vendor")
 def model(
     name: str,
     *,
-    house: str | None = None,
+    vendor: str | None = None,
     window: int | None = None,
     output: int | None = None,
     open_weights: bool = False,
@@ -41,11 +45,11 @@ def model(
         raise InvalidSetting(
             "model name must be text that is not blank", got=name, fix="Pass a name such as claude-opus-5-5."
         )
-    given = {"house": house, "window": window, "output": output}
-    said: JSONObject = {key: value for key, value in given.items() if value is not None} | overrides
-    written = find_configured_facts(name)
-    if written or said:
-        return _resolve(name.strip(), written, said, open_weights=open_weights)
+    limits = {"vendor": vendor, "window": window, "output": output}
+    given: JSONObject = {key: value for key, value in limits.items() if value is not None} | overrides
+    configured = find_configured_facts(name)
+    if configured or given:
+        return _resolve(name.strip(), configured, given, open_weights=open_weights)
     return _resolve_cached(name.strip(), open_weights=open_weights)
 
 
@@ -56,8 +60,8 @@ def list_models() -> tuple[str, ...]:
 
 def list_vendor_models(vendors: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the models of some vendors, in the order of our table."""
-    wanted = set(vendors)
-    found = [entry.facts["name"] for entry in load_catalog().entries.values() if entry.facts["house"] in wanted]
+    selected = set(vendors)
+    found = [entry.facts["name"] for entry in load_catalog().entries.values() if entry.facts["vendor"] in selected]
     return tuple(dict.fromkeys(found))
 
 
@@ -95,22 +99,22 @@ def _resolve_cached(name: str, *, open_weights: bool) -> Model:
     return _resolve(name, {}, {}, open_weights=open_weights)
 
 
-def _resolve(name: str, written: Mapping[str, object], said: JSONObject, *, open_weights: bool) -> Model:
-    for key in (*written, *said):
+def _resolve(name: str, configured: Mapping[str, object], given: JSONObject, *, open_weights: bool) -> Model:
+    for key in (*configured, *given):
         if key not in FACT_NAMES:
             raise InvalidSetting(f"model {name}: unknown fact {key}", fix=f"Use one of {', '.join(FACT_NAMES)}.")
     entry = _find_open_entry(name) if open_weights else find_entry(name)
     known = (
         entry.facts
         if entry
-        else _vendor_defaults(name, said.get("house", written.get("house")), open_weights=open_weights)
+        else _vendor_defaults(name, given.get("vendor", configured.get("vendor")), open_weights=open_weights)
     )
-    if not entry and not open_weights and "window" not in written and "window" not in said:
+    if not entry and not open_weights and "window" not in configured and "window" not in given:
         known = {**known, **(load_genai_facts(name) or {})}
-    facts: JSONObject = {**known, **written, **said}
+    facts: JSONObject = {**known, **configured, **given}
     if "window" not in facts:
         raise UnknownModel(name, close=_find_close_names(name))
-    return _build_model(name, facts, limited="output" in written or "output" in said)
+    return _build_model(name, facts, limited="output" in configured or "output" in given)
 
 
 def _build_model(name: str, facts: JSONObject, *, limited: bool) -> Model:
@@ -137,20 +141,22 @@ def find_configured_facts(name: str) -> Mapping[str, object]:
     entry = match_entry(
         name, by_name := {normalize_name(each.rsplit("/", 1)[-1]): facts for each, facts in own.items()}
     )
-    return by_name[entry] if entry else {}
+    if not entry:
+        return {}
+    return {FORMER_FACT_NAMES.get(fact, fact): value for fact, value in by_name[entry].items()}
 
 
-def _vendor_defaults(name: str, house: object, *, open_weights: bool) -> JSONObject:
+def _vendor_defaults(name: str, vendor: object, *, open_weights: bool) -> JSONObject:
     """Return default facts for a model that is not in the table, by its vendor.
 
     Defaults for the models that a vendor serves need not apply to its open weights.
     """
-    known = load_catalog().vendors.get(house) if isinstance(house, str) else _guess_vendor(name)
+    known = load_catalog().vendors.get(vendor) if isinstance(vendor, str) else _guess_vendor(name)
     if known is None:
-        return {"name": name, "house": "unknown"}
+        return {"name": name, "vendor": "unknown"}
     if open_weights:
-        return {"name": name, "house": known.name, "tokenizer": known.name}
-    return {**known.defaults, **known.new, "name": name, "house": known.name}
+        return {"name": name, "vendor": known.name, "tokenizer": known.name}
+    return {**known.defaults, **known.new, "name": name, "vendor": known.name}
 
 
 def _guess_vendor(name: str) -> Vendor | None:
@@ -161,7 +167,7 @@ def _guess_vendor(name: str) -> Vendor | None:
         first = spelling.split("-")[0]
         for each, entry in load_catalog().entries.items():
             if each.split("-")[0] == first:
-                return load_catalog().vendors[entry.facts["house"]]
+                return load_catalog().vendors[entry.facts["vendor"]]
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from contextc._deprecation import warn_renamed
 from contextc.messages import Usage
 
 MediaKind: TypeAlias = Literal["image", "audio", "video", "document"]
@@ -37,7 +38,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name: str
-    house: str
+    vendor: str
     window: int
     output: int
     tokenizer: str = "unknown"
@@ -53,6 +54,12 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefill: bool = False
     tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
+
+    @property
+    def house(self) -> str:
+        """Deprecated: `vendor`."""
+        warn_renamed("Model.house", "Model.vendor")
+        return self.vendor
 
 
 def cost(model: Model, usage: Usage) -> float | None:

@@ -27,8 +27,8 @@ def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
 
 def heading_of(id: str) -> str:
     """Return the id of a fragment as a heading: `open_work` becomes `Open work`."""
-    words = id.replace("_", " ").replace("-", " ").strip() or id
-    return words[0].upper() + words[1:]
+    title = id.replace("_", " ").replace("-", " ").strip() or id
+    return title[0].upper() + title[1:]
 
 
 class RenderedFragment(Struct, frozen=True):

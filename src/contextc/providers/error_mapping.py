@@ -106,8 +106,8 @@ def failure_kind(table: ErrorTable, refusal: ErrorResponse) -> FailureKind:
     for code in refusal.codes:
         if code in table.codes:
             return table.codes[code]
-    for words, kind in table.patterns:
-        if re.search(words, refusal.message, re.IGNORECASE):
+    for pattern, kind in table.patterns:
+        if re.search(pattern, refusal.message, re.IGNORECASE):
             return kind
     for code in refusal.codes:
         if code in table.types:
@@ -131,14 +131,14 @@ def parse_error(body: JSON, status: int | None, headers: Mapping[str, str]) -> E
     for detail in _details(inner):
         codes.append(detail.get("reason"))
     numbers = [code for code in codes if isinstance(code, int) and 400 <= code < 600]
-    said = inner.get("message") or inner.get("detail") or ""
+    message = inner.get("message") or inner.get("detail") or ""
     metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
     codes.append(metadata.get("error_type"))
     if raw := metadata.get("raw"):  # the upstream error behind a gateway
-        said = f"{_message_text(said)}: {raw}"
+        message = f"{_message_text(message)}: {raw}"
     return ErrorResponse(
         tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
-        _without_html(_message_text(said)),
+        _without_html(_message_text(message)),
         status or (numbers[0] if numbers else None),
         _retry_after(headers, inner),
     )
@@ -162,19 +162,19 @@ def _mask_login(found: re.Match[str]) -> str:
     return MASK if ":" in login else found[0]
 
 
-def _message_text(said: JSON) -> str:
+def _message_text(message: JSON) -> str:
     """Return an error message as text. Servers that validate requests send a list of problems and their locations."""
-    if isinstance(said, list):
-        return "; ".join(map(_message_text, cast(list[JSON], said)))
-    if not isinstance(said, dict):
-        return str(said)
-    detail = cast(JSONObject, said)
-    told: JSON = next((detail[name] for name in ("msg", "message", "detail") if detail.get(name)), None)
-    if told is None:
+    if isinstance(message, list):
+        return "; ".join(map(_message_text, cast(list[JSON], message)))
+    if not isinstance(message, dict):
+        return str(message)
+    detail = cast(JSONObject, message)
+    text: JSON = next((detail[name] for name in ("msg", "message", "detail") if detail.get(name)), None)
+    if text is None:
         return encode(detail).decode()
     steps = cast(list[JSON], detail["loc"]) if isinstance(detail.get("loc"), list) else []
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-    return f"{place}: {_message_text(told)}" if place else _message_text(told)
+    return f"{place}: {_message_text(text)}" if place else _message_text(text)
 
 
 def _without_html(text: str) -> str:

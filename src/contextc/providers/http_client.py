@@ -162,8 +162,8 @@ class HTTPEndpoint(Endpoint):
             given = cast(float | None, call.timeout or self.timeout)
             if late := describe_timeout(error, given, use_default=self.http_client is None):
                 failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
-        said = str(error)
-        raise failed from (error if mask_secrets(said, self._secrets()) == said else None)
+        message = str(error)
+        raise failed from (error if mask_secrets(message, self._secrets()) == message else None)
 
     async def _sent(self, client: Any, path: str, call: ProviderCall, stream_class: Any) -> HTTPResponse:
         """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
@@ -178,14 +178,14 @@ class HTTPEndpoint(Endpoint):
         options: JSONObject = {"headers": headers} if headers else {}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
-    def _transient(self, said: str) -> ProviderFailed:
-        return ProviderFailed(self.provider.name, "transient", mask_secrets(said, self._secrets())[:300])
+    def _transient(self, message: str) -> ProviderFailed:
+        return ProviderFailed(self.provider.name, "transient", mask_secrets(message, self._secrets())[:300])
 
     def _unreached(self, error: Exception) -> ProviderFailed:
         """Return the failure for a connection error. If no connection was made, the URL may be wrong."""
         way_out = f"Check the URL ({self._address()}) and the network." if _is_connect_error(error) else ""
-        said = mask_secrets(error_reason(error), self._secrets())[:300]
-        return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
+        message = mask_secrets(error_reason(error), self._secrets())[:300]
+        return ProviderFailed(self.provider.name, "transient", message, way_out=way_out)
 
     def _check_kind(self, answer: HTTPResponse) -> None:
         """Raise a failure if the response is a web page, whatever its status. A retry would not help."""
@@ -282,8 +282,8 @@ def error_reason(error: BaseException) -> str:
     while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
         found = inner
     text = str(found).strip() or type(found).__name__
-    said = str(error).strip()
-    return text if said in ("", text) else f"{said.rstrip('.')}: {text}"
+    reason = str(error).strip()
+    return text if reason in ("", text) else f"{reason.rstrip('.')}: {text}"
 
 
 def error_body(error: Exception) -> JSON:

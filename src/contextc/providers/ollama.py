@@ -77,7 +77,7 @@ class OllamaEndpoint(HTTPEndpoint):
     def _helped(self, body: JSON, status: int, headers: Any, call: ProviderCall) -> ProviderFailed:
         """Return the failure, with a fix if Ollama's message is a known one."""
         failed = self._refused(body, status, headers)
-        helps = (way_out for words, way_out in FIXES if re.search(words, failed.said, re.IGNORECASE))
+        helps = (way_out for pattern, way_out in FIXES if re.search(pattern, failed.said, re.IGNORECASE))
         if (way_out := next(helps, None)) is None:
             return failed
         way_out = way_out.format(model=call.provider.model_id)
@@ -119,9 +119,9 @@ class OllamaEndpoint(HTTPEndpoint):
 
         if not isinstance(error, ConnectError | ConnectTimeout):
             return None
-        said = mask_secrets(error_reason(error), self._secrets())[:300]
+        message = mask_secrets(error_reason(error), self._secrets())[:300]
         way_out = f"Check the URL ({self._address()}) and the network. {START_FIX}"
-        return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
+        return ProviderFailed(self.provider.name, "transient", message, way_out=way_out)
 
     def _address(self) -> str:
         if self.provider.url or not self._client:
@@ -140,9 +140,9 @@ class OllamaEndpoint(HTTPEndpoint):
 def _refusal(body: bytes) -> JSON:
     """Return the error of a response. An error of the model runner is JSON inside the text of Ollama's error."""
     try:
-        said: JSONObject = parse_json_object(body)
+        content: JSONObject = parse_json_object(body)
     except MalformedEvent:
         return body.decode("utf-8", "replace")
-    error: JSON = said.get("error")
+    error: JSON = content.get("error")
     within = parse_object(error) if isinstance(error, str) and error.startswith("{") else None
-    return within if within is not None and object_or_empty(within.get("error")) else said
+    return within if within is not None and object_or_empty(within.get("error")) else content

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from contextc._deprecation import warn_renamed
+from contextc._deprecation import renamed_parameters, warn_renamed
 from contextc._json import JSONObject
 from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
 from contextc._plugins import data_files, load_plugin, plugins
@@ -92,8 +92,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         """Return the fields, without credentials that the URL may contain."""
-        told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
-        return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+        fields = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
+        return f"Provider({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
     @property
     def asks_for(self) -> str:
@@ -170,6 +170,7 @@ class ProviderTables(NamedTuple):
     served: dict[str, JSONObject]
 
 
+@renamed_parameters(house="vendor")
 def provider(
     spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
 ) -> Provider:
@@ -179,45 +180,47 @@ def provider(
     """
     if not isinstance(spec, str) or not spec.strip():
         raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=SPEC_HELP)
-    told: JSONObject = {"window": window, "output": output}
+    model_facts: JSONObject = {"window": window, "output": output}
     own: dict[str, bool | str] = {}
     for fact, value in facts.items():
         if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in CLIENT_FIELDS and isinstance(value, str)):
             own[fact] = value
         elif fact in MODEL_FACTS:
-            told[fact] = value
+            model_facts[fact] = value
         else:
             raise _unknown_field(fact, value)
-    name, asks_for = _split_spec(spec.strip(), told, format)
+    name, model_id = _split_spec(spec.strip(), model_facts, format)
     entry = _tables().providers.get(name, {})
     if written := _written_table(name):
         written = {"format": entry.get("format", DEFAULT_FORMAT), **written}
-        format = _apply_config(written, asks_for, told, own, format)
-    if entry.get("facts") and not find_entry(asks_for):  # the provider's own choice, or an alias of its own
-        given = {fact: value for fact, value in told.items() if value is not None}
-        told = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
-    speaks = _check_format(name, format or entry.get("format", DEFAULT_FORMAT))
+        format = _apply_config(written, model_id, model_facts, own, format)
+    if entry.get("facts") and not find_entry(model_id):  # the provider's own choice, or an alias of its own
+        given = {fact: value for fact, value in model_facts.items() if value is not None}
+        model_facts = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
+    format_name = _check_format(name, format or entry.get("format", DEFAULT_FORMAT))
     known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FLAG_FIELDS, *CLIENT_FIELDS) if fact in entry}
-    if "url" in own or client_of_format(speaks) != client_of_format(entry.get("format", DEFAULT_FORMAT)):
+    if "url" in own or client_of_format(format_name) != client_of_format(entry.get("format", DEFAULT_FORMAT)):
         known = {
             fact: value for fact, value in known.items() if fact not in ("url", "key")
         }  # they belong to another address
     try:
-        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", DEFAULT_FORMAT)), **told)
+        found = model(
+            model_id, open_weights=_has_open_weights(format_name, entry.get("format", DEFAULT_FORMAT)), **model_facts
+        )
     except UnknownModel as error:
         if entry or format is not None or "url" in own:
             raise
         problem, fix = unknown_provider_message(name)
         raise UnknownModel(
-            asks_for, close=error.close, problem=problem, fix=fix, case="provider", detail=name
+            model_id, close=error.close, problem=problem, fix=fix, case="provider", detail=name
         ) from None
     plain = Provider(
         name=name,
         model=found,
-        format=speaks,
-        model_id=asks_for,
+        format=format_name,
+        model_id=model_id,
         session_field=entry.get("session_field", ""),
-        client=client_of_format(speaks),
+        client=client_of_format(format_name),
     )
     return replace(plain, **known | own)
 
@@ -333,9 +336,9 @@ def _tables() -> ProviderTables:
     content = tomllib.loads(data_files("contextc.providers", ".toml")["providers.toml"])
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
-    houses = {house: name for name, facts in providers.items() for house in facts.get("vendors", ())}
+    vendors = {vendor: name for name, facts in providers.items() for vendor in facts.get("vendors", ())}
     tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
-    return ProviderTables(providers, names, houses, *tables)
+    return ProviderTables(providers, names, vendors, *tables)
 
 
 def check_config_table(name: str, facts: Mapping[str, object], source: str = f"contextc.toml: {PROVIDERS}") -> None:
@@ -372,7 +375,7 @@ def _config_tables() -> dict[str, JSONObject]:
 
 
 def _apply_config(
-    written: JSONObject, asks_for: str, told: JSONObject, own: dict[str, bool | str], format: str | None
+    written: JSONObject, model_id: str, model_facts: JSONObject, own: dict[str, bool | str], format: str | None
 ) -> str | None:
     """Fill `own` and `told` from the user's configuration and return the format.
 
@@ -383,12 +386,12 @@ def _apply_config(
         if fact in written and not (elsewhere and fact in ("url", "key")):
             own.setdefault(fact, written[fact])
     for fact in ("window", "output"):
-        if fact in written and told[fact] is None and fact not in find_configured_facts(asks_for):
-            told[fact] = written[fact]
+        if fact in written and model_facts[fact] is None and fact not in find_configured_facts(model_id):
+            model_facts[fact] = written[fact]
     return format or written["format"]
 
 
-def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
+def _split_spec(spec: str, model_facts: JSONObject, format: str | None) -> tuple[str, str]:
     """Return the provider's primary name and the model id. A model id may contain colons."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
@@ -397,12 +400,12 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
     if name in _tables().names or name in written or name in plugins(PLUGIN_PROVIDERS):
         name = _tables().names.get(name, name)
         facts = {**_tables().providers.get(name, {}), **(_written_table(name) or {})}
-        asks_for = after or facts.get("model")
-        if not asks_for:
+        model_id = after or facts.get("model")
+        if not model_id:
             raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
-        return name, asks_for
+        return name, model_id
     if not colon or (find_entry(spec) and not find_entry(after)):  # a model name may contain a colon
-        return _provider_of_model(spec, told), spec
+        return _provider_of_model(spec, model_facts), spec
     if not before or not after:
         raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=SPEC_HELP)
     close = get_close_matches(name, [*_tables().names, *written], n=1, cutoff=0.85)
@@ -419,10 +422,12 @@ def _split_spec(spec: str, told: JSONObject, format: str | None) -> tuple[str, s
     return name, after
 
 
-def _provider_of_model(name: str, told: JSONObject) -> str:
+def _provider_of_model(name: str, model_facts: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
-    house = model(name, house=told.get("house"), window=UNLIMITED_WINDOW).house  # the real window is looked up later
-    if has_open_weights(name) or not is_vendor_name(name) or house not in _tables().vendors:
+    vendor = model(
+        name, vendor=model_facts.get("vendor"), window=UNLIMITED_WINDOW
+    ).vendor  # the window is looked up later
+    if has_open_weights(name) or not is_vendor_name(name) or vendor not in _tables().vendors:
         close = get_close_matches(
             name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
         )
@@ -433,7 +438,7 @@ def _provider_of_model(name: str, told: JSONObject) -> str:
         raise InvalidSetting(
             "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
         )
-    return _tables().vendors[house]
+    return _tables().vendors[vendor]
 
 
 def _check_format(name: str, format: str) -> str:

@@ -123,7 +123,7 @@ class Recorder(Endpoint):
                 yield event
         except ProviderFailed as error:
             if not (events and is_error(events[-1])):
-                refused = {"error": _told(error)}
+                refused = {"error": _failure_fields(error)}
             raise
         finally:
             await inner.aclose()
@@ -203,7 +203,7 @@ def _clean(event: JSONObject) -> JSONObject:
     )
 
 
-def _told(error: ProviderFailed) -> JSONObject:
+def _failure_fields(error: ProviderFailed) -> JSONObject:
     body: JSONObject = {"error": {"code": error.code, "message": error.said}}
-    told: JSONObject = {"status": error.status, "body": body, "retry_after": error.retry_after}
-    return {name: value for name, value in told.items() if value is not None}
+    fields: JSONObject = {"status": error.status, "body": body, "retry_after": error.retry_after}
+    return {name: value for name, value in fields.items() if value is not None}

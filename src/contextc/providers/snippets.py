@@ -32,17 +32,17 @@ INDENT = "    "
 
 def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
     """Return a shell command that sends these bytes. `session` and `directory` apply to CLI agents only."""
-    told = snippet_tables().get(formatter.name)
-    if told is None or not _is_called(provider, formatter):
+    table = snippet_tables().get(formatter.name)
+    if table is None or not _is_called(provider, formatter):
         return _comment(_explanation(provider, formatter)) + _resume_command(provider, session, directory)
     served = local_server_tables().get(provider.client)
-    key = "SERVED_KEY" if served else _key(provider, told)
+    key = "SERVED_KEY" if served else _key(provider, table)
     headers = {"Content-Type": "application/json"}
     headers |= {
-        name: value.format(key=f"${key}") for name, value in told["headers"].items() if key or "{key}" not in value
+        name: value.format(key=f"${key}") for name, value in table["headers"].items() if key or "{key}" not in value
     }
-    url = f"$SERVED_URL{_url_path(told)}" if served else _address(provider, told)
-    path = told["path"].format(model=quote(provider.model_id, safe=""))
+    url = f"$SERVED_URL{_url_path(table)}" if served else _address(provider, table)
+    path = table["path"].format(model=quote(provider.model_id, safe=""))
     lines = [f"printf %s {shlex.quote(body.decode())} | curl {_quoted(url + path)}"]
     lines += [f"  -H {_quoted(f'{name}: {value}')}" for name, value in headers.items()]
     unknown = _comment([_unknown_url_text(provider)]) if url == UNKNOWN_URL else ""
@@ -53,34 +53,34 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
 
 def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
     """Return a Python program that sends an equal request."""
-    told, request = snippet_tables().get(formatter.name), cast(JSONObject, decode(body))
-    if told is None or not _is_called(provider, formatter):
+    table, request = snippet_tables().get(formatter.name), cast(JSONObject, decode(body))
+    if table is None or not _is_called(provider, formatter):
         command = _resume_command(provider, session, directory).strip()
-        words = [*_explanation(provider, formatter), *([f"To continue it in a shell: {command}"] if command else [])]
-        return f"{_comment(words)}request = {python_literal(request)}\n"
-    arguments, unknown = _split(formatter, formatter.sdk_arguments(request, provider.model_id), told)
-    served, imports = local_server_tables().get(provider.client), [told["imports"]]
-    key, url = _key(provider, told), _address(provider, told)
-    options = [*told.get("always", ())]
+        comments = [*_explanation(provider, formatter), *([f"To continue it in a shell: {command}"] if command else [])]
+        return f"{_comment(comments)}request = {python_literal(request)}\n"
+    arguments, unknown = _split(formatter, formatter.sdk_arguments(request, provider.model_id), table)
+    served, imports = local_server_tables().get(provider.client), [table["imports"]]
+    key, url = _key(provider, table), _address(provider, table)
+    options = [*table.get("always", ())]
     if served:
-        imports = [served["imports"], told["imports"], "", served["python"]]
-        address = f"{served['url']} + {_url_path(told)!r}" if _url_path(told) else served["url"]
-        options += [told["key_option"].format(key=served["key"]), told["url_option"].format(url=address)]
+        imports = [served["imports"], table["imports"], "", served["python"]]
+        address = f"{served['url']} + {_url_path(table)!r}" if _url_path(table) else served["url"]
+        options += [table["key_option"].format(key=served["key"]), table["url_option"].format(url=address)]
         url = address
     else:
-        options += _credentials(told, key)
+        options += _credentials(table, key)
         if provider.url or url == UNKNOWN_URL:
-            options.append(told["url_option"].format(url=_environment(url)))
-    source = "\n".join([*imports, *([] if served else [""]), f"client = {told['client']}({', '.join(options)})"])
+            options.append(table["url_option"].format(url=_environment(url)))
+    source = "\n".join([*imports, *([] if served else [""]), f"client = {table['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
-    extra = f", {told['unknown']}={python_literal(unknown)}" if unknown else ""
+    extra = f", {table['unknown']}={python_literal(unknown)}" if unknown else ""
     printed = "for event in answer:\n    print(event)\n" if request.get("stream") is True else "print(answer)\n"
     remark = _comment(
         [_local_server_text(provider)] if served else [_unknown_url_text(provider)] if url == UNKNOWN_URL else []
     )
-    if told.get("leaves_out"):
-        remark += _comment([f"The SDK leaves out {told['leaves_out']}."])
-    call = f"answer = {told['call']}(**request{extra})"
+    if table.get("leaves_out"):
+        remark += _comment([f"The SDK leaves out {table['leaves_out']}."])
+    call = f"answer = {table['call']}(**request{extra})"
     return f"{remark}{needs}{source}\n\nrequest = {python_literal(arguments)}\n\n{call}\n{printed}"
 
 
@@ -89,11 +89,11 @@ def _is_called(provider: Provider, formatter: Formatter) -> bool:
     return provider.client in ("", client_of_format(formatter.name)) or provider.client in local_server_tables()
 
 
-def _key(provider: Provider, told: JSONObject) -> str:
+def _key(provider: Provider, table: JSONObject) -> str:
     """Return the variable that holds the key, or "" if none is sent. A custom URL never gets the vendor's key."""
     if provider.key or provider.url or not has_url(provider):
         return provider.key
-    return told.get("key", "")
+    return table.get("key", "")
 
 
 def _address(provider: Provider, told: JSONObject) -> str:

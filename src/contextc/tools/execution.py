@@ -202,10 +202,10 @@ def _run_on_thread(work: Callable[[], object], context: ToolContext) -> "asyncio
 
 def _error_text(error: BaseException) -> str:
     """Return an exception as text for the model, with its type unless it is an error of contextc."""
-    kind, separator, said = describe_error(error).partition(": ")
-    if len(said) > MAX_ERROR_CHARACTERS:
-        said = f"{said[:MAX_ERROR_CHARACTERS]}… [{len(said) - MAX_ERROR_CHARACTERS:,} characters more]"
-    return said if isinstance(error, ContextcError) and said else f"{kind}{separator}{said}"
+    kind, separator, text = describe_error(error).partition(": ")
+    if len(text) > MAX_ERROR_CHARACTERS:
+        text = f"{text[:MAX_ERROR_CHARACTERS]}… [{len(text) - MAX_ERROR_CHARACTERS:,} characters more]"
+    return text if isinstance(error, ContextcError) and text else f"{kind}{separator}{text}"
 
 
 def _expected_text(call: ToolCall, parameters: FunctionParameters) -> str:

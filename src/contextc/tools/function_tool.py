@@ -83,13 +83,13 @@ def tool(
 
 @overload
 def tool(
-    told: Tool, function: Function, /, *, timeout: float | None = ..., approval: bool = ..., parallel: bool = ...
+    spec: Tool, function: Function, /, *, timeout: float | None = ..., approval: bool = ..., parallel: bool = ...
 ) -> FunctionTool: ...
 
 
 @overload
 def tool(
-    told: Tool | None = None,
+    spec: Tool | None = None,
     /,
     *,
     name: str | None = ...,
@@ -118,13 +118,13 @@ def tool(
     The last form sends the definition `Tool(…)` to the model and ignores the function's hints; arguments are passed by
     name. `strict` writes the schema in the form that OpenAI and Anthropic enforce.
     """
-    told = first if isinstance(first, Tool) else None
+    spec = first if isinstance(first, Tool) else None
 
     def make(function: Function) -> FunctionTool:
         _check_options(function, timeout)
         is_method = _is_method(function)
-        if told is not None:
-            made, parameters = told, parameters_from_schema(function, told, method=is_method)
+        if spec is not None:
+            made, parameters = spec, parameters_from_schema(function, spec, method=is_method)
         else:
             made, parameters = _describe(function, name, description, strict, is_method)
         return FunctionTool(
@@ -137,12 +137,12 @@ def tool(
             method=is_method,
         )
 
-    if told is not None and (name, description, strict) != (None, None, None):
+    if spec is not None and (name, description, strict) != (None, None, None):
         raise InvalidInput(
-            f"Tool {told.name}: name, description and strict cannot be combined with a Tool",
+            f"Tool {spec.name}: name, description and strict cannot be combined with a Tool",
             fix="Set them in the Tool.",
         )
-    function = second if told is not None else first
+    function = second if spec is not None else first
     return make if function is None else make(cast(Function, function))
 
 
@@ -193,8 +193,8 @@ def _describe(
 ) -> tuple[Tool, FunctionParameters]:
     named = _validated_name(name if name is not None else _name_of(function))
     parameters = parameters_from_hints(function, named, strict=bool(strict), method=is_method)
-    said = parameters.description if description is None else description
-    return Tool(name=named, description=said, parameters=parameters.schema, strict=strict), parameters
+    text = parameters.description if description is None else description
+    return Tool(name=named, description=text, parameters=parameters.schema, strict=strict), parameters
 
 
 def _check_options(function: object, timeout: float | None) -> None:

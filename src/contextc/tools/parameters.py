@@ -71,10 +71,10 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
         return function(*first, **values)
 
     def _unknown_errors(self, given: JSONObject) -> list[str]:
-        told: JSONObject = self.schema.get("properties", {})
+        properties: JSONObject = self.schema.get("properties", {})
         if self.has_keyword_rest and self.schema.get("additionalProperties") is not False:
             return []
-        known = tuple(told) if self.has_keyword_rest else self.names
+        known = tuple(properties) if self.has_keyword_rest else self.names
         return [unknown_field_error(name, known) for name in given if name not in known]
 
     def _missing_errors(self, given: JSONObject) -> list[str]:
@@ -99,8 +99,8 @@ def parameters_from_hints(function: Function, name: str, *, strict: bool, method
         _check_describable(each, hints, name)
     documented = parse_docstring(docstring_of(function), [each.name for each in parameters])
     contexts = tuple(each.name for each in parameters if _is_context(hints[each.name]))
-    told = [each for each in parameters if each.name not in contexts]
-    fields = [_schema_field(each, hints[each.name], documented, name) for each in told]
+    described = [each for each in parameters if each.name not in contexts]
+    fields = [_schema_field(each, hints[each.name], documented, name) for each in described]
     schema = object_schema(fields, strict=strict, place=name)
     return _build_parameters(parameters, hints, contexts, schema, documented.text, name)
 
@@ -298,8 +298,8 @@ def tool_signature(name: str, schema: JSONObject) -> str:
     """Return the signature of a tool as one line: `read_file(path: string, limit?: integer)`."""
     required = cast(list[str], schema.get("required", []))
     properties = cast(JSONObject, schema.get("properties", {}))
-    told = [f"{each}{'' if each in required else '?'}: {_schema_type(inner)}" for each, inner in properties.items()]
-    return f"{name}({', '.join(told)})"
+    fields = [f"{each}{'' if each in required else '?'}: {_schema_type(inner)}" for each, inner in properties.items()]
+    return f"{name}({', '.join(fields)})"
 
 
 def _schema_type(schema: JSON) -> str:

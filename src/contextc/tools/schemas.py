@@ -88,14 +88,14 @@ def annotation_text(hint: object) -> str:
     """Return the description in `Annotated[str, "description"]`, also in a member of a union."""
     if get_origin(hint) is Annotated:
         for note in get_args(hint)[1:]:
-            said = note if isinstance(note, str) else getattr(note, "description", None)
-            said = said or getattr(note, "documentation", None)
-            if isinstance(said, str):
-                return said
+            texts = note if isinstance(note, str) else getattr(note, "description", None)
+            texts = texts or getattr(note, "documentation", None)
+            if isinstance(texts, str):
+                return texts
         return annotation_text(get_args(hint)[0])
     if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
-        said = [annotation_text(arm) for arm in cast(tuple[object, ...], get_args(hint))]
-        return next((words for words in said if words), "")
+        texts = [annotation_text(arm) for arm in cast(tuple[object, ...], get_args(hint))]
+        return next((text for text in texts if text), "")
     return ""
 
 
@@ -133,17 +133,17 @@ class _SchemaWriter:
         if field.default is None and not self.strict:
             schema = _without_null(schema)
         default = _json_default(field.default)
-        told = field.description
+        description = field.description
         if default is not None and self.strict:
-            told = f"{told} Default: {msgspec.json.encode(default).decode()}.".strip()
-        schema = _with_description(schema, told)
+            description = f"{description} Default: {msgspec.json.encode(default).decode()}.".strip()
+        schema = _with_description(schema, description)
         return schema if default is None or self.strict else {**schema, "default": default}
 
     def write(self, kind: kinds.Type, place: str, inside: tuple[type, ...]) -> JSONObject:
         match kind:
             case kinds.Metadata():
-                said = cast(dict[str, str], kind.extra_json_schema or {}).get("description", "")
-                return _with_description(self.write(kind.type, place, inside), said)
+                description = cast(dict[str, str], kind.extra_json_schema or {}).get("description", "")
+                return _with_description(self.write(kind.type, place, inside), description)
             case kinds.AnyType():
                 return self.open_type(place, {})
             case kinds.EnumType(cls=cls):
@@ -171,9 +171,9 @@ class _SchemaWriter:
             case kinds.CustomType(cls=cls) if cls is object:
                 return self.open_type(place, {})
             case _ if type(kind) in JSON_TYPES:
-                name, words = JSON_TYPES[type(kind)]
+                name, text = JSON_TYPES[type(kind)]
                 unit = " characters" if name == "string" else ""
-                return _with_description({"type": name}, f"{words} {_constraints_text(kind, unit)}".strip())
+                return _with_description({"type": name}, f"{text} {_constraints_text(kind, unit)}".strip())
             case _:
                 named = kind.cls.__name__ if isinstance(kind, kinds.CustomType) else type(kind).__name__
                 raise InvalidInput(f"{place}: type {named} cannot be described in a JSON schema", fix=SUPPORTED_TYPES)
@@ -246,18 +246,18 @@ def _check_name(name: str, place: str) -> None:
         )
 
 
-def _with_description(schema: JSONObject, words: str) -> JSONObject:
+def _with_description(schema: JSONObject, prefix: str) -> JSONObject:
     """Return the schema with a text added in front of its description."""
-    said = f"{words} {schema.get('description', '')}".strip()
-    return {**schema, "description": said} if said else schema
+    text = f"{prefix} {schema.get('description', '')}".strip()
+    return {**schema, "description": text} if text else schema
 
 
 def _constraints_text(kind: kinds.Type, unit: str) -> str:
     found: list[str] = []
-    for name, words in CONSTRAINT_TEXTS.items():
+    for name, text in CONSTRAINT_TEXTS.items():
         limit = getattr(kind, name, None)
         if limit is not None:
-            found.append(words.format(f"{limit}{unit if name.endswith('_length') else ''}"))
+            found.append(text.format(f"{limit}{unit if name.endswith('_length') else ''}"))
     return " ".join(found)
 
 

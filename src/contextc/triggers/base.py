@@ -203,8 +203,8 @@ class ThresholdTrigger(Trigger, frozen=True, kw_only=True):
         return TriggerMessage(text=text, title=self.exit_title, closes=True)
 
 
-def _text(words: MessageText, moment: TriggerContext) -> str:
-    return words if isinstance(words, str) else words(moment)
+def _text(text: MessageText, moment: TriggerContext) -> str:
+    return text if isinstance(text, str) else text(moment)
 
 
 def percent(share: float) -> str:

@@ -182,8 +182,8 @@ class ToolCallCountTrigger(Trigger, frozen=True, kw_only=True):
 
     def check(self, moment: TriggerContext, state: JSONObject) -> tuple[TriggerMessage | None, JSONObject]:
         turn = [moment.conversation, moment.turn]
-        told: int = state.get("told", 0) if state.get("turn") == turn else 0
-        if moment.tool_calls // self.every <= told // self.every:
+        reported: int = state.get("told", 0) if state.get("turn") == turn else 0
+        if moment.tool_calls // self.every <= reported // self.every:
             return None, state
         text = (
             f"Tool calls: {moment.tool_calls} so far in this turn, step {moment.step}, context at "

@@ -53,25 +53,25 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
                 "a trigger with two parameters must return a pair of a message and its new state, "
                 f"got {type(cast(object, returned)).__name__}."
             )
-        said, kept = cast(tuple[object, JSONObject], returned)
-        return _as_message(said), kept
+        message, kept = cast(tuple[object, JSONObject], returned)
+        return _as_message(message), kept
 
     def _unless_repeated(
-        self, say: TriggerMessage | None, moment: TriggerContext, state: JSONObject
+        self, message: TriggerMessage | None, moment: TriggerContext, state: JSONObject
     ) -> tuple[TriggerMessage | None, JSONObject]:
         """Return the message unless it equals that of the previous step, and a hash of its text as the state."""
-        if say is None or say.stop is not None or self.cooldown_steps or self.cooldown_seconds:
-            return say, {}
-        mark = hash_blob(fix_surrogates(say.text).encode())[:16]
+        if message is None or message.stop is not None or self.cooldown_steps or self.cooldown_seconds:
+            return message, {}
+        mark = hash_blob(fix_surrogates(message.text).encode())[:16]
         is_same = moment.when in ("before_step", "mid_step") and state.get("text") == mark
-        return None if is_same else say, {"text": mark}
+        return None if is_same else message, {"text": mark}
 
     def active(self, state: JSONObject) -> bool:
         return not self.has_state and "text" in state
 
     def repeat(self, moment: TriggerContext, state: JSONObject) -> TriggerMessage | None:
-        stands = self.active(state) and not self.once and "before_step" in self.at
-        return _as_message(self.function(moment)) if stands else None
+        is_repeated = self.active(state) and not self.once and "before_step" in self.at
+        return _as_message(self.function(moment)) if is_repeated else None
 
     def __call__(self, *arguments: object) -> object:
         return self.function(*arguments)
@@ -110,12 +110,12 @@ def _parameter_count(name: str, function: Callable[..., object]) -> int:
     return needed
 
 
-def _as_message(said: object) -> TriggerMessage | None:
-    if said is None or isinstance(said, TriggerMessage):
-        return said
-    if isinstance(said, str):
-        return TriggerMessage(text=said) if said.strip() else None
-    if iscoroutine(said):
-        said.close()
+def _as_message(returned: object) -> TriggerMessage | None:
+    if returned is None or isinstance(returned, TriggerMessage):
+        return returned
+    if isinstance(returned, str):
+        return TriggerMessage(text=returned) if returned.strip() else None
+    if iscoroutine(returned):
+        returned.close()
         raise InvalidInput("a trigger must be a synchronous function, got an async one", fix="Define it with `def`.")
-    raise InvalidInput(f"a trigger must return a string, a Say or None, got {type(said).__name__}.")
+    raise InvalidInput(f"a trigger must return a string, a Say or None, got {type(returned).__name__}.")

@@ -36,7 +36,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     @property
     def stop(self) -> str | None:
         """The finish reason with which the turn must end, or None."""
-        return next((say.stop for _, say in self.messages if say.stop is not None), None)
+        return next((message.stop for _, message in self.messages if message.stop is not None), None)
 
 
 def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
@@ -75,34 +75,36 @@ def evaluate_triggers(
     `in_request` is given if an epoch starts: a warning is then ended only if the request still contains it.
     """
     triggers = check_triggers(triggers)
-    said: list[tuple[Trigger, TriggerMessage]] = []
+    messages: list[tuple[Trigger, TriggerMessage]] = []
     active: dict[tuple[str, TriggerKind], int] = {}
     changed: dict[str, JSONObject] = {}
     failures: list[tuple[str, str]] = []
     for trigger in sorted(triggers, key=lambda each: each.priority):
         before = states.get(trigger.name, {})
-        say, after, standing = None, before, False
+        message, after, is_active = None, before, False
         try:
             if context.when in trigger.at:
-                say, after = _evaluate_one(trigger, context, before)
-            standing = bool(trigger.group) and trigger.active(_own_state(after))
+                message, after = _evaluate_one(trigger, context, before)
+            is_active = bool(trigger.group) and trigger.active(_own_state(after))
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            say, after = None, {**before, "failed": _failure_text(error)}
+            message, after = None, {**before, "failed": _failure_text(error)}
             if after != before:
                 failures.append((trigger.name, after["failed"]))
         if after != before:
             changed[trigger.name] = after
-        if say:
-            said.append((trigger, say))
-        if standing:
+        if message:
+            messages.append((trigger, message))
+        if is_active:
             key = trigger.group, trigger.kind
             active[key] = max(active.get(key, trigger.level), trigger.level)
     if in_request is not None:
         last = _last_of_each_group(triggers, in_request)
-        said = [(trigger, say) for trigger, say in said if not say.closes or last.get(_group_key(trigger))]
-    return Evaluation(messages=_highest_of_each_group(said, active), states=changed, failures=tuple(failures))
+        messages = [
+            (trigger, message) for trigger, message in messages if not message.closes or last.get(_group_key(trigger))
+        ]
+    return Evaluation(messages=_highest_of_each_group(messages, active), states=changed, failures=tuple(failures))
 
 
 def restate_warnings(
@@ -126,22 +128,28 @@ def restate_warnings(
             found = trigger.repeat(context, _own_state(stored)) if stored.get("heard") is True else None
             if found is None and last.get(key):
                 found = trigger.take_back(context, _own_state(stored))
-            say = None if found is None else _validated_message(trigger, found)
+            message = None if found is None else _validated_message(trigger, found)
         except BaseException as error:
             if is_interrupt(error):
                 raise
             failures.append((trigger.name, _failure_text(error)))
             continue
-        if say is not None and say.kind == "system" and (key not in best or _rank(say) > _rank(best[key][1])):
-            best[key] = trigger, say
-    says = [
-        (trigger, say) for trigger, say in best.values() if say.closes or last.get(_group_key(trigger)) != trigger.name
+        if (
+            message is not None
+            and message.kind == "system"
+            and (key not in best or _rank(message) > _rank(best[key][1]))
+        ):
+            best[key] = trigger, message
+    messages = [
+        (trigger, message)
+        for trigger, message in best.values()
+        if message.closes or last.get(_group_key(trigger)) != trigger.name
     ]
-    return Evaluation(messages=tuple(says), failures=tuple(failures))
+    return Evaluation(messages=tuple(messages), failures=tuple(failures))
 
 
-def _rank(say: TriggerMessage) -> tuple[bool, int]:
-    return not say.closes, say.level
+def _rank(message: TriggerMessage) -> tuple[bool, int]:
+    return not message.closes, message.level
 
 
 def _group_key(trigger: Trigger) -> str:
@@ -162,26 +170,26 @@ def _evaluate_one(
     if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
         kind = type(cast(object, returned)).__name__
         raise InvalidInput(f"`check` must return a pair of a TriggerMessage (or None) and a state, got {kind}.")
-    say, own = cast(tuple[object, object], returned)
+    message, own = cast(tuple[object, object], returned)
     after: JSONObject = {key: stored[key] for key in ("said", "heard") if key in stored}
     if own := _validated_state(own):
         after["state"] = own
     after = _count_cooldown_step(trigger, moment, after)
-    if say is None:
+    if message is None:
         return None, after
-    return _apply_limits(trigger, moment, _validated_message(trigger, say), after)
+    return _apply_limits(trigger, moment, _validated_message(trigger, message), after)
 
 
 def _apply_limits(
     trigger: Trigger, moment: TriggerContext, say: TriggerMessage, after: JSONObject
 ) -> tuple[TriggerMessage | None, JSONObject]:
-    said, heard = _mapping(after.get("said")), after.get("heard") is True
+    sent, was_seen = _mapping(after.get("said")), after.get("heard") is True
     if say.closes:
         after.pop("heard", None)
-        return say if heard else None, after
-    if said.get("moment") == _context_identity(moment):
+        return say if was_seen else None, after
+    if sent.get("moment") == _context_identity(moment):
         return say if say.stop is not None else None, after
-    if said and (trigger.once or _is_cooling_down(trigger, moment, said)):
+    if sent and (trigger.once or _is_cooling_down(trigger, moment, sent)):
         return None, after
     since: JSONObject = {"steps": 0, "now": moment.now} if trigger.cooldown_steps or trigger.cooldown_seconds else {}
     return say, {**after, "said": {"moment": _context_identity(moment), **since}, "heard": True}
@@ -189,16 +197,16 @@ def _apply_limits(
 
 def _count_cooldown_step(trigger: Trigger, moment: TriggerContext, stored: JSONObject) -> JSONObject:
     """Return the state with one more step of a step cooldown counted. Each step counts once."""
-    said = _mapping(stored.get("said"))
-    waited, here = said.get("steps", 0), [moment.conversation, moment.turn, moment.step]
-    if not said or waited >= trigger.cooldown_steps or said.get("counted", _step_identity(said.get("moment"))) == here:
+    sent = _mapping(stored.get("said"))
+    waited, here = sent.get("steps", 0), [moment.conversation, moment.turn, moment.step]
+    if not sent or waited >= trigger.cooldown_steps or sent.get("counted", _step_identity(sent.get("moment"))) == here:
         return stored
-    return {**stored, "said": {**said, "steps": waited + 1, "counted": here}}
+    return {**stored, "said": {**sent, "steps": waited + 1, "counted": here}}
 
 
-def _is_cooling_down(trigger: Trigger, moment: TriggerContext, said: JSONObject) -> bool:
-    passed = moment.now - said.get("now", float("-inf"))
-    return said.get("steps", 0) < trigger.cooldown_steps or 0 <= passed < trigger.cooldown_seconds
+def _is_cooling_down(trigger: Trigger, moment: TriggerContext, sent: JSONObject) -> bool:
+    passed = moment.now - sent.get("now", float("-inf"))
+    return sent.get("steps", 0) < trigger.cooldown_steps or 0 <= passed < trigger.cooldown_seconds
 
 
 def _context_identity(moment: TriggerContext) -> list[JSON]:
@@ -210,20 +218,22 @@ def _step_identity(identity: JSON) -> JSON:
 
 
 def _highest_of_each_group(
-    said: list[tuple[Trigger, TriggerMessage]], active: Mapping[tuple[str, TriggerKind], int]
+    messages: list[tuple[Trigger, TriggerMessage]], active: Mapping[tuple[str, TriggerKind], int]
 ) -> tuple[tuple[Trigger, TriggerMessage], ...]:
     """Keep one message per group: one that ends the turn first, then the highest level, then the first one."""
     best: dict[tuple[str, TriggerKind], TriggerMessage] = {}
-    for trigger, say in said:
+    for trigger, message in messages:
         key = trigger.group, trigger.kind
-        if key not in best or (say.stop is not None, say.level) > (best[key].stop is not None, best[key].level):
-            best[key] = say
+        if key not in best or (message.stop is not None, message.level) > (best[key].stop is not None, best[key].level):
+            best[key] = message
 
-    def speaks(trigger: Trigger, say: TriggerMessage) -> bool:
+    def is_kept(trigger: Trigger, message: TriggerMessage) -> bool:
         key = trigger.group, trigger.kind
-        return best[key] is say and (say.stop is not None or say.level >= active.get(key, say.level))
+        return best[key] is message and (message.stop is not None or message.level >= active.get(key, message.level))
 
-    return tuple([(trigger, say) for trigger, say in said if not trigger.group or speaks(trigger, say)])
+    return tuple(
+        [(trigger, message) for trigger, message in messages if not trigger.group or is_kept(trigger, message)]
+    )
 
 
 def _own_state(stored: JSONObject) -> JSONObject:

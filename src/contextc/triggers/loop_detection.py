@@ -34,10 +34,10 @@ class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
             return None, {}
         lead = f"No progress: the last {times} steps made the same calls and got the same results."
         if times >= self.stop_after:
-            say = TriggerMessage(
+            message = TriggerMessage(
                 text=f"{lead} The turn ends here.", level=3, stop=NO_PROGRESS, title="No progress, stopped"
             )
-            return say, {"corrected": mark}
+            return message, {"corrected": mark}
         if state.get("corrected") == mark:
             return None, state
         text = (

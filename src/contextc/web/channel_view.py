@@ -60,9 +60,9 @@ def channel_views(store: Store, conversation: str) -> list[ChannelView]:
     """Return the channels of a conversation, oldest first. Raises `UnknownConversation`."""
     store.conversation(conversation)
     found: list[ChannelView] = []
-    for _, channel, standing, attempt in store.read(lambda tx: repository.load_channels(tx, conversation)):
-        session = standing.session.id if standing.session else ""
-        stateful = bool(session or standing.lost) or has_sessions(channel.provider)
+    for _, channel, state, attempt in store.read(lambda tx: repository.load_channels(tx, conversation)):
+        session = state.session.id if state.session else ""
+        stateful = bool(session or state.lost) or has_sessions(channel.provider)
         found.append(
             ChannelView(
                 id=channel_id(channel),
@@ -70,11 +70,11 @@ def channel_views(store: Store, conversation: str) -> list[ChannelView]:
                 provider=channel.provider,
                 model=channel.model,
                 directory=channel.directory,
-                requests=standing.requests,
-                epoch=standing.epoch,
+                requests=state.requests,
+                epoch=state.epoch,
                 mode="stateful" if stateful else "stateless",
                 session=session,
-                lost=standing.lost,
+                lost=state.lost,
                 unanswered=attempt is not None,
                 error=attempt.error if attempt else "",
             )

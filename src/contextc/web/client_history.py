@@ -39,14 +39,16 @@ def check_client_messages(client_messages: Sequence[Message]) -> None:
 def find_continuation(stored_messages: Sequence[Message], client_messages: Sequence[Message]) -> ContinuationPoint:
     """Return where to continue, given a client's messages. The last one is a user message."""
     known = {original_uid(message.uid): message for message in stored_messages if message.role == "user"}
-    said = [message for message in client_messages if message.role == "user" and _content_key(message) != EMPTY_CONTENT]
+    user_messages = [
+        message for message in client_messages if message.role == "user" and _content_key(message) != EMPTY_CONTENT
+    ]
     fresh = new_user_messages(stored_messages, client_messages)
-    last = known.get(said[-1].uid) if said else None
+    last = known.get(user_messages[-1].uid) if user_messages else None
     if last is not None:
-        if _content_key(last) != _content_key(said[-1]) and not last.redacted:
-            return ContinuationPoint(last.seq - 1, [said[-1]])
+        if _content_key(last) != _content_key(user_messages[-1]) and not last.redacted:
+            return ContinuationPoint(last.seq - 1, [user_messages[-1]])
         return ContinuationPoint(last.seq if stored_messages[-1] is not last else None, [])
-    before = [known[message.uid].seq for message in said if message.uid in known]
+    before = [known[message.uid].seq for message in user_messages if message.uid in known]
     dropped = [
         message.seq for message in stored_messages if before and message.seq > before[-1] and _is_from_client(message)
     ]

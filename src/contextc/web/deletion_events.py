@@ -42,9 +42,9 @@ class DeletionEvents:
     def notify_deleted(self, conversation: str) -> None:
         """Notify the streams of a deleted conversation. Thread-safe."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._tell, conversation)
+            self._loop.call_soon_threadsafe(self._notify, conversation)
 
-    def _tell(self, conversation: str) -> None:
+    def _notify(self, conversation: str) -> None:
         for gone in self._leaving.get(conversation, ()):
             gone.set()
         event_hub(self._store).refresh(conversation)  # wake the streams, which wait for events

@@ -2,9 +2,9 @@
 
 An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `app` (the state of the
 server), the names in its path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated
-type, a `RawResponse` or a
-`EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a worker thread, because the store
-is synchronous, and always runs to its end.
+type, a `RawResponse` or an `EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a
+worker thread, because the store is synchronous, and always runs to its end. The constant `TAG` of its module is its
+OpenAPI tag and the start of its operation id. Clients are generated from both: do not change it.
 """
 
 import inspect
@@ -48,6 +48,8 @@ class Endpoint(NamedTuple):
     return_type: Any
     media_type: str
     """Media type of the response, if it is not JSON."""
+    tag: str
+    """OpenAPI tag: the `TAG` of its module."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -76,12 +78,13 @@ def endpoint(
     """Declare a function as an endpoint. `media_type` is that of the response, if it is not JSON."""
 
     def declare(work: EndpointFunction) -> EndpointFunction:
-        takes = get_type_hints(work)
-        answer = takes.pop("return")
+        parameter_types = get_type_hints(work)
+        return_type = parameter_types.pop("return")
         assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
-        made = Endpoint(method, path, work, status, takes, answer, media_type)
-        assert {*made.path_parameters} == {*takes} - {*INJECTED_PARAMETERS}, (
-            f"{method} {path}: path parameters {made.path_parameters} must match the function's, got {[*takes]}"
+        tag = work.__globals__["TAG"]
+        made = Endpoint(method, path, work, status, parameter_types, return_type, media_type, tag)
+        assert {*made.path_parameters} == {*parameter_types} - {*INJECTED_PARAMETERS}, (
+            f"{method} {path}: path parameters {made.path_parameters} do not match the function: {[*parameter_types]}"
         )
         ENDPOINTS.append(made)
         return work

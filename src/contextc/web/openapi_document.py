@@ -54,11 +54,10 @@ def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: st
 
 
 def _operation(each: Endpoint, typed: Schemas) -> JSONObject:
-    noun = each.function.__module__.rpartition(".")[2]
     summary, _, more = (inspect.getdoc(each.function) or "").partition("\n\n")
     made: JSONObject = {
-        "operationId": f"{noun}_{each.function.__name__}",
-        "tags": [noun],
+        "operationId": f"{each.tag}_{each.function.__name__}",
+        "tags": [each.tag],
         "summary": " ".join(summary.split()),
         **({"description": more} if more else {}),
         "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],

@@ -87,7 +87,7 @@ class OpenedRequest:
         if self.model_facts is not None and self.model_facts.price is not None:
             costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
-        told = [
+        views = [
             _line(
                 index + len(lead),
                 index + 1,
@@ -100,7 +100,7 @@ class OpenedRequest:
             )
             for index, message in enumerate(self.messages)
         ]
-        return lead + told
+        return lead + views
 
 
 def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str) -> LineView:
@@ -123,8 +123,8 @@ def _settings(opened: OpenedInput) -> tuple[str, int]:
     """Return the model and the output limit. Invalid values are ignored, because the input is not validated."""
     if opened.format == OWN_FORMAT:
         return opened.model, 0
-    said = parse_untrusted(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
-    model, length = cast(object, said.model), cast(object, said.max_output_tokens)
+    settings = parse_untrusted(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
+    model, length = cast(object, settings.model), cast(object, settings.max_output_tokens)
     is_length = isinstance(length, int) and not isinstance(length, bool) and length > 0
     return model if isinstance(model, str) else opened.model, cast(int, length) if is_length else 0
 
@@ -139,9 +139,9 @@ def _find_model(name: str) -> Model | None:
 
 
 def _counter(opened: OpenedInput, known: Model | None) -> TokenCounter:
-    whose = "" if opened.format == OWN_FORMAT else formatter(opened.format).provider
+    provider = "" if opened.format == OWN_FORMAT else formatter(opened.format).provider
     return get_counter(
-        known.tokenizer if known else UNKNOWN_TOKENIZER, provider=whose, model=known.name if known else ""
+        known.tokenizer if known else UNKNOWN_TOKENIZER, provider=provider, model=known.name if known else ""
     )
 
 

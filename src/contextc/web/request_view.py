@@ -16,6 +16,7 @@ from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
     LinePage,
     NumberedLine,
+    Reduction,
     RequestDetails,
     TokenDistribution,
     compute_distribution,
@@ -166,7 +167,8 @@ class LineView(Struct, frozen=True, kw_only=True):
     """One message or inserted text of a request. `index` counts from 0: sent lines in order, then the rest.
 
     `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
-    as message parts, if the query asks for them.
+    as message parts, if the query asks for them. `reduction` is "stub" or "shortened" if a tool result was reduced, and
+    `original_length` is then the number of characters of the stored text.
     """
 
     index: int
@@ -183,6 +185,8 @@ class LineView(Struct, frozen=True, kw_only=True):
     original: str = ""
     parts: tuple[AnyPart, ...] | None = None
     original_parts: tuple[AnyPart, ...] | None = None
+    reduction: Reduction = ""
+    original_length: int = 0
 
 
 class FindingView(Struct, frozen=True, kw_only=True):
@@ -319,6 +323,8 @@ def line_views(lines: Iterable[NumberedLine], text_options: LineTextOptions = FU
             original=text_options.shorten(each.line.original),
             parts=each.sent if text_options.parts else None,
             original_parts=each.original if text_options.parts else None,
+            reduction=each.reduction,
+            original_length=len(each.line.original) if each.reduction else 0,
         )
         for each in lines
     ]

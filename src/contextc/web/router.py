@@ -53,30 +53,30 @@ class Router:
 
     async def _answer(self, request: Request) -> Response:
         found, named = self._find(request.method, api_segments(request.scope))
-        given: dict[str, Any] = {  # each of its annotated type
+        arguments: dict[str, Any] = {  # each of its annotated type
             name: _convert(named[name], kind, f"{name} in the path") if name in named else None
             for name, kind in found.parameter_types.items()
         }
         own = {"app": lambda: self.app_state, "request": lambda: request}
-        given |= {name: make() for name, make in own.items() if name in given}
-        if "query" in given:
-            given["query"] = _convert(dict(request.query_params), found.parameter_types["query"], "the query")
-        if "body" in given:
-            given["body"] = await _decode_body(request, found.parameter_types["body"])
+        arguments |= {name: make() for name, make in own.items() if name in arguments}
+        if "query" in arguments:
+            arguments["query"] = _convert(dict(request.query_params), found.parameter_types["query"], "the query")
+        if "body" in arguments:
+            arguments["body"] = await _decode_body(request, found.parameter_types["body"])
         answer = await (
-            found.function(**given)
+            found.function(**arguments)
             if found.is_async
-            else run_blocking(lambda: found.function(**given), slots=REQUEST_SLOTS)
+            else run_blocking(lambda: found.function(**arguments), slots=REQUEST_SLOTS)
         )
         return await _head_response(found, answer) if request.method == "HEAD" else _response(found, answer)
 
-    def _find(self, method: str, asked: list[str]) -> tuple[Endpoint, dict[str, str]]:
+    def _find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
         there: list[str] = []
-        for each in self._by_length.get(len(asked), ()):
-            pairs = list(zip(each.segments, asked, strict=True))
-            if all(part.startswith("{") or part == said for part, said in pairs):
+        for each in self._by_length.get(len(segments), ()):
+            pairs = list(zip(each.segments, segments, strict=True))
+            if all(part.startswith("{") or part == segment for part, segment in pairs):
                 if each.method == method or (method == "HEAD" and each.method == "GET"):
-                    return each, {part[1:-1]: said for part, said in pairs if part.startswith("{")}
+                    return each, {part[1:-1]: segment for part, segment in pairs if part.startswith("{")}
                 there.append(each.method)
         if there:
             allowed = ", ".join([*there, *(["HEAD"] if "GET" in there else [])])
@@ -104,9 +104,9 @@ async def _decode_body(request: Request, kind: Any) -> object:
         raise InvalidRequest(f"the body is invalid: {error}.") from None
 
 
-def _convert(given: str | dict[str, str], kind: Any, what: str) -> object:
+def _convert(value: str | dict[str, str], kind: Any, what: str) -> object:
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{what} is invalid: {error}.") from None
 

@@ -1,10 +1,11 @@
 """The uvicorn server: it runs on an open socket and stops without waiting for event streams.
 
-On a signal, streams end first (`AppState.stop_streams`). Requests get a few seconds to finish. Then running turns are
-stopped in order, so that their partial output is stored.
+On a signal, streams end first (`AppState.stop_streams`). Requests get a few seconds to finish, or none if a second
+signal arrives. Then running turns are stopped in order, so that their partial output is stored.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -22,10 +23,17 @@ TICKS_PER_CHECK = 10
 MAX_HEAD_BYTES = 64 << 10
 BACKLOG = 2048
 MAX_PORT = 65_535
+SIGNAL_EXIT_CODE = 128
+"""Exit code of a process that a signal ended, less the number of the signal."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn server that exits with code 0 on a stop signal."""
+    """uvicorn server that ends normally on a stop signal.
+
+    `exit_code` is 0, or 128 and the number of the signal if a second one ended the wait for requests.
+    """
+
+    exit_code = 0
 
     def __init__(
         self, config: uvicorn.Config, app_state: AppState, connections: ConnectionLimiter, ready: Callable[[], None]
@@ -35,7 +43,8 @@ class Server(uvicorn.Server):
         self.connections = connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit  # a second signal stops without waiting
+        if self.should_exit:
+            self.force_exit, self.exit_code = True, SIGNAL_EXIT_CODE + sig
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -49,7 +58,18 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.app_state.stop_streams()
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn would cancel the application, too
+            for task in self.server_state.tasks:
+                task.cancel()
+            await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
+            await self.lifespan.shutdown()
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of a request that was cancelled because the server stops."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:

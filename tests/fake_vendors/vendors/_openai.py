@@ -54,14 +54,14 @@ class OpenAI(Vendor):
 
     def unauthorized(self, key: str | None) -> FakeError:
         if not key:
-            said = "You didn't provide an API key. You need to provide your API key in an Authorization header."
-            return refusal(401, said, "invalid_request_error", None)
+            headers = "You didn't provide an API key. You need to provide your API key in an Authorization header."
+            return refusal(401, headers, "invalid_request_error", None)
         shown = f"{key[:4]}{'*' * max(len(key) - 8, 0)}{key[-4:]}" if len(key) > 8 else "***"
-        said = (
+        headers = (
             f"Incorrect API key provided: {shown}. You can find your API key at "
             "https://platform.openai.com/account/api-keys."
         )
-        return refusal(401, said, "invalid_request_error", "invalid_api_key")
+        return refusal(401, headers, "invalid_request_error", "invalid_api_key")
 
     def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         return refusal(status, message, "invalid_request_error", None, param=path or None)

@@ -13,7 +13,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject, decode
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.responses import FakeError, Outcome, RequestHead
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Memory, Told
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Memory
 from tests.fake_vendors.vendors._openai import refusal
 
 RESPONSES, CONVERSATIONS = "/v1/responses/", "/v1/conversations"
@@ -60,13 +60,13 @@ class Kept(Memory):
         if name in self.locked:
             return refusal(400, LOCKED, "invalid_request_error", "conversation_locked", param="conversation")
         if before is not None and before not in self.responses:
-            said, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
-            return refusal(400, said, "invalid_request_error", code, param="previous_response_id")
+            text, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
+            return refusal(400, text, "invalid_request_error", code, param="previous_response_id")
         return None
 
-    def begins(self, told: Told, response: JSONObject) -> Callable[[Outcome], None]:
+    def begins(self, encoded: EncodedReply, response: JSONObject) -> Callable[[Outcome], None]:
         """Record a running response. Return the callback for its end."""
-        body, history = told.body, self.history(told.ask) or []
+        body, history = encoded.body, self.history(encoded.ask) or []
         new = [_named(item, f"{response['id']} {number}") for number, item in enumerate(given(body))]
         added, name = [*new, *as_list(response["output"])], conversation_of(body)
         if name is not None:
@@ -105,14 +105,14 @@ class Kept(Memory):
             case "GET", "items":
                 return _page(self.conversations[name], head.query)
             case _:
-                said = f"Invalid URL ({head.method} {head.path})"
-                return refusal(404, said, "invalid_request_error", None)
+                text = f"Invalid URL ({head.method} {head.path})"
+                return refusal(404, text, "invalid_request_error", None)
 
     def _created(self, body: JSONObject) -> JSONObject | FakeError:
         items = as_list(body.get("items"))
         if len(items) > MOST_ITEMS:
-            said = TOO_MANY.format(len(items))
-            return refusal(400, said, "invalid_request_error", "array_above_max_length", param="items")
+            text = TOO_MANY.format(len(items))
+            return refusal(400, text, "invalid_request_error", "array_above_max_length", param="items")
         name = f"conv_{sha256(str(next(self._numbers)).encode()).hexdigest()[:48]}"
         self.conversations[name] = [_named(item, f"{name} {number}") for number, item in enumerate(items)]
         return _conversation(name)

@@ -15,7 +15,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
@@ -106,46 +106,46 @@ class Anthropic(Vendor):
                     "in this request."
                 )
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("msg_01", 0, 22)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("msg_01", 0, 22)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("toolu_01", 22)
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("toolu_01", 22)
 
-    def whole(self, told: Told) -> JSONObject:
-        content = [block for block, _ in self._content(told)]
-        return {**self._message(told), "content": content, "usage": _usage(told), **_stopped(told)}
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        content = [block for block, _ in self._content(encoded)]
+        return {**self._message(encoded), "content": content, "usage": _usage(encoded), **_stopped(encoded)}
 
-    def events(self, told: Told) -> Iterator[Event]:
-        usage = {**_usage(told), "output_tokens": 1}
-        yield _event("message_start", message={**self._message(told), "usage": usage})
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        usage = {**_usage(encoded), "output_tokens": 1}
+        yield _event("message_start", message={**self._message(encoded), "usage": usage})
         yield _event("ping")
-        for index, (block, deltas) in enumerate(self._content(told)):
+        for index, (block, deltas) in enumerate(self._content(encoded)):
             empty: JSONObject = {"thinking": "", "signature": "", "text": "", "input": {}}
             began = {key: empty.get(key, value) for key, value in block.items()}
             yield _event("content_block_start", index=index, content_block=began)
             for delta in deltas:
                 yield _event("content_block_delta", index=index, delta=delta)
             yield _event("content_block_stop", index=index)
-        yield _event("message_delta", delta=_stopped(told), usage=_usage(told))
+        yield _event("message_delta", delta=_stopped(encoded), usage=_usage(encoded))
         yield _event("message_stop")
 
-    def _message(self, told: Told) -> JSONObject:
+    def _message(self, encoded: EncodedReply) -> JSONObject:
         return {
-            "id": self.reply_id(told),
+            "id": self.reply_id(encoded),
             "type": "message",
             "role": "assistant",
-            "model": told.model,
+            "model": encoded.model,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
         }
 
-    def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
+    def _content(self, encoded: EncodedReply) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
         """Return the blocks with the deltas of their streams."""
-        reply = told.reply
+        reply = encoded.reply
         if reply.reasoning:
-            signature = _signature(told.ask.body, reply.reasoning)
+            signature = _signature(encoded.ask.body, reply.reasoning)
             thought = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)]
             yield (
                 {"type": "thinking", "thinking": reply.reasoning, "signature": signature},
@@ -154,7 +154,7 @@ class Anthropic(Vendor):
         if reply.text is not None:
             deltas: list[JSONObject] = [{"type": "text_delta", "text": piece} for piece in pieces(reply.text)]
             yield {"type": "text", "text": reply.text}, deltas
-        for call in self.call_ids(told):
+        for call in self.call_ids(encoded):
             given = call.arguments if isinstance(call.arguments, dict) else {}
             written = ["", *pieces(call.written if given or isinstance(call.arguments, str) else "")]
             yield (
@@ -167,12 +167,12 @@ def _event(type: str, **fields: JSON) -> Event:
     return Event({"type": type, **fields}, type)
 
 
-def _stopped(told: Told) -> JSONObject:
-    return {"stop_reason": STOPS[told.reply.ended], "stop_sequence": None}
+def _stopped(encoded: EncodedReply) -> JSONObject:
+    return {"stop_reason": STOPS[encoded.reply.ended], "stop_sequence": None}
 
 
-def _usage(told: Told) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply) -> JSONObject:
+    tokens = encoded.tokens
     return {
         "input_tokens": tokens.input - tokens.read - tokens.written,
         "cache_creation_input_tokens": tokens.written,

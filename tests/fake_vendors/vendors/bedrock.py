@@ -21,7 +21,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
 SIGNED = re.compile(
@@ -108,56 +108,56 @@ class Bedrock(Vendor):
                     "in this request."
                 )
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("")
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("")
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("tooluse_", 22)
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("tooluse_", 22)
 
-    def whole(self, told: Told) -> JSONObject:
-        content = [block for block, _ in self._content(told)]
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        content = [block for block, _ in self._content(encoded)]
         return {
             "output": {"message": {"role": "assistant", "content": content}},
-            "stopReason": STOPS[told.reply.ended],
-            "usage": _usage(told),
+            "stopReason": STOPS[encoded.reply.ended],
+            "usage": _usage(encoded),
             "metrics": {"latencyMs": 400},
         }
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
         yield _event("messageStart", role="assistant")
-        for index, (block, deltas) in enumerate(self._content(told)):
+        for index, (block, deltas) in enumerate(self._content(encoded)):
             if "toolUse" in block:
                 use = {name: value for name, value in block["toolUse"].items() if name != "input"}
                 yield _event("contentBlockStart", contentBlockIndex=index, start={"toolUse": use})
             for delta in deltas:
                 yield _event("contentBlockDelta", contentBlockIndex=index, delta=delta)
             yield _event("contentBlockStop", contentBlockIndex=index)
-        yield _event("messageStop", stopReason=STOPS[told.reply.ended])
-        yield _event("metadata", usage=_usage(told), metrics={"latencyMs": 400})
+        yield _event("messageStop", stopReason=STOPS[encoded.reply.ended])
+        yield _event("metadata", usage=_usage(encoded), metrics={"latencyMs": 400})
 
     def framed(self, event: Event) -> bytes:
         if isinstance(event.data, dict):
-            said = as_object(cast(JSONObject, event.data)[event.name])
-            payload = encode({**said, "p": PADDING[: 4 + len(said) * 7 % 50]})
+            text = as_object(cast(JSONObject, event.data)[event.name])
+            payload = encode({**text, "p": PADDING[: 4 + len(text) * 7 % 50]})
         else:
             payload = event.written
         kind = "exception" if event.name.endswith("Exception") else "event"
         named = {f":{kind}-type": event.name, ":content-type": "application/json", ":message-type": kind}
         return framed(named, payload)
 
-    def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
+    def _content(self, encoded: EncodedReply) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
         """Return the blocks with the deltas of their streams."""
-        reply = told.reply
+        reply = encoded.reply
         if reply.reasoning:
             thought: JSONObject = {"text": reply.reasoning}
             deltas: list[JSONObject] = [{"reasoningContent": {"text": piece}} for piece in pieces(reply.reasoning)]
-            if _is_claude(told.ask):
-                thought["signature"] = _signature(told.ask.body, reply.reasoning)
+            if _is_claude(encoded.ask):
+                thought["signature"] = _signature(encoded.ask.body, reply.reasoning)
                 deltas.append({"reasoningContent": {"signature": thought["signature"]}})
             yield {"reasoningContent": {"reasoningText": thought}}, deltas
         if reply.text is not None:
             yield {"text": reply.text}, [{"text": piece} for piece in pieces(reply.text)]
-        for call in self.call_ids(told):
+        for call in self.call_ids(encoded):
             given = call.arguments if isinstance(call.arguments, dict) else {}
             written = ["", *pieces(call.written if given or isinstance(call.arguments, str) else "")]
             yield (
@@ -168,12 +168,12 @@ class Bedrock(Vendor):
 
 def framed(headers: dict[str, str], payload: bytes) -> bytes:
     """Encode one frame: lengths with a checksum, headers, payload, and a checksum of all."""
-    told = b"".join(
+    message = b"".join(
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
         for name, value in headers.items()
     )
-    lengths = struct.pack(">II", 16 + len(told) + len(payload), len(told))
-    whole = lengths + struct.pack(">I", crc32(lengths)) + told + payload
+    lengths = struct.pack(">II", 16 + len(message) + len(payload), len(message))
+    whole = lengths + struct.pack(">I", crc32(lengths)) + message + payload
     return whole + struct.pack(">I", crc32(whole))
 
 
@@ -186,8 +186,8 @@ def _error(status: int, code: str, message: str) -> FakeError:
     return FakeError(status, {"message": message}, (("x-amzn-requestid", "0f1e-stand-in"), *headers))
 
 
-def _usage(told: Told) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply) -> JSONObject:
+    tokens = encoded.tokens
     return {
         "inputTokens": tokens.input - tokens.read - tokens.written,
         "outputTokens": tokens.output,

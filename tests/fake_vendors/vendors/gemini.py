@@ -13,7 +13,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = re.compile(r"/v1(?:beta)?/models/([^/:]+):(generateContent|streamGenerateContent)")
 ENDS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
@@ -55,11 +55,11 @@ class Gemini(Vendor):
 
     def unauthorized(self, key: str | None) -> FakeError:
         if not key:
-            said = (
+            text = (
                 "Method doesn't allow unregistered callers (callers without established identity). Please use API Key "
                 "or other form of API consumer identity to call this API."
             )
-            return _error(403, "PERMISSION_DENIED", said)
+            return _error(403, "PERMISSION_DENIED", text)
         reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
         reason["domain"] = "googleapis.com"
         return _error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", [reason])
@@ -101,63 +101,63 @@ class Gemini(Vendor):
                 if seals and call and seals[0] != _sealed(call["name"], as_object(call.get("args"))):
                     yield SIGNATURE
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("", 0, 23)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("", 0, 23)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        if told.model.startswith(UNNAMED):
-            return [ScriptedCall(call.name, call.arguments) for call in told.reply.calls]
-        return told.calls("", 8)
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        if encoded.model.startswith(UNNAMED):
+            return [ScriptedCall(call.name, call.arguments) for call in encoded.reply.calls]
+        return encoded.calls("", 8)
 
-    def whole(self, told: Told) -> JSONObject:
-        text = [{"text": told.reply.text}] if told.reply.text else []
-        parts = [*self._thoughts(told, [told.reply.reasoning]), *text, *self._calls(told)]
-        signature = self._text_signature(told)
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        text = [{"text": encoded.reply.text}] if encoded.reply.text else []
+        parts = [*self._thoughts(encoded, [encoded.reply.reasoning]), *text, *self._calls(encoded)]
+        signature = self._text_signature(encoded)
         if signature:
             parts = [*(parts or [{"text": ""}])]
             parts[-1] = {**parts[-1], **signature}
-        return self._chunk(told, parts, ended=True)
+        return self._chunk(encoded, parts, ended=True)
 
-    def events(self, told: Told) -> Iterator[Event]:
-        for part in self._thoughts(told, pieces(told.reply.reasoning)):
-            yield Event(self._chunk(told, [part]))
-        for piece in pieces(told.reply.text or ""):
-            yield Event(self._chunk(told, [{"text": piece}]))
-        for part in self._calls(told):
-            yield Event(self._chunk(told, [part]))
-        yield Event(self._chunk(told, [{"text": "", **self._text_signature(told)}], ended=True))
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        for part in self._thoughts(encoded, pieces(encoded.reply.reasoning)):
+            yield Event(self._chunk(encoded, [part]))
+        for piece in pieces(encoded.reply.text or ""):
+            yield Event(self._chunk(encoded, [{"text": piece}]))
+        for part in self._calls(encoded):
+            yield Event(self._chunk(encoded, [part]))
+        yield Event(self._chunk(encoded, [{"text": "", **self._text_signature(encoded)}], ended=True))
 
-    def _thoughts(self, told: Told, texts: list[str]) -> list[JSONObject]:
-        settings = as_object(told.body.get("generationConfig"))
+    def _thoughts(self, encoded: EncodedReply, texts: list[str]) -> list[JSONObject]:
+        settings = as_object(encoded.body.get("generationConfig"))
         shown = as_object(settings.get("thinkingConfig"))
         return [{"text": text, "thought": True} for text in texts if text and shown.get("includeThoughts")]
 
-    def _calls(self, told: Told) -> Iterator[JSONObject]:
-        for number, call in enumerate(self.call_ids(told)):
+    def _calls(self, encoded: EncodedReply) -> Iterator[JSONObject]:
+        for number, call in enumerate(self.call_ids(encoded)):
             made: JSONObject = {"name": call.name, "args": call.arguments if isinstance(call.arguments, dict) else {}}
             part: JSONObject = {"functionCall": {"id": call.id, **made} if call.id else made}
-            if number == 0 and not told.model.startswith(UNSIGNED):
+            if number == 0 and not encoded.model.startswith(UNSIGNED):
                 part["thoughtSignature"] = message_seal(_sealed(call.name, made["args"]))
             yield part
 
-    def _text_signature(self, told: Told) -> JSONObject:
-        signed = told.reply.reasoning and not told.reply.calls and not told.model.startswith(UNSIGNED)
+    def _text_signature(self, encoded: EncodedReply) -> JSONObject:
+        signed = encoded.reply.reasoning and not encoded.reply.calls and not encoded.model.startswith(UNSIGNED)
         return {"thoughtSignature": message_seal(digest(b"text"))} if signed else {}
 
-    def _chunk(self, told: Told, parts: list[JSONObject], ended: bool = False) -> JSONObject:
+    def _chunk(self, encoded: EncodedReply, parts: list[JSONObject], ended: bool = False) -> JSONObject:
         candidate: JSONObject = {"content": {"parts": parts, "role": "model"}, "index": 0}
         if ended:
-            candidate["finishReason"] = ENDS[told.reply.ended]
-        named = {"modelVersion": told.model, "responseId": self.reply_id(told)}
-        return {"candidates": [candidate], "usageMetadata": _usage(told, ended), **named}
+            candidate["finishReason"] = ENDS[encoded.reply.ended]
+        named = {"modelVersion": encoded.model, "responseId": self.reply_id(encoded)}
+        return {"candidates": [candidate], "usageMetadata": _usage(encoded, ended), **named}
 
 
 def _sealed(name: str, arguments: JSONObject) -> bytes:
     return digest(name.encode(), encode_canonical(arguments))
 
 
-def _usage(told: Told, ended: bool) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply, ended: bool) -> JSONObject:
+    tokens = encoded.tokens
     usage: JSONObject = {"promptTokenCount": tokens.input, "totalTokenCount": tokens.input}
     usage["promptTokensDetails"] = [{"modality": "TEXT", "tokenCount": tokens.input}]
     if tokens.read:

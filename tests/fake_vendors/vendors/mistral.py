@@ -13,7 +13,7 @@ from tests.fake_vendors.json_access import as_list
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble, Vendor
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "stop"}
 SHAPE = "body."  # prefix of pydantic's errors
@@ -47,16 +47,16 @@ class Mistral(Vendor):
     def invalid(self, message: str, *, path: str = "", status: int = 400) -> FakeError:
         if not message.startswith(SHAPE):
             return _error(status, message, "invalid_request_error", None)
-        place, _, said = message.partition(": ")
-        detail = {"type": "value_error", "loc": place.split("."), "msg": said}
+        place, _, text = message.partition(": ")
+        detail = {"type": "value_error", "loc": place.split("."), "msg": text}
         return _error(422, {"detail": [detail]}, "invalid_request_error", None)
 
     def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
-        said = (
+        text = (
             f"Prompt contains {tokens} tokens and 0 draft tokens, too large for model with {window} maximum context "
             "length"
         )
-        return _error(400, said, "invalid_request_error", None)
+        return _error(400, text, "invalid_request_error", None)
 
     def trouble(self, kind: Trouble, seconds: float) -> FakeError:
         if kind == "quota":
@@ -75,40 +75,40 @@ class Mistral(Vendor):
                 if seals and seals[0] != _sealed(thinking_text(chunk)):
                     yield "Invalid signature in thinking chunk."
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("", 0, 32)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("", 0, 32)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("", 9)
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("", 9)
 
-    def whole(self, told: Told) -> JSONObject:
-        text = told.reply.text or ""
-        thoughts = [_thought(told.reply.reasoning, told.reply.reasoning)] if told.reply.reasoning else []
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        text = encoded.reply.text or ""
+        thoughts = [_thought(encoded.reply.reasoning, encoded.reply.reasoning)] if encoded.reply.reasoning else []
         content = [*thoughts, *([{"type": "text", "text": text}] if text else [])] if thoughts else text
-        calls = [_call(call, number) for number, call in enumerate(self.call_ids(told))]
+        calls = [_call(call, number) for number, call in enumerate(self.call_ids(encoded))]
         message: JSONObject = {"role": "assistant", "content": content, "tool_calls": calls or None, "prefix": False}
-        choice = {"index": 0, "message": message, "finish_reason": ENDS[told.reply.ended]}
-        return {**self._frame(told, "chat.completion"), "choices": [choice], "usage": _usage(told)}
+        choice = {"index": 0, "message": message, "finish_reason": ENDS[encoded.reply.ended]}
+        return {**self._frame(encoded, "chat.completion"), "choices": [choice], "usage": _usage(encoded)}
 
-    def events(self, told: Told) -> Iterator[Event]:
-        yield self._chunk(told, {"role": "assistant", "content": ""})
-        thoughts = pieces(told.reply.reasoning)
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        yield self._chunk(encoded, {"role": "assistant", "content": ""})
+        thoughts = pieces(encoded.reply.reasoning)
         for number, piece in enumerate(thoughts):
             last = number == len(thoughts) - 1
-            yield self._chunk(told, {"content": [_thought(piece, told.reply.reasoning if last else None)]})
-        for piece in pieces(told.reply.text or ""):
-            yield self._chunk(told, {"content": piece})
-        for number, call in enumerate(self.call_ids(told)):
-            yield self._chunk(told, {"content": "", "tool_calls": [_call(call, number)]})
-        yield self._chunk(told, {"content": ""}, ENDS[told.reply.ended])
+            yield self._chunk(encoded, {"content": [_thought(piece, encoded.reply.reasoning if last else None)]})
+        for piece in pieces(encoded.reply.text or ""):
+            yield self._chunk(encoded, {"content": piece})
+        for number, call in enumerate(self.call_ids(encoded)):
+            yield self._chunk(encoded, {"content": "", "tool_calls": [_call(call, number)]})
+        yield self._chunk(encoded, {"content": ""}, ENDS[encoded.reply.ended])
 
-    def _chunk(self, told: Told, delta: JSONObject, ended: str | None = None) -> Event:
+    def _chunk(self, encoded: EncodedReply, delta: JSONObject, ended: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "finish_reason": ended}
-        usage = {"usage": _usage(told)} if ended else {}
-        return Event({**self._frame(told, "chat.completion.chunk"), "choices": [choice], **usage})
+        usage = {"usage": _usage(encoded)} if ended else {}
+        return Event({**self._frame(encoded, "chat.completion.chunk"), "choices": [choice], **usage})
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
-        return {"id": self.reply_id(told), "object": kind, "created": CREATED, "model": told.model}
+    def _frame(self, encoded: EncodedReply, kind: str) -> JSONObject:
+        return {"id": self.reply_id(encoded), "object": kind, "created": CREATED, "model": encoded.model}
 
 
 def _thought(text: str, signed: str | None) -> JSONObject:
@@ -117,8 +117,8 @@ def _thought(text: str, signed: str | None) -> JSONObject:
     return chunk if signed is None else {**chunk, "signature": message_seal(_sealed(signed)), "closed": True}
 
 
-def _sealed(words: str) -> bytes:
-    return digest(b"mistral", words.encode())
+def _sealed(text: str) -> bytes:
+    return digest(b"mistral", text.encode())
 
 
 def _call(call: ScriptedCall, number: int) -> JSONObject:
@@ -126,8 +126,8 @@ def _call(call: ScriptedCall, number: int) -> JSONObject:
     return {"id": call.id, "type": "function", "function": function, "index": number}
 
 
-def _usage(told: Told) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply) -> JSONObject:
+    tokens = encoded.tokens
     return {
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,

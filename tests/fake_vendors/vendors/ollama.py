@@ -12,7 +12,7 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble, Vendor
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble, Vendor
 
 PATH = "/api/chat"
 ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length", "filter": "stop"}
@@ -47,13 +47,13 @@ class Ollama(Vendor):
         return FakeError(status, {"error": message})
 
     def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
-        said = f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
-        error = {"code": 400, "message": said, "type": "exceed_context_size_error"}
+        text = f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
+        error = {"code": 400, "message": text, "type": "exceed_context_size_error"}
         return self.invalid(json.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": window}}))
 
     def trouble(self, kind: Trouble, seconds: float) -> FakeError:
-        status, said = SAID[kind]
-        return FakeError(status, {"error": said}, (("retry-after", f"{seconds:g}"),) if kind == "rate" else ())
+        status, text = SAID[kind]
+        return FakeError(status, {"error": text}, (("retry-after", f"{seconds:g}"),) if kind == "rate" else ())
 
     def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
@@ -64,47 +64,47 @@ class Ollama(Vendor):
         if ask.body.get("think") and ask.facts is not None and not ask.facts.reasoning:
             yield f'"{ask.model}" does not support thinking'
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("")
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("")
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("call_", 8)
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("call_", 8)
 
-    def whole(self, told: Told) -> JSONObject:
-        calls: JSONObject = {"tool_calls": _calls(self.call_ids(told))} if told.reply.calls else {}
-        return {**_line(told, told.reply.text or "", self._thought(told), **calls), **_end(told)}
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        calls: JSONObject = {"tool_calls": _calls(self.call_ids(encoded))} if encoded.reply.calls else {}
+        return {**_line(encoded, encoded.reply.text or "", self._thought(encoded), **calls), **_end(encoded)}
 
-    def events(self, told: Told) -> Iterator[Event]:
-        for piece in pieces(self._thought(told)):
-            yield Event(_line(told, "", piece))
-        for piece in pieces(told.reply.text or ""):
-            yield Event(_line(told, piece))
-        for call in _calls(self.call_ids(told)):
-            yield Event(_line(told, "", tool_calls=[call]))
-        yield Event({**_line(told, ""), **_end(told)})
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        for piece in pieces(self._thought(encoded)):
+            yield Event(_line(encoded, "", piece))
+        for piece in pieces(encoded.reply.text or ""):
+            yield Event(_line(encoded, piece))
+        for call in _calls(self.call_ids(encoded)):
+            yield Event(_line(encoded, "", tool_calls=[call]))
+        yield Event({**_line(encoded, ""), **_end(encoded)})
 
     def framed(self, event: Event) -> bytes:
         return event.written + b"\n"
 
-    def _thought(self, told: Told) -> str:
-        return told.reply.reasoning if told.body.get("think", True) else ""
+    def _thought(self, encoded: EncodedReply) -> str:
+        return encoded.reply.reasoning if encoded.body.get("think", True) else ""
 
 
-def _line(told: Told, text: str, thought: str = "", **beside: object) -> JSONObject:
+def _line(encoded: EncodedReply, text: str, thought: str = "", **beside: object) -> JSONObject:
     thinking: JSONObject = {"thinking": thought} if thought else {}
     message: JSONObject = {"role": "assistant", "content": text, **thinking, **beside}
-    return {"model": told.model, "created_at": MADE, "message": message, "done": False}
+    return {"model": encoded.model, "created_at": MADE, "message": message, "done": False}
 
 
-def _end(told: Told) -> JSONObject:
+def _end(encoded: EncodedReply) -> JSONObject:
     return {
         "done": True,
-        "done_reason": ENDS[told.reply.ended],
+        "done_reason": ENDS[encoded.reply.ended],
         "total_duration": 10706818083,
         "load_duration": 6338219291,
-        "prompt_eval_count": told.tokens.input,
+        "prompt_eval_count": encoded.tokens.input,
         "prompt_eval_duration": 130079000,
-        "eval_count": told.tokens.output,
+        "eval_count": encoded.tokens.output,
         "eval_duration": 4232710000,
     }
 

@@ -7,7 +7,7 @@ from contextc._json import JSONObject
 from tests.fake_vendors.json_access import as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Told, Trouble
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Trouble
 from tests.fake_vendors.vendors._openai import OpenAI, refusal
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "content_filter"}
@@ -23,11 +23,11 @@ class OpenAIChat(OpenAI):
         return path == "/v1/chat/completions"
 
     def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
-        said = (
+        text = (
             f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
             "tokens. Please reduce the length of the messages."
         )
-        return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="messages")
+        return refusal(400, text, "invalid_request_error", "context_length_exceeded", param="messages")
 
     def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         return [Event(self.trouble(kind, 1).body)]
@@ -40,54 +40,54 @@ class OpenAIChat(OpenAI):
                 "use function tools, use /v1/responses or set reasoning_effort to 'none'."
             )
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("chatcmpl-", 0, 29)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("chatcmpl-", 0, 29)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("call_")
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("call_")
 
-    def whole(self, told: Told) -> JSONObject:
-        message: JSONObject = {"role": "assistant", "content": told.reply.text, "refusal": None, "annotations": []}
-        calls = self.call_ids(told)
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        message: JSONObject = {"role": "assistant", "content": encoded.reply.text, "refusal": None, "annotations": []}
+        calls = self.call_ids(encoded)
         if calls:
             message["tool_calls"] = [_call(call) for call in calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ENDS[told.reply.ended]}
-        return {**self._frame(told, "chat.completion"), "choices": [choice], "usage": _usage(told)}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ENDS[encoded.reply.ended]}
+        return {**self._frame(encoded, "chat.completion"), "choices": [choice], "usage": _usage(encoded)}
 
-    def events(self, told: Told) -> Iterator[Event]:
-        text = None if told.reply.text is None else ""
-        yield self._chunk(told, {"role": "assistant", "content": text, "refusal": None})
-        for piece in pieces(told.reply.text or ""):
-            yield self._chunk(told, {"content": piece})
-        for index, call in enumerate(self.call_ids(told)):
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        text = None if encoded.reply.text is None else ""
+        yield self._chunk(encoded, {"role": "assistant", "content": text, "refusal": None})
+        for piece in pieces(encoded.reply.text or ""):
+            yield self._chunk(encoded, {"content": piece})
+        for index, call in enumerate(self.call_ids(encoded)):
             begun = _call(ScriptedCall(call.name, "", call.id))
-            yield self._chunk(told, {"tool_calls": [{"index": index, **begun}]})
+            yield self._chunk(encoded, {"tool_calls": [{"index": index, **begun}]})
             for piece in pieces(call.written):
-                yield self._chunk(told, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-        yield self._chunk(told, {}, ENDS[told.reply.ended])
-        if _counts(told):
-            yield Event({**self._frame(told, "chat.completion.chunk"), "choices": [], "usage": _usage(told)})
+                yield self._chunk(encoded, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        yield self._chunk(encoded, {}, ENDS[encoded.reply.ended])
+        if _counts(encoded):
+            yield Event({**self._frame(encoded, "chat.completion.chunk"), "choices": [], "usage": _usage(encoded)})
 
-    def _chunk(self, told: Told, delta: JSONObject, ended: str | None = None) -> Event:
+    def _chunk(self, encoded: EncodedReply, delta: JSONObject, ended: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": ended}
-        usage = {"usage": None} if _counts(told) else {}
-        return Event({**self._frame(told, "chat.completion.chunk"), "choices": [choice], **usage})
+        usage = {"usage": None} if _counts(encoded) else {}
+        return Event({**self._frame(encoded, "chat.completion.chunk"), "choices": [choice], **usage})
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
-        named = {"id": self.reply_id(told), "object": kind, "created": CREATED, "model": told.model}
+    def _frame(self, encoded: EncodedReply, kind: str) -> JSONObject:
+        named = {"id": self.reply_id(encoded), "object": kind, "created": CREATED, "model": encoded.model}
         return {**named, "service_tier": "default", "system_fingerprint": "fp_standin"}
 
 
-def _counts(told: Told) -> bool:
-    return as_object(told.body.get("stream_options")).get("include_usage") is True
+def _counts(encoded: EncodedReply) -> bool:
+    return as_object(encoded.body.get("stream_options")).get("include_usage") is True
 
 
 def _call(call: ScriptedCall) -> JSONObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.written}}
 
 
-def _usage(told: Told) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply) -> JSONObject:
+    tokens = encoded.tokens
     return {
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,

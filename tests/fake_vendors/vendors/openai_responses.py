@@ -10,7 +10,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, Outcome
 from tests.fake_vendors.signatures import read_token_seal, token_seal
-from tests.fake_vendors.vendor import CREATED, AcceptedRequest, Memory, Told, Trouble
+from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Memory, Trouble
 from tests.fake_vendors.vendors._openai import SAID, OpenAI, refusal
 from tests.fake_vendors.vendors._openai_state import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
 
@@ -47,29 +47,29 @@ class OpenAIResponses(OpenAI):
         return path == "/v1/responses" or path.startswith((f"{RESPONSES}resp_", CONVERSATIONS))
 
     def too_long(self, ask: AcceptedRequest, tokens: int, window: int) -> FakeError:
-        said = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="input")
+        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        return refusal(400, text, "invalid_request_error", "context_length_exceeded", param="input")
 
     def trouble_inside(self, kind: Trouble, ask: AcceptedRequest, number: int) -> list[Event]:
         """Return an `error` event for a service failure, or `response.failed` for a model failure."""
         _, _, code, message = SAID[kind]
-        said = {"code": code, "message": message.format("1")}
+        content = {"code": code, "message": message.format("1")}
         if kind != "internal":
-            return [_event("error", **said, param=None, sequence_number=number)]
+            return [_event("error", **content, param=None, sequence_number=number)]
         response: JSONObject = {
             **_echo(ask),
             "id": "resp_standin_failed",
             "status": "failed",
             "output": [],
-            "error": said,
+            "error": content,
         }
         return [_event("response.failed", response=response, sequence_number=number)]
 
     def typed(self, ask: AcceptedRequest) -> JSONObject:
         """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them."""
         body = dict(ask.body)
-        told = as_object(body.get("client_metadata"))
-        if told and all(isinstance(each, str) for each in told.values()):
+        result = as_object(body.get("client_metadata"))
+        if result and all(isinstance(each, str) for each in result.values()):
             del body["client_metadata"]
         if isinstance(body.get("input"), list):
             body["input"] = [_as_known(item) for item in as_list(body["input"])]
@@ -89,8 +89,8 @@ class OpenAIResponses(OpenAI):
         """Return everything that the model sees, for our lint rules."""
         return self.seen(ask, ask.body)
 
-    def keeps(self, told: Told) -> Callable[[Outcome], None]:
-        return _kept(told.ask).begins(told, self.whole(told))
+    def keeps(self, encoded: EncodedReply) -> Callable[[Outcome], None]:
+        return _kept(encoded.ask).begins(encoded, self.whole(encoded))
 
     def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         if (lacking := _kept(ask).lacks(ask)) is not None:
@@ -101,19 +101,19 @@ class OpenAIResponses(OpenAI):
             if sealed == b"" or (sealed and item.get("id") and sealed != str(item["id"]).encode()):
                 yield ENCRYPTED.format(content=f"{content[:4]}...")
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("resp_", 0, 48)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("resp_", 0, 48)
 
-    def call_ids(self, told: Told) -> list[ScriptedCall]:
-        return told.calls("call_")
+    def call_ids(self, encoded: EncodedReply) -> list[ScriptedCall]:
+        return encoded.calls("call_")
 
-    def whole(self, told: Told) -> JSONObject:
-        return self._response(told, [item for item, _ in self._items(told)], done=True)
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        return self._response(encoded, [item for item, _ in self._items(encoded)], done=True)
 
-    def events(self, told: Told) -> Iterator[Event]:
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
         numbers = count()
-        items = list(self._items(told))
-        begun = self._response(told, [])
+        items = list(self._items(encoded))
+        begun = self._response(encoded, [])
         yield _event("response.created", response=begun, sequence_number=next(numbers))
         yield _event("response.in_progress", response=begun, sequence_number=next(numbers))
         for index, (item, inner) in enumerate(items):
@@ -124,40 +124,40 @@ class OpenAIResponses(OpenAI):
                 yield Event({**event.data, **named}, event.name)
             place = {"output_index": index, "sequence_number": next(numbers)}
             yield _event("response.output_item.done", item=item, **place)
-        ended = self._response(told, [item for item, _ in items], done=True)
+        ended = self._response(encoded, [item for item, _ in items], done=True)
         yield _event(f"response.{ended['status']}", response=ended, sequence_number=next(numbers))
 
-    def _response(self, told: Told, output: list[JSONObject], done: bool = False) -> JSONObject:
-        limit = LIMITS.get(told.reply.ended)
+    def _response(self, encoded: EncodedReply, output: list[JSONObject], done: bool = False) -> JSONObject:
+        limit = LIMITS.get(encoded.reply.ended)
         status = ("incomplete" if limit else "completed") if done else "in_progress"
         return {
-            **_echo(told.ask),
-            "id": self.reply_id(told),
+            **_echo(encoded.ask),
+            "id": self.reply_id(encoded),
             "status": status,
             "completed_at": CREATED + 1 if status == "completed" else None,
             "incomplete_details": {"reason": limit} if done and limit else None,
             "output": output,
-            "usage": _usage(told) if done else None,
+            "usage": _usage(encoded) if done else None,
         }
 
-    def _items(self, told: Told) -> Iterator[tuple[JSONObject, list[Event]]]:
+    def _items(self, encoded: EncodedReply) -> Iterator[tuple[JSONObject, list[Event]]]:
         """Return the items with the events between their start and end."""
-        reply = told.reply
-        calls = self.call_ids(told)
+        reply = encoded.reply
+        calls = self.call_ids(encoded)
         if reply.reasoning:
-            yield _reasoning(told)
+            yield _reasoning(encoded)
         if reply.text is not None or (reply.reasoning and not calls):
-            yield _message(told, reply.text or "", "commentary" if calls else "final_answer")
+            yield _message(encoded, reply.text or "", "commentary" if calls else "final_answer")
         for number, call in enumerate(calls):
-            item: JSONObject = {"id": told.name("fc_", number, 48), "type": "function_call", "status": "completed"}
+            item: JSONObject = {"id": encoded.name("fc_", number, 48), "type": "function_call", "status": "completed"}
             item |= {"arguments": call.written, "call_id": call.id, "name": call.name}
             deltas = [_event("response.function_call_arguments.delta", delta=piece) for piece in pieces(call.written)]
             yield item, [*deltas, _event("response.function_call_arguments.done", arguments=call.written)]
 
 
-def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
-    name, text = told.name("rs_", 0, 48), told.reply.reasoning
-    shown = as_object(told.body.get("reasoning")).get("summary") is not None
+def _reasoning(encoded: EncodedReply) -> tuple[JSONObject, list[Event]]:
+    name, text = encoded.name("rs_", 0, 48), encoded.reply.reasoning
+    shown = as_object(encoded.body.get("reasoning")).get("summary") is not None
     summary = [{"type": "summary_text", "text": text}] if shown else []
     item: JSONObject = {"id": name, "type": "reasoning", "summary": summary}
     item["encrypted_content"] = token_seal(name.encode())
@@ -172,9 +172,14 @@ def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
     ]
 
 
-def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
+def _message(encoded: EncodedReply, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
     part: JSONObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
-    item: JSONObject = {"id": told.name("msg_", 0, 48), "type": "message", "status": "completed", "role": "assistant"}
+    item: JSONObject = {
+        "id": encoded.name("msg_", 0, 48),
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+    }
     place = {"content_index": 0}
     return {**item, "content": [part], "phase": phase}, [
         _event("response.content_part.added", part={**part, "text": ""}, **place),
@@ -207,20 +212,20 @@ def _event(type: str, **fields: JSON) -> Event:
 
 
 def _echo(ask: AcceptedRequest) -> JSONObject:
-    said = {key: ask.body[key] for key in ECHOED if ask.body.get(key) is not None}
+    answer = {key: ask.body[key] for key in ECHOED if ask.body.get(key) is not None}
     tools = [
         {"description": None, "parameters": None, "strict": True, **tool} if tool.get("type") == "function" else tool
         for tool in as_list(ask.body.get("tools"))
     ]
     frame: JSONObject = {"object": "response", "created_at": CREATED, "model": ask.model, "background": False}
-    echo = {**frame, "error": None, "incomplete_details": None, **ECHOED, **said, "tools": tools, "usage": None}
+    echo = {**frame, "error": None, "incomplete_details": None, **ECHOED, **answer, "tools": tools, "usage": None}
     if (name := conversation_of(ask.body)) is not None:
         echo["conversation"] = {"id": name}
     return {**echo, "store": False} if _kept(ask).forgets and _kept(ask).owns_up else echo
 
 
-def _usage(told: Told) -> JSONObject:
-    tokens = told.tokens
+def _usage(encoded: EncodedReply) -> JSONObject:
+    tokens = encoded.tokens
     return {
         "input_tokens": tokens.input,
         "input_tokens_details": {"cached_tokens": tokens.read, "cache_write_tokens": tokens.written},

@@ -17,7 +17,7 @@ from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import pieces
 from tests.fake_vendors.responses import Event, FakeError
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal, read_token_seal, token_seal
-from tests.fake_vendors.vendor import AcceptedRequest, Told, Trouble
+from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble
 from tests.fake_vendors.vendors.openai_chat import OpenAIChat
 
 CLAUDE, GPT = FORMATS = ("anthropic-claude-v1", "openai-responses-v1")
@@ -100,35 +100,35 @@ class OpenRouter(OpenAIChat):
             return True
         seals = read_message_seal(detail.get("signature"))
         binds = ask.facts is not None and ask.facts.binds_reasoning
-        words = digest(str(detail.get("text")).encode())
-        return seals is not None and seals[0] == words and (not binds or seals[1] == before)
+        text = digest(str(detail.get("text")).encode())
+        return seals is not None and seals[0] == text and (not binds or seals[1] == before)
 
-    def reply_id(self, told: Told) -> str:
-        return told.name("gen-", 0, 20)
+    def reply_id(self, encoded: EncodedReply) -> str:
+        return encoded.name("gen-", 0, 20)
 
-    def whole(self, told: Told) -> JSONObject:
-        reply = super().whole(told)
-        if told.reply.reasoning:
-            thought = {"reasoning": told.reply.reasoning, DETAILS: _details(told)}
+    def whole(self, encoded: EncodedReply) -> JSONObject:
+        reply = super().whole(encoded)
+        if encoded.reply.reasoning:
+            thought = {"reasoning": encoded.reply.reasoning, DETAILS: _details(encoded)}
             reply["choices"][0]["message"] |= thought
-        return {**reply, "usage": _usage(told, reply["usage"])}
+        return {**reply, "usage": _usage(encoded, reply["usage"])}
 
-    def events(self, told: Told) -> Iterator[Event]:
-        *words, last = _streamed(told)
-        for detail in words:
+    def events(self, encoded: EncodedReply) -> Iterator[Event]:
+        *text, last = _streamed(encoded)
+        for detail in text:
             thought = detail.get("text") or detail.get("summary") or ""
-            yield self._chunk(told, {"role": "assistant", "content": "", "reasoning": thought, DETAILS: [detail]})
+            yield self._chunk(encoded, {"role": "assistant", "content": "", "reasoning": thought, DETAILS: [detail]})
         if last:
-            yield self._chunk(told, {"role": "assistant", "content": "", "reasoning": None, DETAILS: [last]})
-        for event in super().events(told):
+            yield self._chunk(encoded, {"role": "assistant", "content": "", "reasoning": None, DETAILS: [last]})
+        for event in super().events(encoded):
             data = as_object(event.data)
-            yield Event({**data, "usage": _usage(told, data["usage"])}) if data.get("usage") else event
+            yield Event({**data, "usage": _usage(encoded, data["usage"])}) if data.get("usage") else event
 
     def framed(self, event: Event) -> bytes:
         return PROCESSING + super().framed(event)
 
-    def _frame(self, told: Told, kind: str) -> JSONObject:
-        return {**super()._frame(told, kind), "provider": "Anthropic"}
+    def _frame(self, encoded: EncodedReply, kind: str) -> JSONObject:
+        return {**super()._frame(encoded, kind), "provider": "Anthropic"}
 
 
 def format_of(model: str) -> str:
@@ -154,40 +154,40 @@ def types() -> Any:  # Any: a class of a package that takes a second to load
     return import_module("openrouter.components").ChatRequest
 
 
-def _details(told: Told) -> list[JSONObject]:
+def _details(encoded: EncodedReply) -> list[JSONObject]:
     """Return the reasoning of a reply that is not streamed."""
-    thought, own = told.reply.reasoning, format_of(told.model)
+    thought, own = encoded.reply.reasoning, format_of(encoded.model)
     if own == GPT:
         secret = token_seal(thought.encode())
         return [
             {"type": "reasoning.summary", "summary": thought, "format": own, "index": 0},
-            {"type": "reasoning.encrypted", "data": secret, "id": told.name("rs_"), "format": own, "index": 0},
+            {"type": "reasoning.encrypted", "data": secret, "id": encoded.name("rs_"), "format": own, "index": 0},
         ]
-    body = told.body
+    body = encoded.body
     seal = message_seal(digest(thought.encode()), _seen(body, as_list(body.get("messages"))))
     return [{"type": "reasoning.text", "text": thought, "signature": seal, "format": own, "index": 0}]
 
 
-def _streamed(told: Told) -> list[JSONObject]:
+def _streamed(encoded: EncodedReply) -> list[JSONObject]:
     """Return the reasoning in chunks, all with index 0: text first, then the signature."""
-    if not told.reply.reasoning:
+    if not encoded.reply.reasoning:
         return [{}]
-    first, *others = _details(told)
-    words = "text" if "text" in first else "summary"
-    said = [{**_without(first, "signature"), words: piece} for piece in pieces(told.reply.reasoning)]
-    return [*said, *(others or [_without(first, words)])]
+    first, *others = _details(encoded)
+    text = "text" if "text" in first else "summary"
+    texts = [{**_without(first, "signature"), text: piece} for piece in pieces(encoded.reply.reasoning)]
+    return [*texts, *(others or [_without(first, text)])]
 
 
-def _usage(told: Told, usage: JSONObject) -> JSONObject:
-    read = {**usage["prompt_tokens_details"], "cache_write_tokens": told.tokens.written}
+def _usage(encoded: EncodedReply, usage: JSONObject) -> JSONObject:
+    read = {**usage["prompt_tokens_details"], "cache_write_tokens": encoded.tokens.written}
     return {**usage, "prompt_tokens_details": read, "cost": COST, "is_byok": False}
 
 
 def _seen(body: JSONObject, messages: list[JSONObject]) -> bytes:
     """Return what a signature covers: tools and messages, without parts that may change."""
     tools = sorted(encode_canonical(_without(tool, MARK)) for tool in as_list(body.get("tools")))
-    said = [_without({**each, "content": _parts(each.get("content"), plain=True)}, DETAILS) for each in messages]
-    return digest(*tools, *map(encode_canonical, said))
+    texts = [_without({**each, "content": _parts(each.get("content"), plain=True)}, DETAILS) for each in messages]
+    return digest(*tools, *map(encode_canonical, texts))
 
 
 def _parts(content: JSON, *, plain: bool = False) -> list[JSONObject]:
@@ -207,9 +207,9 @@ def _without(value: JSONObject, *names: str) -> JSONObject:
     return {name: each for name, each in value.items() if name not in names}
 
 
-def _passed_on(said: str) -> FakeError:
+def _passed_on(text: str) -> FakeError:
     """Return the upstream vendor's error."""
-    body = {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
     return _error(400, "Provider returned error", encode(body).decode(), "invalid_request")
 
 

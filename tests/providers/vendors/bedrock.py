@@ -9,13 +9,13 @@ MODEL = "us.anthropic.claude-opus-4-5-20251101-v1:0"
 
 
 def frame(event: JSONObject) -> bytes:
-    ((name, said),) = event.items()
+    ((name, text),) = event.items()
     if name == "error":
-        kind = str(said["type"])
-        told = {":exception-type": kind[:1].lower() + kind[1:], ":message-type": "exception"}
-        return framed(told, encode({"message": said["message"]}))
-    told = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
-    return framed(told, encode({**said, "p": "abcdef"}))
+        kind = str(text["type"])
+        content = {":exception-type": kind[:1].lower() + kind[1:], ":message-type": "exception"}
+        return framed(content, encode({"message": text["message"]}))
+    content = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    return framed(content, encode({**text, "p": "abcdef"}))
 
 
 VENDOR = Vendor(

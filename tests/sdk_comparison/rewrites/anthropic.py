@@ -5,46 +5,46 @@ from itertools import takewhile
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Text
-from tests.sdk_comparison.rewrites.bodies import Told, is_blank, merged, objects, tagged
+from tests.sdk_comparison.rewrites.bodies import RewriteContext, is_blank, merged, objects, tagged
 
 
-def opened(body: JSONObject, told: Told) -> None:
+def opened(body: JSONObject, context: RewriteContext) -> None:
     if body["messages"] and body["messages"][0]["role"] != "user":
         body["messages"].insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
 
 
-def space_before_the_last_words(body: JSONObject, told: Told) -> None:
+def space_before_the_last_words(body: JSONObject, context: RewriteContext) -> None:
     if not body["messages"] or body["messages"][-1]["role"] != "assistant":
         return
     blocks: list[JSONObject] = body["messages"][-1]["content"]
-    last = next((part.text for part in told.parts()[::-1] if isinstance(part, Text) and part.text.strip()), "")
+    last = next((part.text for part in context.parts()[::-1] if isinstance(part, Text) and part.text.strip()), "")
     if blocks[-1].get("text") in (last.strip(), last):
         blocks[-1]["text"] = last.rstrip()
 
 
-def without_titles(body: JSONObject, told: Told) -> None:
+def without_titles(body: JSONObject, context: RewriteContext) -> None:
     for thing in objects(body["messages"]):
         if thing.get("type") == "document" and "source" in thing:
             thing.pop("title", None)
 
 
-def without_blanks(body: JSONObject, told: Told) -> None:
+def without_blanks(body: JSONObject, context: RewriteContext) -> None:
     if not any(is_blank(thing) for thing in objects(body["messages"])):
         return
     for holder in [*body["messages"], *objects(body["messages"])]:
         if isinstance(holder.get("content"), list):
             holder["content"] = [block for block in holder["content"] if not is_blank(block)]
     body["messages"] = merged([each for each in body["messages"] if each["content"]], "content")
-    tag_displaced(body, told)  # what a system message stood beside may be gone
+    tag_displaced(body, context)  # what a system message stood beside may be gone
 
 
-def rules_as_one(body: JSONObject, told: Told) -> None:
+def rules_as_one(body: JSONObject, context: RewriteContext) -> None:
     body["messages"] = merged(body["messages"], "content", ("system",))
 
 
-def first_rules_in_their_place(body: JSONObject, told: Told) -> None:
+def first_rules_in_their_place(body: JSONObject, context: RewriteContext) -> None:
     """System messages before all others, which the SDK adds to the prompt."""
-    leading = list(takewhile(lambda message: message.role == "system", told.messages))
+    leading = list(takewhile(lambda message: message.role == "system", context.messages))
     blocks: list[JSONObject] = body.get("system", [])
     moved = blocks[len(blocks) - len(leading) :]
     if leading and [block["text"] for block in moved] == [message.text for message in leading]:
@@ -52,7 +52,7 @@ def first_rules_in_their_place(body: JSONObject, told: Told) -> None:
         body["messages"][:0] = [{"role": "system", "content": [block]} for block in moved]
 
 
-def tag_displaced(body: JSONObject, told: Told) -> None:
+def tag_displaced(body: JSONObject, context: RewriteContext) -> None:
     messages: list[JSONObject] = body["messages"]
     for index, message in enumerate(messages):
         if message["role"] != "system":

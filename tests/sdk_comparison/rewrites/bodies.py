@@ -11,7 +11,7 @@ from contextc.messages import AnyPart, ToolCall, ToolResult
 from tests.sdk_comparison.request_pairs import Conversation
 
 
-class Told(NamedTuple):
+class RewriteContext(NamedTuple):
     """The conversation that both were told, and the format of ours."""
 
     conversation: Conversation
@@ -31,7 +31,7 @@ class Told(NamedTuple):
         return {part.call_id: part for part in self.parts() if isinstance(part, ToolResult)}
 
 
-Rewrite: TypeAlias = Callable[[JSONObject, Told], None]
+Rewrite: TypeAlias = Callable[[JSONObject, RewriteContext], None]
 
 IDS = ("id", "tool_use_id", "tool_call_id", "call_id", "toolUseId")
 OPAQUE = ("input", "args", "response", "parameters", "input_schema", "parametersJsonSchema", "inputSchema", "arguments")

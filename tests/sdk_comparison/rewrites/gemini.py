@@ -5,29 +5,29 @@ from typing import cast
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.messages import Reasoning, Text
-from tests.sdk_comparison.rewrites.bodies import Told
+from tests.sdk_comparison.rewrites.bodies import RewriteContext
 
 
-def opened(body: JSONObject, told: Told) -> None:
+def opened(body: JSONObject, context: RewriteContext) -> None:
     if body["contents"] and body["contents"][0]["role"] != "user":
         body["contents"].insert(0, {"role": "user", "parts": [{"text": OPENING_TEXT}]})
 
 
-def answers_as_output(body: JSONObject, told: Told) -> None:
+def answers_as_output(body: JSONObject, context: RewriteContext) -> None:
     for answer in (part["functionResponse"] for part in _parts(body) if "functionResponse" in part):
         names = {"content": "output", "error": "error"}
-        said: JSONObject = dict(answer["response"])
-        if said.pop("name", None) == answer["name"] and len(said) == 1 and said.keys() <= names.keys():
-            answer["response"] = {names[name]: value for name, value in said.items()}
+        text: JSONObject = dict(answer["response"])
+        if text.pop("name", None) == answer["name"] and len(text) == 1 and text.keys() <= names.keys():
+            answer["response"] = {names[name]: value for name, value in text.items()}
 
 
-def strict_as_any_other(body: JSONObject, told: Told) -> None:
+def strict_as_any_other(body: JSONObject, context: RewriteContext) -> None:
     calling: JSONObject = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    if calling.get("mode") == "VALIDATED" and any(tool.strict for tool in told.conversation.tools):
+    if calling.get("mode") == "VALIDATED" and any(tool.strict for tool in context.conversation.tools):
         calling["mode"] = "AUTO"
 
 
-def without_empty_descriptions(body: JSONObject, told: Told) -> None:
+def without_empty_descriptions(body: JSONObject, context: RewriteContext) -> None:
     for tool in body.get("tools", []):
         for function in tool["functionDeclarations"]:
             if function["description"] == "":
@@ -38,8 +38,8 @@ def _parts(body: JSONObject) -> list[JSONObject]:
     return [part for content in body["contents"] for part in content["parts"]]
 
 
-def texts_without_breaks(body: JSONObject, told: Told) -> None:
-    results = told.results()
+def texts_without_breaks(body: JSONObject, context: RewriteContext) -> None:
+    results = context.results()
     for part in _parts(body):
         answer: JSONObject = part.get("functionResponse", {})
         result = results.get(answer.get("id", ""))
@@ -50,7 +50,7 @@ def texts_without_breaks(body: JSONObject, told: Told) -> None:
             answer["response"] = {"output": "".join(texts)}
 
 
-def one_stand_in(body: JSONObject, told: Told) -> None:
+def one_stand_in(body: JSONObject, context: RewriteContext) -> None:
     for content in body["contents"]:
         calls = [part for part in content["parts"] if "functionCall" in part]
         for part in calls[1:]:
@@ -58,8 +58,8 @@ def one_stand_in(body: JSONObject, told: Told) -> None:
                 del part["thoughtSignature"]
 
 
-def without_foreign_thoughts(body: JSONObject, told: Told) -> None:
-    foreign = {part.text for part in told.parts() if isinstance(part, Reasoning) and part.provider != "google"}
+def without_foreign_thoughts(body: JSONObject, context: RewriteContext) -> None:
+    foreign = {part.text for part in context.parts() if isinstance(part, Reasoning) and part.provider != "google"}
     for content in body["contents"]:
         content["parts"] = [
             part
@@ -69,7 +69,7 @@ def without_foreign_thoughts(body: JSONObject, told: Told) -> None:
     body["contents"] = [content for content in body["contents"] if content["parts"]]
 
 
-def without_blanks(body: JSONObject, told: Told) -> None:
+def without_blanks(body: JSONObject, context: RewriteContext) -> None:
     for content in body["contents"]:
         content["parts"] = [
             part for part in content["parts"] if part.keys() != {"text"} or cast(str, part["text"]).strip()
@@ -77,7 +77,7 @@ def without_blanks(body: JSONObject, told: Told) -> None:
     body["contents"] = [content for content in body["contents"] if content["parts"]]
 
 
-def neighbours_as_one(body: JSONObject, told: Told) -> None:
+def neighbours_as_one(body: JSONObject, context: RewriteContext) -> None:
     found: list[JSONObject] = []
     for content in body["contents"]:
         if found and found[-1]["role"] == content["role"] and _answers(found[-1]) == _answers(content):

@@ -1,13 +1,15 @@
 """Ids of calls and names of tools, in letters that the provider takes."""
 
 from contextc._json import JSONObject
-from tests.sdk_comparison.rewrites.bodies import IDS, Told, objects
+from tests.sdk_comparison.rewrites.bodies import IDS, RewriteContext, objects
 
 
-def spell(body: JSONObject, told: Told) -> None:
-    ids = {id: told.form.name_codec.encode_id(id) for id in told.calls()}
-    names = [call.name for call in told.calls().values()] + [tool.name for tool in told.conversation.tools]
-    spelled = {name: told.form.name_codec.names.encode(name) if told.form.name_codec.names else name for name in names}
+def spell(body: JSONObject, context: RewriteContext) -> None:
+    ids = {id: context.form.name_codec.encode_id(id) for id in context.calls()}
+    names = [call.name for call in context.calls().values()] + [tool.name for tool in context.conversation.tools]
+    spelled = {
+        name: context.form.name_codec.names.encode(name) if context.form.name_codec.names else name for name in names
+    }
     for thing in objects(body):
         for key in IDS:
             if isinstance(thing.get(key), str):

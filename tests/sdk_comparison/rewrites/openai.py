@@ -8,19 +8,19 @@ from typing import cast
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.messages import Reasoning, Text, ToolCall
-from tests.sdk_comparison.rewrites.bodies import Told, as_javascript, is_blank, objects
+from tests.sdk_comparison.rewrites.bodies import RewriteContext, as_javascript, is_blank, objects
 
 ENCRYPTED = "gAAAA"
 
 
-def length_by_its_new_name(body: JSONObject, told: Told) -> None:
+def length_by_its_new_name(body: JSONObject, context: RewriteContext) -> None:
     if "max_tokens" in body:
         body["max_completion_tokens"] = body.pop("max_tokens")
 
 
-def errors_as_plain_text(body: JSONObject, told: Told) -> None:
+def errors_as_plain_text(body: JSONObject, context: RewriteContext) -> None:
     """`{"error": text}` as the text, where a result is an error."""
-    results = told.results()
+    results = context.results()
     for holder, place in answers(body):
         result = results.get(holder.get("tool_call_id") or holder.get("call_id") or "")
         if result is not None and result.is_error and holder[place] == as_javascript({"error": result.text}):
@@ -36,15 +36,15 @@ def answers(body: JSONObject) -> Iterator[tuple[JSONObject, str]]:
             yield each, "output"
 
 
-def lists_as_lists(body: JSONObject, told: Told) -> None:
+def lists_as_lists(body: JSONObject, context: RewriteContext) -> None:
     """The texts of a result, which the SDK writes as one text of JSON."""
-    for holder, texts in listed(body, told):
+    for holder, texts in listed(body, context):
         holder["content"] = texts or ""
 
 
-def listed(body: JSONObject, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
+def listed(body: JSONObject, context: RewriteContext) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
     """Each result that the SDK wrote as a list in JSON, and the texts in it."""
-    results = told.results()
+    results = context.results()
     for holder, place in answers(body):
         result = results.get(holder["tool_call_id"])
         if result is not None and not isinstance(result.content, str):
@@ -54,8 +54,8 @@ def listed(body: JSONObject, told: Told) -> Iterator[tuple[JSONObject, list[JSON
                 yield holder, blocks
 
 
-def texts_apart(body: JSONObject, told: Told) -> None:
-    replies = [message for message in told.messages if message.text or message.tool_calls]
+def texts_apart(body: JSONObject, context: RewriteContext) -> None:
+    replies = [message for message in context.messages if message.text or message.tool_calls]
     wire = [each for each in body["messages"] if each["role"] == "assistant" and not is_silent(each)]
     for reply, message in zip(wire, [each for each in replies if each.role == "assistant"], strict=False):
         texts = [part.text for part in message.parts if isinstance(part, Text) and part.text]
@@ -67,12 +67,12 @@ def is_silent(message: JSONObject) -> bool:
     return message["role"] == "assistant" and not message["content"] and "tool_calls" not in message
 
 
-def without_silent_replies(body: JSONObject, told: Told) -> None:
+def without_silent_replies(body: JSONObject, context: RewriteContext) -> None:
     body["messages"] = [each for each in body["messages"] if not is_silent(each)]
 
 
-def arguments_as_written(body: JSONObject, told: Told) -> None:
-    calls = told.calls()
+def arguments_as_written(body: JSONObject, context: RewriteContext) -> None:
+    calls = context.calls()
     for thing in objects(body):
         function = cast(JSONObject, thing.get("function") or thing)
         call = calls.get(thing.get("call_id") or thing.get("id") or "")
@@ -83,7 +83,7 @@ def arguments_as_written(body: JSONObject, told: Told) -> None:
             function["arguments"] = call.raw
 
 
-def files_without_made_up_names(body: JSONObject, told: Told) -> None:
+def files_without_made_up_names(body: JSONObject, context: RewriteContext) -> None:
     for thing in objects(body):
         if re.fullmatch(r"part-\d+\.pdf", str(thing.get("filename"))):
             if thing.get("type") == "input_file":
@@ -92,13 +92,13 @@ def files_without_made_up_names(body: JSONObject, told: Told) -> None:
                 del thing["filename"]
 
 
-def prompt_as_instructions(body: JSONObject, told: Told) -> None:
+def prompt_as_instructions(body: JSONObject, context: RewriteContext) -> None:
     items: list[JSONObject] = body["input"]
-    if items and items[0] == {"role": "developer", "content": told.conversation.prompt}:
+    if items and items[0] == {"role": "developer", "content": context.conversation.prompt}:
         body["instructions"] = items.pop(0)["content"]
 
 
-def one_text_as_a_string(body: JSONObject, told: Told) -> None:
+def one_text_as_a_string(body: JSONObject, context: RewriteContext) -> None:
     for item in cast(list[JSONObject], body.get("input") or body.get("messages")):
         place = "output" if item.get("type") == "function_call_output" else "content"
         blocks: JSON = item.get(place)
@@ -107,13 +107,13 @@ def one_text_as_a_string(body: JSONObject, told: Told) -> None:
             item[place] = text if kind in ("text", "input_text") else blocks
 
 
-def with_detail(body: JSONObject, told: Told) -> None:
+def with_detail(body: JSONObject, context: RewriteContext) -> None:
     for thing in objects(body["input"]):
         if thing.get("type") == "input_image":
             thing.setdefault("detail", "auto")
 
 
-def without_blanks(body: JSONObject, told: Told) -> None:
+def without_blanks(body: JSONObject, context: RewriteContext) -> None:
     items: list[JSONObject] = []
     for item in body["input"]:
         place = "output" if item.get("type") == "function_call_output" else "content"
@@ -128,15 +128,15 @@ def without_blanks(body: JSONObject, told: Told) -> None:
     body["input"] = items
 
 
-def name_reasoning(body: JSONObject, told: Told) -> None:
+def name_reasoning(body: JSONObject, context: RewriteContext) -> None:
     for item in body["input"]:
         if item.get("type") == "reasoning" and "id" not in item:
-            words = "".join(each["text"] for each in item["summary"])
-            item["id"] = f"rs_{sha256((item['encrypted_content'] + words).encode()).hexdigest()[:48]}"
+            text = "".join(each["text"] for each in item["summary"])
+            item["id"] = f"rs_{sha256((item['encrypted_content'] + text).encode()).hexdigest()[:48]}"
 
 
-def without_idle_reasoning(body: JSONObject, told: Told) -> None:
-    led = iter([leads for message in told.messages for leads in _leads(message)])
+def without_idle_reasoning(body: JSONObject, context: RewriteContext) -> None:
+    led = iter([leads for message in context.messages for leads in _leads(message)])
     body["input"] = [item for item in body["input"] if item.get("type") != "reasoning" or next(led, True)]
 
 

@@ -17,7 +17,7 @@ from tests.sdk_comparison.ai_sdk_process import find_node, installed
 HERE = Path(__file__).parent
 
 
-class Judge:
+class ClientProcess:
     """A running judge; one line in, one line out."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path, node: Path) -> None:
@@ -44,7 +44,7 @@ class Judge:
 
 
 @contextmanager
-def running() -> Generator[Judge]:
+def running() -> Generator[ClientProcess]:
     node = find_node()
     folder = installed(node, HERE)
     program = [str(node.folder / "node"), str(HERE / "judge.mjs"), str(folder)]
@@ -53,6 +53,6 @@ def running() -> Generator[Judge]:
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=quiet, cwd=folder, encoding="utf-8"
     ) as process:
         try:
-            yield Judge(process, folder, node.folder / "node")
+            yield ClientProcess(process, folder, node.folder / "node")
         finally:
             process.kill()

@@ -69,7 +69,7 @@ def run(
     if conversation is not None and go_on:
         raise InvalidSetting("Both --conversation and --continue are given", fix="Pass one of the two.")
     check_positive(steps=steps, budget=budget, output=output, window=window)
-    wish = ChatOptions(
+    options = ChatOptions(
         question=question if prompt is None else prompt,
         model=model,
         conversation=conversation,
@@ -88,5 +88,5 @@ def run(
         json=json,
     )
     with open_configured_store(store, create=True) as handle:
-        code = run_chat(handle, wish)
+        code = run_chat(handle, options)
     raise typer.Exit(code)

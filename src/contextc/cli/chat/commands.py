@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.table import Table
 
-from contextc.cli.chat.context_meter import format_dollars
+from contextc.cli.chat.formatting import format_dollars
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
 from contextc.compiler.ledger.session_manager import SessionManager
@@ -134,10 +134,10 @@ async def _explain(session: "ChatSession", given: str) -> None:
 
 
 async def _todos(session: "ChatSession", given: str) -> None:
-    told = ""
+    text = ""
     with suppress(UnknownConversation):
-        told = format_todos(session.store.todos(session.conversation, session.agent))
-    out.print(escape_markup(told) or "The todo list is empty.", soft_wrap=True)
+        text = format_todos(session.store.todos(session.conversation, session.agent))
+    out.print(escape_markup(text) or "The todo list is empty.", soft_wrap=True)
 
 
 async def _compact(session: "ChatSession", given: str) -> None:

@@ -1,13 +1,15 @@
-"""Options of `contextc chat`."""
+"""Options of `contextc chat`, and what they select: the system prompt, and the conversation that a chat starts with."""
 
 from pathlib import Path
 
 from msgspec import Struct
 
 from contextc.app.agent_factory import ToolSelection
-from contextc.cli.chat.wrapping import to_one_line
+from contextc.app.conversation_names import time_based_names
+from contextc.cli.chat.formatting import to_one_line
 from contextc.cli.file_io import read_input
 from contextc.errors import InvalidSetting
+from contextc.store import Store
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
@@ -42,3 +44,22 @@ def read_system_prompt(option: str | None) -> str | None:
         return read_input(option[1:]).decode()
     except UnicodeDecodeError as error:
         raise InvalidSetting(f"{to_one_line(option[1:])} is not UTF-8 text.") from error
+
+
+def pick_conversation(store: Store, name: str | None, *, resume_last: bool) -> str:
+    """Return the first conversation of a chat: the named one, the last one, or a new one named after the time."""
+    if name is not None:
+        return name
+    found = store.conversations()
+    if resume_last:
+        if not found:
+            raise InvalidSetting("--continue: the store has no conversation.")
+        return max([each.name for each in found], key=lambda name: _last_time(store, name))
+    names = {each.name for each in found}
+    return next(name for name in time_based_names() if name not in names)
+
+
+def _last_time(store: Store, conversation: str) -> int:
+    """Return the time of the last message."""
+    last = store.load(conversation, last=1)
+    return last[0].time if last else store.conversation(conversation).created

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from contextc._json import parse_object
 from contextc.app.sanitize import sanitize
-from contextc.cli.chat.context_meter import render_meter
-from contextc.cli.chat.wrapping import format_call, to_one_line
+from contextc.cli.chat.formatting import format_call, render_meter, to_one_line
 from contextc.cli.console import pluralize
 from contextc.events import (
     AnyEvent,
@@ -229,7 +228,7 @@ class JSONRenderer:
     """Output of events as JSON Lines. Notices go to standard error."""
 
     def __init__(self, notices: Console) -> None:
-        self._words = TerminalRenderer(notices, notices)
+        self._text_renderer = TerminalRenderer(notices, notices)
         self.error_shown = False
 
     def show(self, event: AnyEvent) -> None:
@@ -239,13 +238,13 @@ class JSONRenderer:
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
-        self._words.note(text)
+        self._text_renderer.note(text)
 
     def warn(self, text: str) -> None:
-        self._words.warn(text)
+        self._text_renderer.warn(text)
 
     def error(self, text: str) -> None:
-        self._words.error(text)
+        self._text_renderer.error(text)
 
 
 def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:

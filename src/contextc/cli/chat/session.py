@@ -18,11 +18,10 @@ from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.app.sanitize import sanitize
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import TerminalApproval
-from contextc.cli.chat.initial_conversation import pick_conversation
-from contextc.cli.chat.options import ChatOptions, read_system_prompt
+from contextc.cli.chat.formatting import to_one_line
+from contextc.cli.chat.options import ChatOptions, pick_conversation, read_system_prompt
 from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
 from contextc.cli.chat.terminal_input import TerminalInput, on_interrupt, read_line
-from contextc.cli.chat.wrapping import to_one_line
 from contextc.cli.console import err, out, pluralize
 from contextc.cli.error_text import format_error
 from contextc.config import mask_secrets
@@ -135,10 +134,10 @@ class ChatSession:
         if self._unnamed != self.conversation:
             return
         with suppress(UnknownConversation):
-            said = [message.role for message in self.store.load(self.conversation)]
-            if not said or (self._failed_finish == "error" and "assistant" not in said):
+            roles = [message.role for message in self.store.load(self.conversation)]
+            if not roles or (self._failed_finish == "error" and "assistant" not in roles):
                 self.store.delete(self.conversation)
-                if said:
+                if roles:
                     self.renderer.note("There was no answer, so the conversation is not kept.")
 
     def _read_line(self) -> str | None:
@@ -312,7 +311,7 @@ class ChatSession:
 
     def _build_agent(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an agent on this store, and its client."""
-        wish = self.options
+        options = self.options
         if isinstance(self.renderer, TerminalRenderer):
             self.renderer.provider_runs_tools = choice.provider.runs_tools
         return build_agent(
@@ -320,11 +319,11 @@ class ChatSession:
             choice,
             self.root,
             agent=self.agent,
-            tools=wish.tools,
-            system=read_system_prompt(wish.system),
-            budget=wish.budget,
-            output=wish.output,
-            limits=Limits() if wish.steps is None else Limits(steps=wish.steps),
+            tools=options.tools,
+            system=read_system_prompt(options.system),
+            budget=options.budget,
+            output=options.output,
+            limits=Limits() if options.steps is None else Limits(steps=options.steps),
             approve=self._approve(),
             progress=self.renderer.note,
         )

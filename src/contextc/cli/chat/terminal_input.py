@@ -80,11 +80,11 @@ class TerminalInput:
         finally:
             self._answer = None
 
-    def _dispatch(self, line: str, heard: Callable[[str], None]) -> None:
+    def _dispatch(self, line: str, on_line: Callable[[str], None]) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(line)
         elif line:
-            heard(line)
+            on_line(line)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ HEADER_LINES = 40  # first lines, of which one names the working directory
 
 
 def matches(sample: FileSample) -> bool:
-    spoken = [line for line in sample.objects if line.get("type") in ("user", "assistant")]
-    return any("parentUuid" in line and isinstance(line.get("uuid"), str) for line in spoken)
+    messages = [line for line in sample.objects if line.get("type") in ("user", "assistant")]
+    return any("parentUuid" in line and isinstance(line.get("uuid"), str) for line in messages)
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:

@@ -80,15 +80,15 @@ class _LogDatabase:
 
     def conversation(self, row: sqlite3.Row) -> FoundConversation:
         """Read a conversation of the older tables: its responses in order, each with its prompt."""
-        said: list[Message] = []
+        messages: list[Message] = []
         prompt = ""
         for response in self.rows("SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", row["id"]):
             asked = _ResponseRow(self, response)
             if (system := asked.system()) is not None and system.text != prompt:
                 prompt = system.text
-                said.append(system)
-            said += asked.messages()
-        return self.found(row, [said] if said else [])
+                messages.append(system)
+            messages += asked.messages()
+        return self.found(row, [messages] if messages else [])
 
 
 class _ResponseRow(NamedTuple):
@@ -125,10 +125,10 @@ class _ResponseRow(NamedTuple):
             )
             for each in self.of("tool_calls")
         ]
-        said = [Text(text) for text in _texts(self.row["response"])]
+        parts = [Text(text) for text in _texts(self.row["response"])]
         return Message(
             role="assistant",
-            parts=(*[Reasoning(text=text) for text in _texts(thought)], *said, *calls),
+            parts=(*[Reasoning(text=text) for text in _texts(thought)], *parts, *calls),
             usage=_usage(self.row),
             finish="tool_calls" if calls else "stop",
             time=self.time,
@@ -281,8 +281,8 @@ class _ThreadTree:
 
 def _usage(row: sqlite3.Row) -> Usage | None:
     names = ("input_tokens", "output_tokens")
-    told = [row[name] if name in row.keys() else None for name in names]  # noqa: SIM118 (a row is no dict)
-    counts = [value if isinstance(value, int) and value >= 0 else None for value in told]
+    values = [row[name] if name in row.keys() else None for name in names]  # noqa: SIM118 (a row is no dict)
+    counts = [value if isinstance(value, int) and value >= 0 else None for value in values]
     if counts == [None, None]:
         return None
     return Usage(input=counts[0] or 0, output=counts[1] or 0)

@@ -59,13 +59,13 @@ def _found(value: JSON, name: str) -> FoundConversation:
     wire = as_objects(chat["messages"])
     form = formatter("vercel")
     request = form.decode_request(coerce_request(form, {"messages": wire}).body)
-    said = [*([request.system] if request.system is not None else []), *request.messages]
+    messages = [*([request.system] if request.system is not None else []), *request.messages]
     title: JSON = chat.get("title") or chat.get("name")
     return FoundConversation(
         id=str(chat.get("id") or name),
         is_derived_id=not chat.get("id"),
         title=title if isinstance(title, str) else "",
-        lines=[list(_timed(said, wire, _when(chat)))],
+        lines=[list(_timed(messages, wire, _when(chat)))],
     )
 
 

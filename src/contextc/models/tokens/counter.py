@@ -95,13 +95,13 @@ class TokenCounter:
 
     def _result(self, result: ToolResult, blobs: Mapping[str, bytes]) -> int:
         figures, content = self._profile, result.content
-        said = self.count_text(content) if type(content) is str else 0
+        tokens = self.count_text(content) if type(content) is str else 0
         if type(content) is tuple:
-            said = sum(
+            tokens = sum(
                 [self.count_text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
             )
         name = self.count_text(result.name) if figures.result_names else 0
-        return figures.message + figures.result + name + said
+        return figures.message + figures.result + name + tokens
 
     def _reasoning(self, reasoning: Reasoning) -> int | None:
         if reasoning.provider != self.provider:

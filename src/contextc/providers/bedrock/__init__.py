@@ -102,7 +102,7 @@ class BedrockEndpoint(HTTPEndpoint):
         if line.status_code < 300:
             return line
         try:
-            raise self._said_no(line, await line.aread())
+            raise self._refusal(line, await line.aread())
         finally:
             await line.aclose()
 
@@ -158,13 +158,13 @@ class BedrockEndpoint(HTTPEndpoint):
 
     def _region(self, session: Any) -> str | None:
         """Return the region in an AWS URL or in the model's ARN, else the configured one."""
-        told = session.get_config_variable("region") or os.environ.get("AWS_REGION")
+        region = session.get_config_variable("region") or os.environ.get("AWS_REGION")
         host = urlsplit(self.provider.url).hostname or ""
         model = self.provider.model_id
         named = REGION.search(host if host.endswith(AWS_DOMAINS) else "") or REGION.search(
             model if "arn:" in model else ""
         )
-        return (named[0] if named else told) or (FALLBACK_REGION if self.provider.url else None)
+        return (named[0] if named else region) or (FALLBACK_REGION if self.provider.url else None)
 
     def _is_elsewhere(self) -> bool:
         """Return True if the provider names its own key, or a URL outside AWS."""
@@ -178,20 +178,20 @@ class BedrockEndpoint(HTTPEndpoint):
     def _bearer(self) -> str:
         return (self._key() or "") if self.provider.key else ""
 
-    def _said_no(self, line: ThreadedResponse, content: bytes) -> ProviderFailed:
+    def _refusal(self, line: ThreadedResponse, content: bytes) -> ProviderFailed:
         try:
             body = parse_json_object(content)
         except MalformedEvent:
             return self._refused(content.decode("utf-8", "replace"), line.status_code, line.headers)
         code = line.headers.get("x-amzn-errortype") or str(body.get("__type") or body.get("code") or "")
-        told = str(body.get("message") or body.get("Message") or "")
+        message = str(body.get("message") or body.get("Message") or "")
         inner = body.get("error")
-        if not told and isinstance(inner, dict):  # not AWS, but a proxy or gateway
+        if not message and isinstance(inner, dict):  # not AWS, but a proxy or gateway
             return self._refused(body, line.status_code, line.headers)
         # The code may be "InvalidSignatureException:http://…". Its message continues with all signed text, also tokens.
         error = {
             "code": code.partition(":")[0].rpartition("#")[2],
-            "message": told.partition("\n\nThe Canonical String")[0],
+            "message": message.partition("\n\nThe Canonical String")[0],
         }
         return self._refused({"error": error}, line.status_code, line.headers)
 

@@ -43,16 +43,16 @@ class EventStreamParser:
 
 
 def decode_event(headers: dict[str, str], payload: bytes) -> JSONObject:
-    said = parse_json_object(payload, keep_surrogates=True) if payload else {}
+    fields = parse_json_object(payload, keep_surrogates=True) if payload else {}
     match headers.get(":message-type"):
         case "exception":
             name = headers.get(":exception-type", "")
-            return {"error": {"message": "", **said, "type": name[:1].upper() + name[1:]}}
+            return {"error": {"message": "", **fields, "type": name[:1].upper() + name[1:]}}
         case "error":
             return {"error": {"type": headers.get(":error-code", ""), "message": headers.get(":error-message", "")}}
         case _:
-            told = {name: value for name, value in said.items() if name != PADDING}
-            return {headers.get(":event-type", "unknown"): told}
+            content = {name: value for name, value in fields.items() if name != PADDING}
+            return {headers.get(":event-type", "unknown"): content}
 
 
 def import_botocore(module: str) -> Any:

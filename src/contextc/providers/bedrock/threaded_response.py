@@ -37,7 +37,7 @@ class ThreadedResponse:
 
     def __init__(self, send: Callable[[], Any]) -> None:
         self._send, self._loop = send, asyncio.get_running_loop()
-        self._told: asyncio.Queue[ResponseHead | bytes | ResponseEnd] = asyncio.Queue()
+        self._received: asyncio.Queue[ResponseHead | bytes | ResponseEnd] = asyncio.Queue()
         self._socket: socket.socket | None = None
         self._left = self._over = False
         self.head = ResponseHead(0, {})
@@ -58,25 +58,25 @@ class ThreadedResponse:
     async def wait_for_head(self) -> None:
         """Wait for status and headers of the response."""
         try:
-            told = await self._told.get()
+            received = await self._received.get()
         except asyncio.CancelledError:
             self.abort()
             raise
-        if isinstance(told, ResponseHead):
-            self.head = told
+        if isinstance(received, ResponseHead):
+            self.head = received
             return
         self._over = True
-        raise (told.error if isinstance(told, ResponseEnd) else None) or ConnectionError("no response")
+        raise (received.error if isinstance(received, ResponseEnd) else None) or ConnectionError("no response")
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
         while not self._over:
-            told = await self._told.get()
-            if isinstance(told, bytes):
-                yield told
+            received = await self._received.get()
+            if isinstance(received, bytes):
+                yield received
                 continue
             self._over = True
-            if isinstance(told, ResponseEnd) and told.error is not None:
-                raise told.error
+            if isinstance(received, ResponseEnd) and received.error is not None:
+                raise received.error
 
     async def aread(self) -> bytes:
         return b"".join([piece async for piece in self.aiter_bytes()])
@@ -108,21 +108,21 @@ class ThreadedResponse:
         end = ResponseEnd()
         try:
             response = self._send()
-            self._tell(
+            self._put(
                 ResponseHead(response.status_code, {name.lower(): each for name, each in response.headers.items()})
             )
             for piece in response.raw.stream():
-                self._tell(piece)
+                self._put(piece)
             if self._left:
                 response.raw.close()  # a truncated connection cannot be reused
         except Exception as error:
             end = ResponseEnd(error)
         finally:
-            self._tell(end)
+            self._put(end)
 
-    def _tell(self, what: ResponseHead | bytes | ResponseEnd) -> None:
+    def _put(self, what: ResponseHead | bytes | ResponseEnd) -> None:
         with suppress(RuntimeError):  # the loop has ended, and the caller with it
-            self._loop.call_soon_threadsafe(self._told.put_nowait, what)
+            self._loop.call_soon_threadsafe(self._received.put_nowait, what)
 
 
 def watched_pool(pool: Any) -> Any:

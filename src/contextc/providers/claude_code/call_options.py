@@ -107,10 +107,14 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
         options["model"] = model
     if "builtin_tools" in body:
         options["tools"] = body["builtin_tools"]
-    said: JSON = body.get("system_prompt") or ""
-    if isinstance(said, str) and prompt == "append":
-        said = {"type": "preset", "preset": "claude_code", **({"append": said} if said else {})}
-    return {**options, "system_prompt": said}
+    system_prompt: JSON = body.get("system_prompt") or ""
+    if isinstance(system_prompt, str) and prompt == "append":
+        system_prompt = {
+            "type": "preset",
+            "preset": "claude_code",
+            **({"append": system_prompt} if system_prompt else {}),
+        }
+    return {**options, "system_prompt": system_prompt}
 
 
 def _known() -> set[str]:
@@ -153,6 +157,6 @@ def provider_key(provider: Provider, env: Mapping[str, str]) -> str:
     key = (env.get(provider.key) or os.environ.get(provider.key) or "").strip()
     if not key:
         way_out = f"Set {provider.key}, or name another variable: cc.provider(…, key=…)."
-        said = f"the environment variable {provider.key} is not set"
-        raise ProviderFailed(provider.name, "auth", said, way_out=way_out, case="key", detail=provider.key)
+        problem = f"the environment variable {provider.key} is not set"
+        raise ProviderFailed(provider.name, "auth", problem, way_out=way_out, case="key", detail=provider.key)
     return key

@@ -62,13 +62,13 @@ class ClaudeCallbacks:
         return PermissionResultDeny(message=why_not) if why_not else PermissionResultAllow()
 
     async def _run(self, call: ToolCall) -> ToolResult:
-        said = "Nobody is there to run it."
+        reason = "Nobody is there to run it."
         if self.host is not None:
             try:
                 return await self.host.run(call)
             except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-        return ToolResult(call_id=call.id, name=call.name, content=said, is_error=True)
+                reason = f"{type(error).__name__}: {error}"
+        return ToolResult(call_id=call.id, name=call.name, content=reason, is_error=True)
 
 
 def _content(result: ToolResult) -> list[JSONObject]:

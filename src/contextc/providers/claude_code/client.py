@@ -155,9 +155,9 @@ class ClaudeCodeEndpoint(Endpoint):
 
 
 def _serves(live: ClaudeProcess, call: ProviderCall, asked: ClaudeCallOptions) -> bool:
-    stands = not call.cursor or call.cursor in live.cursors
+    has_cursor = not call.cursor or call.cursor in live.cursors
     return (
-        stands
+        has_cursor
         and not call.revert
         and not asked.history
         and not live.is_over

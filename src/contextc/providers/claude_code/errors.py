@@ -34,13 +34,13 @@ TABLE = ErrorTable(
 def result_failure(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
     """Return the failure for the last line of a turn."""
     error = str(line.get("api_error_type") or line.get("api_error") or "")
-    said = _message_of(line)
+    message = _message_of(line)
     for limit in (str(line.get("subtype") or ""), error):
         if limit in LIMITS:
             kind, way_out = LIMITS[limit]
-            return ProviderFailed(provider, kind, mask_secrets(said or limit, secrets), code=limit, way_out=way_out)
+            return ProviderFailed(provider, kind, mask_secrets(message or limit, secrets), code=limit, way_out=way_out)
     status: JSON = line.get("api_error_status")
-    body = {"error": {"type": error, "message": said}}
+    body = {"error": {"type": error, "message": message}}
     return map_error(provider, TABLE, body, status=status if isinstance(status, int) else None, secrets=secrets)
 
 
@@ -57,20 +57,22 @@ def exception_failure(
         return error
     if isinstance(error, sdk.ResultError):
         return result_failure(provider, error.data, secrets)
-    said = mask_secrets(" ".join([str(error).partition("\n")[0], *stderr_lines]).strip(), secrets)[:MAX_MESSAGE_LENGTH]
+    message = mask_secrets(" ".join([str(error).partition("\n")[0], *stderr_lines]).strip(), secrets)[
+        :MAX_MESSAGE_LENGTH
+    ]
     if isinstance(error, sdk.CLINotFoundError):
         return InvalidSetting(
-            f"{said} Install contextc[claude-code], which contains the program, or pass its path: cli_path=…."
+            f"{message} Install contextc[claude-code], which contains the program, or pass its path: cli_path=…."
         )
     if isinstance(error, sdk.ProcessError):
-        found = map_error(provider, TABLE, f"the program ended: {said}")
+        found = map_error(provider, TABLE, f"the program ended: {message}")
         is_refused = found.kind == "transient" and error.exit_code == 1 and stderr_lines
         return ProviderFailed(provider, "invalid", found.said, way_out=SETTINGS_FIX) if is_refused else found
-    if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in said or "Failed to start" in said):
+    if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in message or "Failed to start" in message):
         return ProviderFailed(
-            provider, "invalid", said, way_out="Check the directory, and that the program is executable."
+            provider, "invalid", message, way_out="Check the directory, and that the program is executable."
         )
-    return map_error(provider, TABLE, said or type(error).__name__)
+    return map_error(provider, TABLE, message or type(error).__name__)
 
 
 def _message_of(line: JSONObject) -> str:

@@ -35,14 +35,14 @@ class ClaudeProcess:
     `cursors` are the UUIDs of the last turn's lines. Each of them is accepted as the cursor of the next call.
     """
 
-    def __init__(self, provider: str, session: str, wish: ClaudeCallOptions, running: "set[ClaudeProcess]") -> None:
-        self.provider, self.session, self.call_options, self.running = provider, session, wish, running
-        self.secrets = tuple(filter(None, [wish.env.get("ANTHROPIC_API_KEY")]))
+    def __init__(self, provider: str, session: str, options: ClaudeCallOptions, running: "set[ClaudeProcess]") -> None:
+        self.provider, self.session, self.call_options, self.running = provider, session, options, running
+        self.secrets = tuple(filter(None, [options.env.get("ANTHROPIC_API_KEY")]))
         self.callbacks = ClaudeCallbacks()
         self.cursors: set[str] = set()
         self.is_over = self._is_busy = False
         self.pid = self._turns = 0
-        self._heard: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._prompts: asyncio.Queue[tuple[JSONObject, LineQueue]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -109,7 +109,9 @@ class ClaudeProcess:
         )  # our allowed tools need no approval, on purpose
         logging.getLogger("claude_agent_sdk").addHandler(NULL_HANDLER)
         outbox: LineQueue | None = None
-        client = ClaudeSDKClient(self.call_options.to_sdk_options(self.callbacks, stderr=self._heard.append, **options))
+        client = ClaudeSDKClient(
+            self.call_options.to_sdk_options(self.callbacks, stderr=self._stderr_lines.append, **options)
+        )
         try:
             await client.connect()
             self.pid = _process(client).pid
@@ -120,9 +122,9 @@ class ClaudeProcess:
                 await self._ask(client, prompt, outbox)
                 self._is_busy = False
         except asyncio.CancelledError:
-            _tell(started, outbox, ProviderFailed(self.provider, "abort", "the program was ended"))
+            _report_error(started, outbox, ProviderFailed(self.provider, "abort", "the program was ended"))
         except Exception as error:
-            _tell(started, outbox, exception_failure(self.provider, error, self._heard, self.secrets))
+            _report_error(started, outbox, exception_failure(self.provider, error, self._stderr_lines, self.secrets))
         finally:
             self.is_over = True  # from here on this task is not cancelled again
             try:
@@ -178,7 +180,7 @@ def _follow(line: JSONObject, at_work: set[str]) -> None:
             at_work.discard(block["tool_use_id"])
 
 
-def _tell(started: asyncio.Future[None], outbox: LineQueue | None, error: Exception) -> None:
+def _report_error(started: asyncio.Future[None], outbox: LineQueue | None, error: Exception) -> None:
     if not started.done():
         started.set_exception(error)
     elif outbox is not None:

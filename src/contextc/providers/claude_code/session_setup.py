@@ -73,39 +73,39 @@ async def prepare_session(
     return SessionStart(session, {"resume": session}, notes)
 
 
-async def _begun(wish: ClaudeCallOptions, session: str, store: "SessionStore") -> SessionStart:
-    await _take_over(wish, session, "", store)
-    return SessionStart(session, {"resume" if wish.history else "session_id": session}, _broken_off(wish))
+async def _begun(options: ClaudeCallOptions, session: str, store: "SessionStore") -> SessionStart:
+    await _take_over(options, session, "", store)
+    return SessionStart(session, {"resume" if options.history else "session_id": session}, _broken_off(options))
 
 
-def _broken_off(wish: ClaudeCallOptions) -> tuple[str, ...]:
-    return (TRAILING_RESULTS_NOTE,) if wish.history and wish.history[-1]["type"] == "user" else ()
+def _broken_off(options: ClaudeCallOptions) -> tuple[str, ...]:
+    return (TRAILING_RESULTS_NOTE,) if options.history and options.history[-1]["type"] == "user" else ()
 
 
-async def _take_over(wish: ClaudeCallOptions, session: str, leaf: str, store: "SessionStore") -> None:
+async def _take_over(options: ClaudeCallOptions, session: str, leaf: str, store: "SessionStore") -> None:
     """Append the history to the session, after the entry `leaf`."""
-    if wish.history:
+    if options.history:
         entries = transcript_entries(
-            wish.history,
+            options.history,
             session=session,
-            cwd=wish.directory or os.getcwd(),
+            cwd=options.directory or os.getcwd(),
             after=leaf,
             time=int(time() * 1000),
-            model=wish.options.get("model", UNKNOWN_MODEL_NAME),
-            tools=[tool["name"] for tool in wish.tools],
+            model=options.options.get("model", UNKNOWN_MODEL_NAME),
+            tools=[tool["name"] for tool in options.tools],
         )
-        await _append(store, _key(wish, session), entries)
+        await _append(store, _key(options, session), entries)
 
 
 async def _copy(
-    wish: ClaudeCallOptions, found: SplitTranscript, session: str, other: str, store: "SessionStore"
+    options: ClaudeCallOptions, found: SplitTranscript, session: str, other: str, store: "SessionStore"
 ) -> None:
     """Copy the kept entries to another session, with the transcripts of its subagents."""
-    paths = await store.list_subkeys({"project_key": _key(wish, session)["project_key"], "session_id": session})
+    paths = await store.list_subkeys({"project_key": _key(options, session)["project_key"], "session_id": session})
     for path in paths:
-        entries = await _load(store, _key(wish, session, path))
-        await _append(store, _key(wish, other, path), with_session_id(entries, other))
-    await _append(store, _key(wish, other), with_session_id(found.kept, other))
+        entries = await _load(store, _key(options, session, path))
+        await _append(store, _key(options, other, path), with_session_id(entries, other))
+    await _append(store, _key(options, other), with_session_id(found.kept, other))
 
 
 async def _load(store: "SessionStore", key: "SessionKey") -> list[JSONObject]:
@@ -117,10 +117,10 @@ async def _append(store: "SessionStore", key: "SessionKey", entries: list[JSONOb
         await store.append(key, cast("list[SessionStoreEntry]", entries))
 
 
-def _key(wish: ClaudeCallOptions, session: str, path: str = "") -> "SessionKey":
+def _key(options: ClaudeCallOptions, session: str, path: str = "") -> "SessionKey":
     from claude_agent_sdk import project_key_for_directory
 
-    key: SessionKey = {"project_key": project_key_for_directory(wish.directory or None), "session_id": session}
+    key: SessionKey = {"project_key": project_key_for_directory(options.directory or None), "session_id": session}
     if path:
         key["subpath"] = path
     return key

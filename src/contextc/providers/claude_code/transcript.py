@@ -60,11 +60,13 @@ def split_transcript(entries: list[JSONObject], cursor: str) -> SplitTranscript 
 
 def find_answer(after: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
     """Return the lines of a complete answer to exactly this prompt, in the CLI's form. Empty if there is none."""
-    spoken = [entry for entry in after if _is_message(entry)]
-    asked = [place for place, entry in enumerate(spoken) if "promptId" in entry and not _is_result(entry)]
-    if len(asked) != 1 or _role_and_blocks(spoken[: asked[0] + 1]) != _role_and_blocks([*history, {"message": prompt}]):
+    messages = [entry for entry in after if _is_message(entry)]
+    asked = [place for place, entry in enumerate(messages) if "promptId" in entry and not _is_result(entry)]
+    if len(asked) != 1 or _role_and_blocks(messages[: asked[0] + 1]) != _role_and_blocks(
+        [*history, {"message": prompt}]
+    ):
         return []
-    answer = spoken[asked[0] + 1 :]
+    answer = messages[asked[0] + 1 :]
     last = answer[-1] if answer else {}
     if last.get("type") != "assistant" or last["message"].get("stop_reason") not in FINAL_STOP_REASONS:
         return []

@@ -44,8 +44,8 @@ class RequestRejected(Exception):
 class ProgramEnded(Exception):
     """The program has ended. `code` is its exit status, or None if unknown."""
 
-    def __init__(self, said: str, code: int | None) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
         self.code = code
 
 
@@ -74,8 +74,8 @@ class AppServer:
         )
         server = cls(process)
         try:
-            told: JSONObject = {"name": "contextc", "title": "contextc", "version": version("contextc")}
-            await server.request("initialize", {"clientInfo": told, "capabilities": {"experimentalApi": True}})
+            client_info: JSONObject = {"name": "contextc", "title": "contextc", "version": version("contextc")}
+            await server.request("initialize", {"clientInfo": client_info, "capabilities": {"experimentalApi": True}})
             server.send({"method": "initialized"})
         except BaseException:
             await server.close()
@@ -113,14 +113,14 @@ class AppServer:
     @contextmanager
     def listen(self, thread: str) -> Generator[MessageQueue]:
         """Return a queue of the messages about a thread from now on. A thread has one listener."""
-        heard: MessageQueue = asyncio.Queue()
-        self._listeners[thread] = heard
+        messages: MessageQueue = asyncio.Queue()
+        self._listeners[thread] = messages
         if not self.is_alive:
-            heard.put_nowait(None)
+            messages.put_nowait(None)
         try:
-            yield heard
+            yield messages
         finally:
-            if self._listeners.get(thread) is heard:
+            if self._listeners.get(thread) is messages:
                 del self._listeners[thread]
 
     def end_error(self) -> ProgramEnded:
@@ -131,18 +131,18 @@ class AppServer:
     async def close(self) -> None:
         """End the program and wait until it has exited."""
         self._input.close()
-        for last_word in (self.process.terminate, self.process.kill, None):
+        for stop in (self.process.terminate, self.process.kill, None):
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self.process.wait()
                     break
-            if last_word is not None:
+            if stop is not None:
                 with suppress(ProcessLookupError):
-                    last_word()
+                    stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tell_end()
+        self._notify_listeners()
 
     @property
     def _input(self) -> asyncio.StreamWriter:
@@ -163,9 +163,9 @@ class AppServer:
                 for line in lines:
                     with suppress(msgspec.DecodeError):  # lines that are not JSON are ignored
                         self._take(msgspec.json.decode(line, type=JSONObject))
-            await self._last_words()
+            await self._read_stderr_end()
         finally:
-            self._tell_end()
+            self._notify_listeners()
 
     def _take(self, message: JSONObject) -> None:
         if "method" not in message:
@@ -185,19 +185,19 @@ class AppServer:
         while piece := await output.read(CHUNK):
             self._complaints.extend(piece.decode("utf-8", "replace").splitlines())
 
-    async def _last_words(self) -> None:
+    async def _read_stderr_end(self) -> None:
         """Wait for the exit status and the rest of standard error."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.process.wait()
         await asyncio.wait(self._tasks[1:], timeout=STDERR_SECONDS)
 
-    def _tell_end(self) -> None:
+    def _notify_listeners(self) -> None:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self.end_error())
-        for heard in self._listeners.values():
-            heard.put_nowait(None)
+        for messages in self._listeners.values():
+            messages.put_nowait(None)
 
 
 def id_in_message(message: JSONObject, what: Literal["thread", "turn"]) -> str:

@@ -69,8 +69,8 @@ def parse_call_options(call: ProviderCall) -> CodexCallOptions:
     history, prompt = split_prompt(items)
     directory = Path(call.directory or ".").resolve()
     if not directory.is_dir():  # Codex would not report it
-        said = f"directory not found: {directory}"
-        raise ProviderFailed(call.provider.name, "invalid", said, way_out="Pass an existing directory: directory=….")
+        problem = f"directory not found: {directory}"
+        raise ProviderFailed(call.provider.name, "invalid", problem, way_out="Pass an existing directory: directory=….")
     check_settings(body, (*THREAD_SETTINGS, *TURN_SETTINGS, *PERMANENT_SETTINGS), "Codex")
     turn, begins = (
         {name: body.pop(name) for name in names if name in body} for names in (TURN_SETTINGS, PERMANENT_SETTINGS)

@@ -29,11 +29,11 @@ async def answer_request(message: JSONObject, call: ProviderCall, items: Mapping
             )
         case "item/fileChange/requestApproval":
             changes: JSON = items.get(params.get("itemId", ""), {}).get("changes", [])
-            told = {"changes": changes, **_present_fields(params, "grantRoot", "reason")}
-            result = _decision(await _approved(call.host, params, PATCH, told))
+            details = {"changes": changes, **_present_fields(params, "grantRoot", "reason")}
+            result = _decision(await _approved(call.host, params, PATCH, details))
         case "item/permissions/requestApproval":
-            told = _present_fields(params, "permissions", "cwd", "reason")
-            is_granted = await _approved(call.host, params, PERMISSIONS, told)
+            details = _present_fields(params, "permissions", "cwd", "reason")
+            is_granted = await _approved(call.host, params, PERMISSIONS, details)
             result: JSONObject = {"permissions": params.get("permissions", {}) if is_granted else {}}
         case "item/tool/requestUserInput":
             result = {"answers": {}}

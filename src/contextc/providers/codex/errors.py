@@ -49,21 +49,21 @@ def turn_failure(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> P
 
 def error_failure(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
     """Return the failure for an error object of Codex."""
-    said = str(error.get("message") or "no error message")
+    message = str(error.get("message") or "no error message")
     name, status = _info(error.get("codexErrorInfo"))
-    whole = parse_object(said)
+    whole = parse_object(message)
     if whole is None or "error" not in whole:
         if details := error.get("additionalDetails"):
-            said = f"{said} ({details})"
-        whole = {"error": {"message": said, "code": name}}
+            message = f"{message} ({details})"
+        whole = {"error": {"message": message, "code": name}}
     return map_error(provider, TABLE, whole, status=status, secrets=secrets)
 
 
-def request_failure(provider: str, said: str, secrets: tuple[str, ...]) -> ProviderFailed:
+def request_failure(provider: str, message: str, secrets: tuple[str, ...]) -> ProviderFailed:
     """Return the failure for a request that the program itself rejected."""
-    kind: FailureKind = "session" if LOST_THREAD.search(said) else "invalid"
+    kind: FailureKind = "session" if LOST_THREAD.search(message) else "invalid"
     way_out = "Check the settings and the directory of the request." if kind == "invalid" else ""
-    return ProviderFailed(provider, kind, mask_secrets(said, secrets), way_out=way_out)
+    return ProviderFailed(provider, kind, mask_secrets(message, secrets), way_out=way_out)
 
 
 def exit_failure(

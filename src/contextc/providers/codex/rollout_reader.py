@@ -28,7 +28,7 @@ class UnreportedCalls:
         self._end = self._path.stat().st_size if self._path is not None and self._path.exists() else 0
         self._asked: dict[str, JSONObject] = {}
 
-    def messages_before(self, message: JSONObject, told: Collection[str]) -> Iterator[JSONObject]:
+    def messages_before(self, message: JSONObject, reported: Collection[str]) -> Iterator[JSONObject]:
         """Yield messages for unreported calls that precede this message. `told` are the ids of the items so far."""
         if message["method"] not in TRIGGERING_METHODS:
             return
@@ -37,11 +37,14 @@ class UnreportedCalls:
             name = str(item.get("call_id"))
             if item["type"] in CALLS:
                 self._asked[name] = item
-            elif name not in told and name not in self._known and (asked := self._asked.pop(name, None)):
+            elif name not in reported and name not in self._known and (asked := self._asked.pop(name, None)):
                 made = {"type": "dynamicToolCall", "id": name, "tool": asked["name"], "arguments": _arguments_of(asked)}
-                said = {"contentItems": [{"type": "inputText", "text": _text(item.get("output"))}]}
+                content = {"contentItems": [{"type": "inputText", "text": _text(item.get("output"))}]}
                 yield {"method": "item/started", "params": {**place, "item": {**made, "status": "inProgress"}}}
-                yield {"method": "item/completed", "params": {**place, "item": {**made, "status": "completed", **said}}}
+                yield {
+                    "method": "item/completed",
+                    "params": {**place, "item": {**made, "status": "completed", **content}},
+                }
 
     def _new(self) -> Iterator[JSONObject]:
         """Yield the calls and results that were written since the last read."""
@@ -89,7 +92,7 @@ async def load_thread_tools(thread: JSONObject) -> list[JSONObject] | None:
 
 def same_tools(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject] | None) -> bool:
     """Return True if both lists have the same tools, or if one of them is unknown (None)."""
-    return tools is None or others is None or _said(tools) == _said(others)
+    return tools is None or others is None or _definitions(tools) == _definitions(others)
 
 
 def _read(path: Path) -> list[JSONObject] | None:
@@ -103,7 +106,7 @@ def _read(path: Path) -> list[JSONObject] | None:
     return cast(list[JSONObject], first["payload"].get("dynamic_tools") or [])
 
 
-def _said(tools: Sequence[JSONObject]) -> list[bytes]:
+def _definitions(tools: Sequence[JSONObject]) -> list[bytes]:
     """Return the tools without empty and false fields, in sorted order."""
     bare = [{name: value for name, value in tool.items() if value not in (None, False)} for tool in tools]
     return sorted(encode_canonical(tool) for tool in bare)

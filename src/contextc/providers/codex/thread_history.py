@@ -62,10 +62,10 @@ def _taken(item: JSONObject) -> JSONObject:
     content: JSON = item.get("content")
     blocks = cast(list[JSONObject], content) if isinstance(content, list) else [{"text": content}]
     if role != "assistant":
-        told = [{"type": "input_text", **block} for block in blocks]
-        return {**item, "type": "message", "role": role, "content": told}
-    said: list[JSONObject] = [{"type": "output_text", "annotations": [], **block} for block in blocks]
-    return {**item, "type": "message", "role": role, "status": "completed", "content": said}
+        input_blocks = [{"type": "input_text", **block} for block in blocks]
+        return {**item, "type": "message", "role": role, "content": input_blocks}
+    output_blocks: list[JSONObject] = [{"type": "output_text", "annotations": [], **block} for block in blocks]
+    return {**item, "type": "message", "role": role, "status": "completed", "content": output_blocks}
 
 
 def _is_text_of(item: JSONObject, other: JSONObject) -> bool:

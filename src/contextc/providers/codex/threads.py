@@ -68,8 +68,8 @@ class ThreadManager:
         try:
             return await self._known(asked)
         except RequestRejected as refused:  # a new thread may succeed
-            said = f"thread {asked.session} cannot be resumed: {refused}"
-            raise ProviderFailed(self.provider, "session", said) from None
+            problem = f"thread {asked.session} cannot be resumed: {refused}"
+            raise ProviderFailed(self.provider, "session", problem) from None
 
     def mark_sending(self, thread: str) -> None:
         """Record that a prompt is about to be sent, which may have to be reverted."""
@@ -107,11 +107,11 @@ class ThreadManager:
             return
         self._stay(live)
         try:
-            with self.server.listen(thread) as heard:
+            with self.server.listen(thread) as messages:
                 found = await self.server.request("thread/unsubscribe", {"threadId": thread})
                 async with asyncio.timeout(UNLOAD_SECONDS):
                     while found.get("status") == "unsubscribed":
-                        message = await heard.get()
+                        message = await messages.get()
                         if message is None or message["method"] == "thread/closed":
                             break
         except (RequestRejected, ProgramEnded, TimeoutError):
@@ -198,8 +198,8 @@ class ThreadManager:
             return await self._forked(asked, "is held by another process")
         if thread != asked.session:
             await self.unload(thread)
-            said = f"Codex resumed thread {thread}, expected {asked.session}"
-            raise ProviderFailed(self.provider, "session", said)
+            problem = f"Codex resumed thread {thread}, expected {asked.session}"
+            raise ProviderFailed(self.provider, "session", problem)
         return OpenedThread(thread)
 
     async def _reverted(self, asked: CodexCallOptions, turn: JSONObject) -> OpenedThread:
@@ -223,10 +223,10 @@ class ThreadManager:
         """Return the thread with the turn that already answered, and its token usage if the thread can be loaded."""
         await self.unload(asked.session)
         usage = None
-        with self.server.listen(asked.session) as heard, suppress(RequestRejected):
+        with self.server.listen(asked.session) as messages, suppress(RequestRejected):
             params = {"threadId": asked.session, "excludeTurns": True}
             if await self._begin("thread/resume", asked, params) == asked.session:
-                usage = await _usage(heard, turn["id"])
+                usage = await _usage(messages, turn["id"])
                 self.mark_complete(asked.session, turn["id"])
         note = f"Codex had already answered this prompt (turn {turn['id']}): that answer is used, and nothing was sent."
         return OpenedThread(asked.session, [note], turn, usage)
@@ -247,10 +247,10 @@ def _answers(turn: JSONObject, asked: CodexCallOptions) -> bool:
     return turn["status"] == "completed" and _client_name(turn) == asked.turn_name
 
 
-async def _usage(heard: "asyncio.Queue[JSONObject | None]", turn: str) -> JSONObject | None:
+async def _usage(messages: "asyncio.Queue[JSONObject | None]", turn: str) -> JSONObject | None:
     try:
         async with asyncio.timeout(USAGE_SECONDS):
-            while (message := await heard.get()) is not None:
+            while (message := await messages.get()) is not None:
                 if message["method"] == USAGE and message["params"].get("turnId") == turn:
                     return message
     except TimeoutError:

@@ -62,11 +62,11 @@ class CodexTurn:
 
     async def run(self, asked: CodexCallOptions) -> AsyncGenerator[JSONObject, None]:
         """Run the turn and yield its events."""
-        with self.server.listen(self.thread) as heard:
+        with self.server.listen(self.thread) as messages:
             async for event in self._take_in(asked.history):
                 yield event
             known = {str(item["call_id"]) for item in asked.history if "call_id" in item}
-            self._untold = await run_in_thread(UnreportedCalls, self.path, known)
+            self._unreported = await run_in_thread(UnreportedCalls, self.path, known)
             params = {
                 **asked.turn_params,
                 "threadId": self.thread,
@@ -77,14 +77,14 @@ class CodexTurn:
             starting = asyncio.ensure_future(self.server.request("turn/start", params))
             try:
                 self.id = (await asyncio.shield(starting))["turn"]["id"]
-                async with aclosing(self._events(heard)) as events:
+                async with aclosing(self._events(messages)) as events:
                     async for event in events:
                         yield event
             finally:
                 for task in self._answering:
                     task.cancel()
                 if not self.is_over:
-                    await asyncio.shield(self._interrupt(starting, heard))
+                    await asyncio.shield(self._interrupt(starting, messages))
 
     async def _take_in(self, history: list[JSONObject]) -> AsyncGenerator[JSONObject, None]:
         items, as_text = to_importable(history)
@@ -101,17 +101,17 @@ class CodexTurn:
                 f"{as_text} of {len(items)} history items were sent to Codex as text: their types are not accepted."
             )
 
-    async def _events(self, heard: MessageQueue) -> AsyncGenerator[JSONObject, None]:
+    async def _events(self, messages: MessageQueue) -> AsyncGenerator[JSONObject, None]:
         while not self.is_over:
-            message = await self._next(heard)
+            message = await self._next(messages)
             if "id" in message:
                 task = asyncio.create_task(self._answer(message))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
             elif self._is_ours(message):
-                for told in (*self._untold.messages_before(message, self.items), message):
-                    self._keep(told)
-                    yield {"method": told["method"], "params": told["params"]}
+                for each in (*self._unreported.messages_before(message, self.items), message):
+                    self._keep(each)
+                    yield {"method": each["method"], "params": each["params"]}
                 self._check(message)
 
     async def _next(self, heard: MessageQueue) -> JSONObject:
@@ -120,8 +120,8 @@ class CodexTurn:
             async with asyncio.timeout(self.timeout if is_waiting else None):
                 message = await heard.get()
         except TimeoutError:
-            said = f"no data received for {self.timeout:g} s"
-            raise ProviderFailed(self.provider, "transient", said) from None
+            problem = f"no data received for {self.timeout:g} s"
+            raise ProviderFailed(self.provider, "transient", problem) from None
         if message is None:
             self.is_over = True
             raise self.server.end_error()

@@ -60,12 +60,12 @@ class LocalEndpoint(Endpoint):
         """Return the server. Start it if none is running."""
         loop = asyncio.get_running_loop()
 
-        def tell(text: str) -> None:
+        def report(text: str) -> None:
             if self.progress is not None:
                 loop.call_soon_threadsafe(self.progress, text)
 
         window = self.provider.model.window
-        return await run_in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=tell))
+        return await run_in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=report))
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         for tries in range(TRIES):

@@ -17,11 +17,11 @@ TEMPLATES = Path(__file__).parent
 
 def find_model_file(settings: Settings | None = None) -> Path:
     """Return the GGUF file to run. Raise `InvalidSetting` with the install command if there is none."""
-    told = (settings or read_settings()).local_model
-    if told.value:
-        path = Path(told.value).expanduser().absolute()
+    configured = (settings or read_settings()).local_model
+    if configured.value:
+        path = Path(configured.value).expanduser().absolute()
         if not path.is_file():
-            raise InvalidSetting(f"local_model ({told.source}): file not found: {path}.")
+            raise InvalidSetting(f"local_model ({configured.source}): file not found: {path}.")
         return path
     if (carried := _packaged_model()) is None:
         raise InvalidSetting(

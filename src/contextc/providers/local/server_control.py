@@ -179,15 +179,15 @@ def _silence_exit_warning() -> None:
 
 def _start_failure(place: ServerFolder, what: str, *, retry: bool) -> ProviderFailed:
     lines = place.log_file.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
-    said = "\n".join([f"the local model's server did not start: {what}. End of its log:", *(lines or ["(empty)"])])
+    message = "\n".join([f"the local model's server did not start: {what}. End of its log:", *(lines or ["(empty)"])])
     return ProviderFailed(
-        "local", "transient" if retry else "abort", said, way_out=f"See the complete log: {place.log_file}"
+        "local", "transient" if retry else "abort", message, way_out=f"See the complete log: {place.log_file}"
     )
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without secrets, because the server outlives this process and needs none."""
-    kept = {name: value for name, value in environment.items() if not any(word in name for word in SECRET_WORDS)}
+    kept = {name: value for name, value in environment.items() if not any(marker in name for marker in SECRET_WORDS)}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE_ROOT), kept.get("PYTHONPATH", "")]))}
 
 

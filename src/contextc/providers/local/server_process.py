@@ -106,10 +106,10 @@ def wait_until_unused(place: ServerFolder, model: Path, idle: float, read_metric
         time.sleep(min(MAX_PAUSE, idle / 4))
 
 
-def _last_activity(place: ServerFolder, look: Callable[[], ServerMetrics]) -> tuple[ServerMetrics, int] | None:
+def _last_activity(place: ServerFolder, read_metrics: Callable[[], ServerMetrics]) -> tuple[ServerMetrics, int] | None:
     """Return the metrics and the time of the last use, or None if `server.json` is gone."""
     try:
-        return look(), place.state_file.stat().st_mtime_ns
+        return read_metrics(), place.state_file.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 

@@ -150,8 +150,8 @@ class ShellCommand:
             self.terminate(CANCELLED_GRACE_SECONDS if context.cancelled.is_set() else GRACE_SECONDS)
             with self.stdout, self.selector:
                 self.drain()
-        told = self.output.result_text(stopped, self.process.returncode)
-        return ToolResult(call_id=context.call.id, name=context.call.name, content=told, is_error=bool(stopped))
+        text = self.output.result_text(stopped, self.process.returncode)
+        return ToolResult(call_id=context.call.id, name=context.call.name, content=text, is_error=bool(stopped))
 
     def read_output(self, context: ToolContext) -> None:
         """Read available output, or wait briefly."""

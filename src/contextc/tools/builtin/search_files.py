@@ -80,12 +80,12 @@ def _collect_matches(
             continue
         if not line:
             return found, False
-        said = json.loads(line)
-        if said is None:
+        answer = json.loads(line)
+        if answer is None:
             return found, True
-        if isinstance(said, str):
-            raise InvalidInput(said)
-        found.append(search_worker.Match(*said))
+        if isinstance(answer, str):
+            raise InvalidInput(answer)
+        found.append(search_worker.Match(*answer))
     return found, False
 
 

@@ -146,5 +146,5 @@ def is_binary(sample: bytes) -> bool:
 
 
 def _error_reason(error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return said[:1].lower() + said[1:]
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return reason[:1].lower() + reason[1:]

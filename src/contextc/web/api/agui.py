@@ -23,6 +23,7 @@ from contextc.web.streams.agui_messages import decode_messages, encode_messages
 from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
+TAG = "agui"
 SNAPSHOT_MESSAGES = 1_000
 """Maximum number of messages in a snapshot."""
 
@@ -88,19 +89,19 @@ def _new_and_stored_messages(store: Store, body: RunInput) -> tuple[list[Message
 def _apply_decisions(app: AppState, body: RunInput) -> tuple[RunningTurn, int]:
     """Apply decisions on approvals. Return the turn and the event number to continue from."""
     begun, after = app.turns.running_turn(body.threadId), 0
-    words: dict[str, tuple[bool, str]] = {}
+    decisions: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
-        if (told := parse_event_number(number)) is None:
+        if (event_number := parse_event_number(number)) is None:
             raise InvalidRequest("interrupt not found", path="resume", got=each.interruptId)
         if begun is None or not app.turns.is_pending(body.threadId, approval):
             raise HTTPError(409, NOT_PENDING.format(approval), UNKNOWN_APPROVAL_KIND)
-        said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
-        approve = each.status == "resolved" and said.get("approved") is True
-        words.setdefault(approval, (approve, str(said.get("why") or "")))
-        after = told
+        payload = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
+        approve = each.status == "resolved" and payload.get("approved") is True
+        decisions.setdefault(approval, (approve, str(payload.get("why") or "")))
+        after = event_number
     assert begun is not None, "every decision has a pending approval"
-    for approval, (approve, why) in words.items():  # all or none
+    for approval, (approve, why) in decisions.items():  # all or none
         app.turns.answer(body.threadId, approval, approve, why)
     return begun, after
 
@@ -113,8 +114,8 @@ async def _stream_running_turn(app: AppState, begun: RunningTurn, telling: AGUIT
         return app.store.load(begun.turn.conversation, until=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
 
     yield telling.start_frames(encode_messages(await run_blocking(before)))
-    async for told in stream_turn(app, begun, begun.after, telling):
-        yield told
+    async for frame in stream_turn(app, begun, begun.after, telling):
+        yield frame
 
 
 async def _stream_snapshot(telling: AGUITurnEncoder, ours: list[Message]) -> AsyncGenerator[bytes]:

@@ -10,6 +10,7 @@ from contextc.web.app_state import AppState
 from contextc.web.endpoint import RawResponse, endpoint
 from contextc.web.http_errors import HTTPError
 
+TAG = "blobs"
 DISPLAYED_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DOWNLOAD_TYPE = "application/octet-stream"
 HEADERS = {

@@ -24,6 +24,7 @@ from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
 from contextc.web.endpoint import EmptyObject, EventStream, endpoint
 
+TAG = "branches"
 LINES_PER_CHUNK = 200
 """Lines of an export that are read at once."""
 EXCERPT_LENGTH = 80
@@ -71,9 +72,9 @@ def branches(app: AppState, name: str) -> list[BranchView]:
     """List the branches of a conversation, oldest first. One of them is current."""
     found = app.store.branches(name)
     places = {branch.number: make_place(branch.number, _divergence(branch, found)) for branch in found}
-    said = app.store.read(lambda tx: load_messages_at(tx, places.values()))
+    messages = app.store.read(lambda tx: load_messages_at(tx, places.values()))
     return [
-        BranchView(**structs.asdict(branch), words=_excerpt(said.get(places[branch.number])))
+        BranchView(**structs.asdict(branch), words=_excerpt(messages.get(places[branch.number])))
         for branch in sorted(found, key=lambda each: (each.created, each.number))
     ]
 

@@ -11,6 +11,8 @@ from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
 from contextc.web.endpoint import endpoint
 
+TAG = "conversations"
+
 
 class ConversationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`search` selects conversations that contain a text. `before` is `next` of the previous page."""

@@ -14,6 +14,8 @@ from contextc.web.streams.agui_encoder import AGUIEncoder
 from contextc.web.streams.sse import FrameEncoder, start_number, stream_conversation
 from contextc.web.streams.vercel_encoder import VercelEncoder
 
+TAG = "events"
+
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events after number `after`, as AG-UI events, contextc events, or Vercel AI SDK UI message chunks."""

@@ -14,6 +14,8 @@ from contextc.providers.availability import ProviderStatus, list_providers
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
+TAG = "info"
+
 
 class ServerInfo(Struct, frozen=True, kw_only=True):
     """`model` is the default model. `remark` is why it was selected, or why it cannot be used.

@@ -8,6 +8,7 @@ from contextc.web.app_state import AppState
 from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
 
+TAG = "ledgers"
 MAX_UNSENT = 1_000
 MAX_TEXT_LENGTH = 1_000  # characters of a text
 
@@ -75,13 +76,13 @@ class LedgerView(Struct, frozen=True, kw_only=True):
 def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> LedgerView:
     """Return what was sent on a channel, by epoch, and what was not sent yet."""
     found = find_channel(app.store, name, channel)
-    knows = load_knowledge(app.store, found)
-    news = knows.news[:MAX_UNSENT]
-    shown = build_item_lines(app.store, knows.known[query.after : query.after + query.limit])
+    knowledge = load_knowledge(app.store, found)
+    news = knowledge.news[:MAX_UNSENT]
+    shown = build_item_lines(app.store, knowledge.known[query.after : query.after + query.limit])
     return LedgerView(
-        session=knows.session,
-        lost=knows.lost,
-        unanswered=knows.unanswered,
+        session=knowledge.session,
+        lost=knowledge.lost,
+        unanswered=knowledge.unanswered,
         epochs=[EpochView(**each._asdict()) for each in load_epochs(app.store, found)],
         known=[
             SentEntry(
@@ -90,12 +91,12 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
                 role=line.role,
                 tokens=line.tokens,
                 text=line.text[:MAX_TEXT_LENGTH],
-                acknowledged=knows.acknowledged,
+                acknowledged=knowledge.acknowledged,
             )
             for line in shown
         ],
-        total=len(knows.known),
-        more=query.after + query.limit < len(knows.known),
+        total=len(knowledge.known),
+        more=query.after + query.limit < len(knowledge.known),
         new=[
             UnsentEntry(
                 seq=line.seq,
@@ -103,7 +104,7 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
                 role=line.role,
                 tokens=line.tokens,
                 text=line.text[:MAX_TEXT_LENGTH],
-                before=item.place in knows.sent_on_other_branch,
+                before=item.place in knowledge.sent_on_other_branch,
             )
             for item, line in zip(news, build_item_lines(app.store, news), strict=True)
         ],

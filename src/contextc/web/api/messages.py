@@ -10,6 +10,7 @@ from contextc.store import message_chain
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
+TAG = "messages"
 LARGEST_PAGE = 1_000
 Number = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
@@ -71,5 +72,5 @@ def say(app: AppState, name: str, body: AppendBody) -> Message:
     """Append a message to a conversation, which is created if needed. No turn starts."""
     if (body.message is None) == (body.text is None):
         raise InvalidInput("exactly one of message and text is required", fix="Send one of them.")
-    said = body.message or (user if body.role == "user" else system)(body.text or "")
-    return app.store.append(name, said, key=body.key, parent=body.parent)
+    message = body.message or (user if body.role == "user" else system)(body.text or "")
+    return app.store.append(name, message, key=body.key, parent=body.parent)

@@ -21,6 +21,7 @@ from contextc.web.channel_view import find_channel
 from contextc.web.endpoint import endpoint
 from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 
+TAG = "next"
 DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
 
 
@@ -53,14 +54,14 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         raise InvalidSetting("channel and model cannot be combined", fix="Send one of them: a channel has a model.")
     provider, before = _provider_and_channel(app, name, query.channel, query.model)
     last = load_last_budget(app.store, before) if before is not None else None
-    words, tools = _first_prompt_and_tools(app, provider) if before is None else (None, None)
+    system, tools = _first_prompt_and_tools(app, provider) if before is None else (None, None)
     compiled = preview_request(
         app.store,
         provider,
         name,
         agent=before.agent if before is not None else app.options.agent,
         directory=(before.directory or None) if before is not None else str(app.options.root),
-        system_prompt=words,
+        system_prompt=system,
         tools=tools,
         output=app.options.output if before is None else None,
         budget=last.limit if last is not None else app.options.budget,

@@ -10,6 +10,7 @@ from contextc.store.message_location import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 
+TAG = "notices"
 KINDS = (UserNoticeCreated, CompactionFinished, RetryScheduled, ErrorOccurred)
 LARGEST_PAGE = 1_000
 

@@ -8,6 +8,8 @@ from contextc.web.endpoint import ENDPOINTS, RawResponse, endpoint
 from contextc.web.openapi_document import JSON_TYPE, build_document
 from contextc.web.security import cookie_name
 
+TAG = "openapi"
+
 
 @endpoint("GET", "/openapi.json", media_type=JSON_TYPE)
 def openapi(app: AppState, request: Request) -> RawResponse:

@@ -7,6 +7,7 @@ from contextc.web.app_state import AppState
 from contextc.web.endpoint import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 
+TAG = "queue"
 NOT_QUEUED = "Queued input not found: a turn has taken it, or it was already removed."
 
 

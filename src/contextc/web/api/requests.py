@@ -32,6 +32,7 @@ from contextc.web.request_view import (
     request_view,
 )
 
+TAG = "requests"
 MAX_NUMBER = 1 << 31
 Number = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 After = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]

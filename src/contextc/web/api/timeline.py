@@ -11,6 +11,8 @@ from contextc.web.channel_view import ChannelView, channel_id, channel_views, fi
 from contextc.web.endpoint import endpoint
 from contextc.web.request_view import UsageView, usage_view
 
+TAG = "timeline"
+
 
 class TimelineQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`channel` is the id of one channel; default: all channels."""

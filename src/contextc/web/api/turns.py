@@ -10,6 +10,8 @@ from contextc.web.endpoint import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import RUNS_ELSEWHERE
 
+TAG = "turns"
+
 
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without `input`, the agent answers queued input or the last unanswered message.
@@ -137,9 +139,9 @@ async def decide_named(app: AppState, name: str, body: NamedDecisionBody) -> Emp
     return await _answer_approval(app, name, body.id, body)
 
 
-async def _answer_approval(app: AppState, name: str, id: str, said: DecisionBody) -> EmptyObject:
+async def _answer_approval(app: AppState, name: str, id: str, decision: DecisionBody) -> EmptyObject:
     try:
-        await app.turns.answer_previewed(name, id, said.hash, said.approve, said.why)
+        await app.turns.answer_previewed(name, id, decision.hash, decision.approve, decision.why)
     except HTTPError:
         await run_blocking(_last_turn_of_this_process, app, name)  # also raises if the conversation does not exist
         raise

@@ -25,6 +25,7 @@ from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder
 from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
+TAG = "vercel"
 EVENT_STREAM = "text/event-stream"
 
 
@@ -75,19 +76,23 @@ async def resume_chat(app: AppState, id: str) -> EventStream | RawResponse:
 async def _continue_message(app: AppState, name: str, last: JSONObject) -> EventStream:
     """Apply decisions on approvals, and continue the message."""
     parts = _tool_parts(last)
-    words = [word for part in parts if part.get("state") == "approval-responded" and (word := _decision_of(part))]
+    decisions = [
+        decision for part in parts if part.get("state") == "approval-responded" and (decision := _decision_of(part))
+    ]
     begun: RunningTurn | None = app.turns.running_turn(name)
-    if not words:
+    if not decisions:
         problem = "the last message is of the assistant and has no approval response"
         raise InvalidRequest(problem, path="messages", fix="Send a user message.")
     if begun is None:
-        raise HTTPError(409, NOT_PENDING.format(words[-1].approval), UNKNOWN_APPROVAL_KIND)
-    pending = {word.approval: word for word in words if app.turns.is_pending(name, word.approval)}
-    for word in pending.values() or words[-1:]:  # a message may still contain decisions that were applied before
-        app.turns.answer(name, word.approval, word.approve, word.why)
+        raise HTTPError(409, NOT_PENDING.format(decisions[-1].approval), UNKNOWN_APPROVAL_KIND)
+    pending = {decision.approval: decision for decision in decisions if app.turns.is_pending(name, decision.approval)}
+    for decision in (
+        pending.values() or decisions[-1:]
+    ):  # a message may still contain decisions that were applied before
+        app.turns.answer(name, decision.approval, decision.approve, decision.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
     telling = VercelEncoder(message=str(last.get("id") or ""), seen=seen, one=True)
-    return EventStream(stream_turn(app, begun, words[-1].after, telling), headers=HEADERS)
+    return EventStream(stream_turn(app, begun, decisions[-1].after, telling), headers=HEADERS)
 
 
 def _tool_parts(message: JSONObject) -> list[JSONObject]:
@@ -108,12 +113,12 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
 
 
 def _decision_of(part: JSONObject) -> ApprovalDecision | None:
-    told = ui_messages.approval_response(part)
-    number, colon, approval = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
+    response = ui_messages.approval_response(part)
+    number, colon, approval = str(response["approvalId"]).partition(":") if response is not None else ("", "", "")
     after = parse_event_number(number)
-    if told is None or not colon or after is None:
+    if response is None or not colon or after is None:
         return None
-    return ApprovalDecision(approval, after, told.get("approved") is True, str(told.get("reason") or ""))
+    return ApprovalDecision(approval, after, response.get("approved") is True, str(response.get("reason") or ""))
 
 
 def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:

@@ -80,16 +80,16 @@ class AGUIEncoder:
         """Return the AG-UI events of an event; at least one."""
         if not event.turn and not self._run:
             return self._run_of_one_event(event)
-        told = self._open_turn(event) if event.turn else []
+        frames = self._open_turn(event) if event.turn else []
         agent = self._agents.get(event.agent)
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta() if agent is not None:
-                return [*told, *_delta(self._agents, event)]
+                return [*frames, *_delta(self._agents, event)]
             case TurnFinish() | TurnInterrupted() if agent is not None:
-                return [*told, *_end_step(agent), _custom(event), *self._end_turn(agent, event)]
+                return [*frames, *_end_step(agent), _custom(event), *self._end_turn(agent, event)]
             case _:
                 around = _surrounding_events(agent, event) if agent is not None else []
-                return [*told, *around, *_equivalents(event), _custom(event)]
+                return [*frames, *around, *_equivalents(event), _custom(event)]
 
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,19 +112,19 @@ class AGUIEncoder:
 
     def _open_turn(self, event: AnyEvent) -> list[JSONObject]:
         """Open the turn of an event, and end the turn that it replaces."""
-        told: list[JSONObject] = []
+        events: list[JSONObject] = []
         before = self._agents.get(event.agent)
         if before is not None and (before.turn != event.turn or isinstance(event, TurnStart)):
-            told += _end_step(before)
+            events += _end_step(before)
             del self._agents[event.agent]
             if not self._agents:
-                told.append(self._fail(NO_END_EVENT, "interrupted"))
+                events.append(self._fail(NO_END_EVENT, "interrupted"))
         if event.agent not in self._agents:
             self._agents[event.agent] = _AgentState(event.turn)
         if not self._run:
             again = f"-{event.number}" if isinstance(event, TurnStart) and event.resumed else ""
-            told.append(self._start(f"turn-{event.turn}{again}"))
-        return told
+            events.append(self._start(f"turn-{event.turn}{again}"))
+        return events
 
     def _end_turn(self, agent: _AgentState, event: TurnFinish | TurnInterrupted) -> list[JSONObject]:
         """End a turn, and the run if no other agent has a turn."""
@@ -169,18 +169,18 @@ class AGUITurnEncoder(AGUIEncoder):
         """Return the final frames, which end the run if it is still open."""
         if not self._run:
             return b""
-        told = [each for agent in self._agents.values() for each in _end_step(agent)]
+        events = [each for agent in self._agents.values() for each in _end_step(agent)]
         if self._asked is None:
-            told.append(self._fail(STREAM_ENDED, "ended"))
+            events.append(self._fail(STREAM_ENDED, "ended"))
         else:
             interrupt = {"type": "interrupt", "interrupts": [_interrupt(self._asked)]}
-            told.append(self._end({"outcome": interrupt}))
+            events.append(self._end({"outcome": interrupt}))
         self._agents.clear()
-        return _frames(told)
+        return _frames(events)
 
 
-def _frames(told: list[JSONObject]) -> bytes:
-    return b"".join([frame(_encode(each)) for each in told])
+def _frames(events: list[JSONObject]) -> bytes:
+    return b"".join([frame(_encode(each)) for each in events])
 
 
 # ── open parts of a run ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -190,10 +190,10 @@ def _surrounding_events(agent: _AgentState, event: AnyEvent) -> list[JSONObject]
     """Return the events around an event that is not a delta."""
     match event:
         case StepStart():
-            told = _end_step(agent)
+            events = _end_step(agent)
             agent.step = f"{event.agent}:{event.step}"
             agent.context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
-            return [*told, {"type": "STEP_STARTED", "stepName": agent.step}, _context(agent, event)]
+            return [*events, {"type": "STEP_STARTED", "stepName": agent.step}, _context(agent, event)]
         case UsageReport():
             cost = {"cost": event.cost} if event.cost is not None else {}
             agent.context |= {"used": event.used, "available": event.available, **cost}
@@ -233,18 +233,18 @@ def _delta(agents: Mapping[str, _AgentState], event: TextDelta | ReasoningDelta 
     if agent.piece == piece:
         return [content]
     before = [each for each in agents.values() if each is agent or each.piece == piece]
-    told = [end for each in before for end in _end_part(each)]
+    events = [end for each in before for end in _end_part(each)]
     agent.piece = piece
-    return [*told, *opening, content]
+    return [*events, *opening, content]
 
 
 def _end_step(agent: _AgentState) -> list[JSONObject]:
     """End the open part and step of a turn."""
-    told = _end_part(agent)
+    events = _end_part(agent)
     if agent.step:
-        told.append({"type": "STEP_FINISHED", "stepName": agent.step})
+        events.append({"type": "STEP_FINISHED", "stepName": agent.step})
         agent.step = ""
-    return told
+    return events
 
 
 def _end_part(agent: _AgentState) -> list[JSONObject]:

@@ -41,10 +41,10 @@ def frame(data: bytes, *, id: int | None = None, event: str = "") -> bytes:
 
 def start_number(request: Request, after: int) -> int:
     """Return the event number to continue after. The header `Last-Event-ID` takes precedence over `after`."""
-    said = request.headers.get("last-event-id", "").strip()
-    found = parse_event_number(said) if said else after
+    header = request.headers.get("last-event-id", "").strip()
+    found = parse_event_number(header) if header else after
     if found is None:
-        raise InvalidRequest("Last-Event-ID must be the number of an event", got=said[:100])
+        raise InvalidRequest("Last-Event-ID must be the number of an event", got=header[:100])
     return found
 
 
@@ -89,12 +89,12 @@ async def stream_turn(app: AppState, begun: RunningTurn, after: int, encoder: "T
 
 
 def _encode_until_waiting(events: Sequence[AnyEvent], telling: "TurnEncoder") -> bytes:
-    told: list[bytes] = []
+    frames: list[bytes] = []
     for event in events:
-        told.append(telling.frames(event))
+        frames.append(telling.frames(event))
         if telling.is_waiting:
             break
-    return b"".join(told)
+    return b"".join(frames)
 
 
 class TurnEncoder(Protocol):

@@ -62,51 +62,51 @@ class VercelEncoder:
 
     def encode(self, event: AnyEvent) -> list[JSONObject]:
         """Return the chunks of an event; at least one."""
-        told = self._start_chunk(event)
+        chunks = self._start_chunk(event)
         match event:
             case TextDelta() | ReasoningDelta():
-                return [*told, *self._text_delta(event)]
+                return [*chunks, *self._text_delta(event)]
             case ToolCallDelta():
-                return [*told, *self._call_delta(event)]
+                return [*chunks, *self._call_delta(event)]
             case StepStart():
                 self._context = {name: getattr(event, name) for name in CONTEXT_FIELDS}
-                told += [*self._end_part(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
+                chunks += [*self._end_part(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
                 self._in_step = True
             case UsageReport():
                 self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
-                told.append(self._gauge())
+                chunks.append(self._gauge())
             case ToolCallEnded():
-                told += [*self._end_part(), *self._missing_call_input(event.id, event.name, {}), _tool_output(event)]
+                chunks += [*self._end_part(), *self._missing_call_input(event.id, event.name, {}), _tool_output(event)]
             case ApprovalRequest():
                 self.is_waiting = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
-                told += [*self._end_part(), *self._approval_input(event)]
-                told.append({"type": "tool-approval-request", **asked})
+                chunks += [*self._end_part(), *self._approval_input(event)]
+                chunks.append({"type": "tool-approval-request", **asked})
             case TurnFinish() | TurnInterrupted():
                 self._last = event
-                return [*told, _custom(event), *([] if self._one else self.end_chunks())]
+                return [*chunks, _custom(event), *([] if self._one else self.end_chunks())]
             case _:
                 pass
-        return [*told, _custom(event)]
+        return [*chunks, _custom(event)]
 
     def end_chunks(self) -> list[JSONObject]:
         """Return the chunks that end a message."""
-        told = [*self._end_part(), *self._step_ended()]
+        chunks = [*self._end_part(), *self._step_ended()]
         last, self._last, started = self._last, None, self._started
         self._started, self._message, self._seen = False, "", set[str]()
         match last:
             case TurnFinish(finish="cancelled"):
-                return [*told, {"type": "abort"}]
+                return [*chunks, {"type": "abort"}]
             case TurnFinish(finish="error"):
-                return [*told, {"type": "error", "errorText": last.error or "The turn failed."}]
+                return [*chunks, {"type": "error", "errorText": last.error or "The turn failed."}]
             case TurnInterrupted():
-                return [*told, {"type": "error", "errorText": PROCESS_ENDED}]
+                return [*chunks, {"type": "error", "errorText": PROCESS_ENDED}]
             case TurnFinish():
                 about: JSONObject = {"finish": last.finish, "steps": last.steps, "cost": last.cost}
                 reason = FINISH_REASONS.get(last.finish, "other")
-                return [*told, {"type": "finish", "finishReason": reason, "messageMetadata": {"contextc": about}}]
+                return [*chunks, {"type": "finish", "finishReason": reason, "messageMetadata": {"contextc": about}}]
             case None:
-                return [*told, {"type": "finish", "finishReason": "tool-calls"}] if started else told
+                return [*chunks, {"type": "finish", "finishReason": "tool-calls"}] if started else chunks
 
     def end_frames(self) -> bytes:
         """Return the final frames of a stream."""
@@ -123,23 +123,23 @@ class VercelEncoder:
 
     def _text_delta(self, event: TextDelta | ReasoningDelta) -> list[JSONObject]:
         kind = "text" if isinstance(event, TextDelta) else "reasoning"
-        told: list[JSONObject] = []
+        chunks: list[JSONObject] = []
         if self._piece is None or self._piece[0] != kind or not self._piece[1].startswith(f"{event.uid}."):
-            told = self._end_part()
+            chunks = self._end_part()
             self._count += 1
             self._piece = kind, f"{event.uid}.{self._count}"
-            told.append({"type": f"{kind}-start", "id": self._piece[1]})
-        return [*told, {"type": f"{kind}-delta", "id": self._piece[1], "delta": event.text}]
+            chunks.append({"type": f"{kind}-start", "id": self._piece[1]})
+        return [*chunks, {"type": f"{kind}-delta", "id": self._piece[1], "delta": event.text}]
 
     def _call_delta(self, event: ToolCallDelta) -> list[JSONObject]:
-        told: list[JSONObject] = []
+        chunks: list[JSONObject] = []
         if self._piece != ("call", event.id):
-            told = self._end_part()
+            chunks = self._end_part()
             self._piece, self._name = ("call", event.id), event.name
             self._seen.add(event.id)
-            told.append({"type": "tool-input-start", "toolCallId": event.id, "toolName": event.name, "dynamic": True})
+            chunks.append({"type": "tool-input-start", "toolCallId": event.id, "toolName": event.name, "dynamic": True})
         self._written.append(event.arguments)
-        return [*told, {"type": "tool-input-delta", "toolCallId": event.id, "inputTextDelta": event.arguments}]
+        return [*chunks, {"type": "tool-input-delta", "toolCallId": event.id, "inputTextDelta": event.arguments}]
 
     def _end_part(self) -> list[JSONObject]:
         """End the open part."""

@@ -1,4 +1,5 @@
-/** Plain text for the reasons and remarks that the server records. Unknown texts are returned unchanged. */
+/** Plain text for the reasons that the server records. Each key is a recorded code. Unknown ones are returned unchanged. */
+import { number } from "./format.js";
 
 /** Why a cache epoch began, as recorded → as shown. */
 const RESETS = new Map([
@@ -25,14 +26,10 @@ export function resetLabel(why) {
   return why === "first request" ? "First request" : `Cache reset: ${resetReason(why)}`;
 }
 
-/** Return why a message is sent otherwise than it is stored. */
-export const lineReason = (why) => String(why ?? "").replace("result left out, can be fetched", "replaced by a stub");
-
-const TIME_IN_PROMPT = /^Static fragment '([^']*)' names a moment \((.*?)\)\..*$/s;
-
-/** Return a remark on a request. */
-export const remarkText = (remark) =>
-  String(remark ?? "").replace(
-    TIME_IN_PROMPT,
-    (_, fragment, time) => `Your system prompt contains a time (${time}), so the cache never hits. Make the fragment “${fragment}” dynamic.`,
-  );
+/** Return why a line of a request is sent otherwise than it is stored, or left out. */
+export function lineReason({ why, reduction, original_length: length }) {
+  if (!reduction) return String(why ?? "");
+  const size = length ? `${number(length)} characters` : "";
+  if (reduction === "stub") return `replaced by a stub${size && ` (${size})`}`;
+  return `shortened${size && ` from ${size}`}`;
+}

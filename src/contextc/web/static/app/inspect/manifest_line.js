@@ -12,6 +12,7 @@ import { LoadError, Skeleton } from "./placeholders.js";
  * @property {number} tokens @property {number|null} cost @property {string} why @property {string} text
  * @property {"shared"|"new"|"left"|"shown"} state @property {string} uid
  * @property {string} original the stored text, if the model was sent another one
+ * @property {""|"stub"|"shortened"} [reduction] how a tool result is sent @property {number} [original_length] its characters
  */
 
 /** State → sign and meaning. The legend lists them too. */
@@ -38,8 +39,8 @@ export function ManifestLine({ line, state, detail, open, toggle, isActive, onFo
       <span class=${`line-role role-${line.role}`}>${line.role}</span>
       <span class="line-text">${line.kind !== "message" && html`<span class="tag">${line.kind}</span>`} <${Highlighted}
           text=${around(line.text, sought)} sought=${sought} /></span>
-      ${line.why && html`<span class="line-why" title=${oneLine(lineReason(line.why), 400)}><span
-          class="off-screen">because </span>${oneLine(lineReason(line.why), 200)}</span>`}
+      ${line.why && html`<span class="line-why" title=${oneLine(lineReason(line), 400)}><span
+          class="off-screen">because </span>${oneLine(lineReason(line), 200)}</span>`}
       <span class="line-tokens">${line.tokens ? number(line.tokens) : ""}${line.tokens ? html`<span
           class="off-screen"> tokens</span>` : ""}</span>
       <span class="line-cost">${line.cost ? dollars(line.cost) : ""}</span>
@@ -70,7 +71,7 @@ function around(text, sought) {
 function Opened({ line, detail }) {
   const { data, error, reload } = useLoad(detail ? `${line.index} ${line.uid}` : null, (signal) => detail(line.index, signal));
   return html`<div class="line-open">
-    ${line.why && html`<p class="soft">${line.shown ? "Sent" : "Left out"}: ${oneLine(lineReason(line.why), 1000)}</p>`}
+    ${line.why && html`<p class="soft">${line.shown ? "Sent" : "Left out"}: ${oneLine(lineReason(line), 1000)}</p>`}
     ${!detail && html`<${PlainText} text=${line.text} />`}
     ${detail && !data && !error && html`<${Skeleton} lines=${2} />`}
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}

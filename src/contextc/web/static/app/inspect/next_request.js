@@ -2,7 +2,7 @@
 import { html, useId, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, plural } from "../format.js";
-import { remarkText, resetLabel } from "../reasons.js";
+import { resetLabel } from "../reasons.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
 import { LineList, ONLY, WIDTH, lineDetail, lineSearch } from "./manifest_lines.js";
@@ -66,7 +66,7 @@ const paged = (from, data) => (filter) => async (after, limit, signal) => {
 };
 
 const sentence = (remark) => {
-  const text = remarkText(remark).replace(/\.$/, "");
+  const text = String(remark ?? "").replace(/\.$/, "");
   return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
 };
 

@@ -8,7 +8,7 @@ import { Diff } from "./diff.js";
 import { LintFindings } from "./findings.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
-import { remarkText, resetLabel } from "../reasons.js";
+import { resetLabel } from "../reasons.js";
 import { useLoad } from "./use_load.js";
 import { channelName } from "./channel_names.js";
 import { NextRequest } from "./next_request.js";
@@ -107,7 +107,7 @@ function Remarks({ facts }) {
     ${facts.signed_lost > 0 && html`<p class="remark is-bad">Signed reasoning of ${plural(facts.signed_lost, "message")} was lost here.</p>`}
     ${facts.remarks.length > 0 && html`<details class="remark">
       <summary><span class="tag warn">! ${plural(facts.remarks.length, "remark")}</span></summary>
-      <ul>${facts.remarks.map((each, index) => html`<li key=${index}>${oneLine(remarkText(each), 400)}</li>`)}</ul>
+      <ul>${facts.remarks.map((each, index) => html`<li key=${index}>${oneLine(each, 400)}</li>`)}</ul>
     </details>`}
     ${facts.fragments.length > 0 && html`<details class="remark">
       <summary><span class="tag">${plural(facts.fragments.length, "prompt fragment")}, ${number(shown)} sent</span></summary>

@@ -11,6 +11,8 @@ from contextc.web.endpoint import endpoint
 from contextc.web.pasted_request import OpenedRequest, parse_untrusted
 from contextc.web.request_view import BudgetView, FindingView, LineView, finding_views
 
+TAG = "open"
+
 
 class OpenBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A text, and its file name if any. `format` is needed only if it cannot be detected.

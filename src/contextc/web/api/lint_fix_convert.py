@@ -16,6 +16,8 @@ from contextc.web.http_errors import HTTPError
 from contextc.web.pasted_request import parse_untrusted
 from contextc.web.request_view import FindingView, finding_views
 
+TAG = "wire"
+
 
 class RequestBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A request, or a list of messages. `format` is detected if not given."""
@@ -112,8 +114,8 @@ def show_rule(app: AppState, code: str) -> RulePage:
     return RulePage(code=rule.code, title=rule.title, text=render_rule(rule))
 
 
-def _detect_format(body: JSON, said: str | None) -> str:
+def _detect_format(body: JSON, format: str | None) -> str:
     check_request(body)
     if (problem := find_json_problem(body)) is not None:
         raise InvalidRequest(problem[1], path=problem[0])
-    return said or parse_untrusted(lambda: detect_format(body))
+    return format or parse_untrusted(lambda: detect_format(body))

@@ -1,0 +1,110 @@
+"""Documents and other media in requests of Amazon Bedrock."""
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats.bedrock.encode import DOCUMENT_TEXT
+from contextc.formats.bedrock.media import find_documents
+from contextc.linting import lint
+from contextc.messages import (
+    Media,
+    Message,
+    Text,
+    assistant,
+    tool_call,
+    tool_result,
+    user,
+)
+from tests.formats.bedrock_samples import REPLY
+from tests.formats.known import problems
+from tests.formats.test_bedrock import BEDROCK, CLAUDE, content_of
+
+
+def document(name: str | None = None, data: bytes = b"%PDF") -> Media:
+    return Media(mime_type="application/pdf", data=data, name=name)
+
+
+def names(wire: list[JSONObject]) -> list[str]:
+    return [block["document"]["name"] for message in wire for block in message["content"] if "document" in block]
+
+
+def test_a_document_never_stands_without_a_text() -> None:
+    """The service: "A text block must be included when using documents."; ours is not read back as anybody's word."""
+    wire = BEDROCK.format([user(document("a.pdf"))])
+    assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
+    assert wire[0]["content"][1] == {"text": DOCUMENT_TEXT}
+    (message,) = BEDROCK.decode_request(wire).messages
+    assert [type(part) for part in message.parts] == [Media]
+    assert BEDROCK.format([message]) == wire
+    assert lint(wire, format="bedrock") == []
+
+
+def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
+    """litellm#29418: the same file twice in a conversation, or two files of one name."""
+    said = [user(["a", document("my_report (v2).pdf"), document("my_report (v2).pdf", b"%PDF-2")])]
+    wire = BEDROCK.format([*said, assistant("ok"), user(["b", document("my_report (v2).pdf")]), *said])
+    assert names(wire)[0].startswith("my report (v2) pdf ")
+    assert len(set(names(wire))) == 5
+    assert lint(wire, format="bedrock") == []
+    assert problems("bedrock", wire) == []
+    assert names(BEDROCK.format(BEDROCK.decode_request(wire).messages)) == names(wire)
+
+
+def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
+    """Guarantee 9.2: stored messages are told apart by their uid, segment by segment."""
+    first, second = (Message(role="user", uid=uid, parts=(Text("See"), document())) for uid in ("u1", "u2"))
+    alone, later = BEDROCK.encode([first]), BEDROCK.encode([second])
+    assert names([*alone.messages]) != names([*later.messages])
+    both = BEDROCK.join([alone, BEDROCK.encode([assistant("ok")]), later])
+    assert names(both) == [*names([*alone.messages]), *names([*later.messages])]
+
+
+@pytest.mark.parametrize("place", ["message", "result", "native"])
+def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_the_other(place: str) -> None:
+    """Guarantee 9.2: each message is sealed alone; a fresh compiler gives the same names."""
+    store = cc.open_store("memory:")
+    spec = f"bedrock:{CLAUDE}"
+    compiler = cc.MessageCompiler(store, spec)
+    source: JSONObject = {"content": [{"text": "x"}]} if place == "native" else {"bytes": "JVBERg=="}
+    shown: JSONObject = {"document": {"name": "Report", "format": "pdf", "source": source}}
+    seen: list[list[JSONObject]] = []
+    for number in range(4):
+        content: list[JSONObject] = [{"text": f"{number}"}] if number in (1, 2) else [{"text": "See."}, shown]
+        if place == "result" and number in (0, 3):
+            call: JSONObject = {"toolUseId": f"a{number}", "name": "look", "input": {}}
+            result: JSONObject = {"toolUseId": f"a{number}", "content": [{"text": "1"}, shown], "status": "success"}
+            asked, told = BEDROCK.decode_request(
+                [
+                    {"role": "assistant", "content": [{"toolUse": call}]},
+                    {"role": "user", "content": [{"toolResult": result}]},
+                ]
+            ).messages
+            store.extend("demo", [user("Look."), asked, told])
+        else:
+            store.extend("demo", BEDROCK.decode_request([{"role": "user", "content": content}]).messages)
+        compiled = compiler.compile("demo")
+        seen.append(BEDROCK.without_cache_breakpoints(compiled.params["messages"]))
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "ok"}]}}})
+    found = [each["document"]["name"] for message in seen[-1] for each in find_documents(message["content"])]
+    assert len(found) == len(set(found)) == 2
+    assert all(name.startswith("Report ") for name in found)
+    assert lint(seen[-1], format="bedrock") == []
+    assert seen[-1][: len(seen[0])] == seen[0]
+    store.append("demo", user("And?"))
+    fresh = cc.MessageCompiler(store, spec).compile("demo").params["messages"]
+    assert [each["document"]["name"] for message in fresh for each in find_documents(message["content"])] == found
+
+
+def test_media_stand_where_bedrock_takes_them() -> None:
+    """The user's; an assistant's is described, and so is sound in a result."""
+    sound, picture = Media(mime_type="audio/wav", data=b"RIFF"), Media(mime_type="image/png", data=b"\x89PNG")
+    blocks = content_of(
+        user(["Hear", sound]),
+        assistant(["Look", picture], tool_calls=[tool_call("a", "f", "{}")]),
+        tool_result("a", "f", [sound]),
+    )
+    assert blocks[1] == {"audio": {"format": "wav", "source": {"bytes": "UklGRg=="}}}
+    assert blocks[3] == {"text": "[image: image/png; not shown]"}
+    assert blocks[5]["toolResult"]["content"] == [{"text": "[audio: audio/wav; not shown]"}]

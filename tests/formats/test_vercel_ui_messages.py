@@ -1,0 +1,147 @@
+"""UI messages of the AI SDK, converted to our messages."""
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.messages import validate_message
+from contextc.messages.pairing import SYNTHETIC_RESULTS
+from tests.formats.test_vercel import BASE64, UI_TURN, VERCEL, call, result, text
+
+
+def test_a_ui_message_becomes_a_message_per_step() -> None:
+    """Guarantee 2.7: call and result are one part in a UIMessage; its id is the uid of the first message."""
+    wire: list[JSONObject] = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "How big?"}]}, UI_TURN]
+    request = VERCEL.decode_request({"messages": wire})
+    assert [(message.role, message.uid) for message in request.messages] == [
+        ("user", "m1"),
+        ("assistant", "m2"),
+        ("tool", ""),
+        ("assistant", ""),
+    ]
+    assert request.messages[1].meta == {"model": "x"}
+    assert request.messages[3].parts[:2] == (
+        cc.messages.ProviderBlock(provider="vercel", data=UI_TURN["parts"][6]),
+        cc.messages.ProviderBlock(provider="vercel", data=UI_TURN["parts"][7]),
+    )
+    assert VERCEL.encode_history(request.messages) == [
+        {"role": "user", "content": "How big?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "sig"}}},
+                text("Let me look."),
+                call("a", "read", {"path": "x"}),
+                call("b", "list", {"dir": "y"}),
+            ],
+        },
+        {
+            "role": "tool",
+            "content": [
+                result("a", "read", {"type": "json", "value": {"size": 3}}),
+                result("b", "list", {"type": "error-text", "value": "no such folder"}),
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "file", "mediaType": "image/png", "data": f"data:image/png;base64,{BASE64}"},
+                text("Three bytes."),
+            ],
+        },
+    ]
+
+
+def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
+    """Guarantee 10.5: a ModelMessage has no place for data and sources, and the SDK refuses parts it does not know."""
+    messages = VERCEL.decode_request({"messages": [UI_TURN]}).messages
+    assert [note.text for note in VERCEL.encode(messages[2:]).notes] == [
+        "source-url, which only a user interface is shown",
+        "data-weather, which only a user interface is shown",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "output"),
+    [
+        ({"state": "output-available", "output": "ok"}, {}, {"type": "text", "value": "ok"}),
+        ({"state": "output-available"}, {}, {"type": "text", "value": ""}),
+        ({"state": "output-error", "errorText": "no"}, {}, {"type": "error-text", "value": "no"}),
+        ({"state": "output-denied"}, {}, {"type": "execution-denied"}),
+        ({"state": "input-available", "input": {"x": 1}}, {"x": 1}, None),
+        (
+            {"state": "input-streaming", "input": {"x": 1}},
+            {"malformed_arguments": '{"x":1}'},
+            None,
+        ),
+        ({"state": "input-streaming", "input": '{"x": '}, {"malformed_arguments": '{"x": '}, None),
+    ],
+    ids=["output", "empty output", "error", "denied", "no output yet", "still coming", "still coming as text"],
+)
+def test_each_state_of_a_tool_part_has_its_call_and_result(
+    part: JSONObject, given: JSONObject, output: JSONObject | None
+) -> None:
+    """Guarantee 5.3: where there is no result yet, pairing says so."""
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "a", **part}]}
+    messages = VERCEL.decode_request({"messages": [ui]}).messages
+    assert len(messages) == (2 if output else 1)
+    assert VERCEL.format(messages) == [
+        {"role": "assistant", "content": [call("a", "f", given)]},
+        {
+            "role": "tool",
+            "content": [result("a", "f", output or {"type": "error-text", "value": SYNTHETIC_RESULTS["interrupted"]})],
+        },
+    ]
+
+
+def test_a_denied_call_says_so_to_any_provider() -> None:
+    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
+    part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
+    approval = {"id": "ok1", "approved": False, "reason": "not now"}
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}
+    messages = VERCEL.decode_request({"messages": [ui]}).messages
+    (denied,) = messages[-1].tool_results
+    assert (denied.text, denied.is_error) == ("Tool execution denied: not now", True)
+    assert VERCEL.format(messages) == [
+        {
+            "role": "assistant",
+            "content": [
+                call("a", "f", {}),
+                {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"},
+            ],
+        },
+        {
+            "role": "tool",
+            "content": [
+                {"type": "tool-approval-response", "approvalId": "ok1", "approved": False, "reason": "not now"},
+                result("a", "f", {"type": "execution-denied", "reason": "not now"}),
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize("state", ["approval-requested", "approval-responded"])
+def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
+    """Guarantee 5.3: whatever a person decided, the tool did not run yet."""
+    approval = {"id": "ok1", **({"approved": True} if state == "approval-responded" else {})}
+    part = {"type": "tool-f", "toolCallId": "a", "state": state, "input": {"x": 1}, "approval": approval}
+    messages = VERCEL.decode_request({"messages": [{"id": "m", "role": "assistant", "parts": [part]}]}).messages
+    assert messages[0].tool_calls[0].arguments == {"x": 1}
+    assert not any(message.tool_results for message in messages)
+    for message in messages:
+        validate_message(message)
+
+
+def test_a_call_its_provider_ran_stays_with_its_result() -> None:
+    """Guarantee 2.5: nobody answers it, so it must not look like a call that waits."""
+    part: JSONObject = {"type": "tool-web", "toolCallId": "a", "state": "output-available", "providerExecuted": True}
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "input": {"q": 1}, "output": ["x"]}]}
+    assert VERCEL.format(VERCEL.decode_request({"messages": [ui]}).messages) == [
+        {
+            "role": "assistant",
+            "content": [
+                {**call("a", "web", {"q": 1}), "providerExecuted": True},
+                result("a", "web", {"type": "json", "value": ["x"]}),
+            ],
+        }
+    ]
