@@ -194,6 +194,7 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
     assert "One, two, three" not in str(model.requests[-1]["messages"])
 
 
+@pytest.mark.thorough
 def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
     """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()

@@ -145,6 +145,7 @@ def test_a_name_that_is_none_is_refused() -> None:
         cc.providers.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 
+@pytest.mark.thorough
 def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
     """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
     store = cc.open_store(tmp_path / "chat.db")
