@@ -1,7 +1,8 @@
 # make run    sets up, then opens the page
-# make test   sets up, then runs every check
+# make test   sets up, then runs every check; the types of src and examples only
 # make bench  sets up the peers in an environment of their own, then measures against them
-# make prove  runs the tests with every size, theme and many more random cases, then the long proofs (docs/long-runs.md)
+# make prove  checks all types, runs the tests with every size, theme and many more random cases, then the long proofs
+#             (docs/long-runs.md)
 # make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
@@ -19,7 +20,7 @@ LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
 
-.PHONY: run test setup checks lint types floors tests programs bench prove stress rules lock clean
+.PHONY: run test setup checks lint types source-types floors tests programs bench prove stress rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -30,7 +31,7 @@ test: setup programs
 	$(MAKE) --no-print-directory tests; tests=$$?; \
 	wait $$checks && exit $$tests
 
-checks: lint types floors
+checks: lint source-types floors
 
 setup: $(READY)
 
@@ -50,11 +51,14 @@ lint: setup
 types: setup
 	$(BIN)/basedpyright
 
+source-types: setup
+	$(BIN)/basedpyright src examples
+
 floors: setup
 	$(BIN)/lint-imports
 
 tests: setup programs
-	$(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
 # asking anybody, Debian's is installed. The headless browser needs a quarter less CPU time than the whole one.
@@ -92,7 +96,7 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
 	@touch $@
 
-prove: setup programs
+prove: setup programs types
 	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 

@@ -29,7 +29,7 @@ THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
 BACKENDS = ("memory", "sqlite", "postgres")
 
 settings.register_profile(  # `make test` tries the same cases every time, `make prove` others
-    "contextc", max_examples=200 if THOROUGH else 40, deadline=None, derandomize=not THOROUGH, print_blob=True
+    "contextc", max_examples=200 if THOROUGH else 25, deadline=None, derandomize=not THOROUGH, print_blob=True
 )
 settings.load_profile("contextc")
 

@@ -85,7 +85,7 @@ def ruin(store: cc.Store, damage: str, at: int) -> None:
     st.lists(MESSAGES, max_size=4),
     DAMAGES,
 )
-@settings(max_examples=often(40, 150))
+@settings(max_examples=often(20, 150))
 def test_whatever_was_stored_and_damaged_is_repaired_once_and_for_all(
     history: list[cc.Message],
     operations: list[tuple[str, int]],

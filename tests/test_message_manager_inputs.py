@@ -12,6 +12,7 @@ from hypothesis import given
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
+from tests.conftest import some
 from tests.formats.histories import History, histories
 from tests.formats.test_random import FORMATTERS as EVERY_FORMATTER
 from tests.formats.test_random import examples
@@ -50,7 +51,7 @@ def test_the_table_in_the_docs_is_what_happens() -> None:
 def test_recorded_requests_are_taken_message_by_message(name: str) -> None:
     """Real dicts have fields and blocks that no example thinks of: none of their text may be lost."""
     form = formatter(name)
-    for exchange in accepted(name):
+    for exchange in some(accepted(name), 25):
         messages = exchange.request.get(form.messages_key)
         if not isinstance(messages, list):
             continue

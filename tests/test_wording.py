@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_docs_use_the_text_of_the_glossary(page: Path) -> None:
     assert sorted({found[0] for found in UNWANTED.finditer(text)}) == []
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the texts in `raise` statements, with their lines."""
     for node in ast.walk(tree):
@@ -45,7 +51,7 @@ def test_errors_use_the_text_of_the_glossary() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in MODULES
-        for line, text in _raised(ast.parse(path.read_text()))
+        for line, text in _raised(_parsed(path))
         if UNWANTED.search(text)
     ]
     assert found == []
@@ -55,7 +61,7 @@ def test_docstrings_start_with_a_verb_or_a_noun() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in MODULES
-        for line, text in _docstrings(ast.parse(path.read_text()))
+        for line, text in _docstrings(_parsed(path))
         if OPENINGS.match(text) or UNWANTED.search(text.split("Example:")[0])
     ]
     assert found == []
@@ -67,7 +73,5 @@ def test_no_module_has_more_than_500_lines() -> None:
 
 
 def test_every_package_reports_what_it_is() -> None:
-    missing = [
-        str(path.relative_to(ROOT)) for path in MODULES if ast.get_docstring(ast.parse(path.read_text())) is None
-    ]
+    missing = [str(path.relative_to(ROOT)) for path in MODULES if ast.get_docstring(_parsed(path)) is None]
     assert [path for path in missing if not path.endswith("__main__.py")] == []

@@ -45,6 +45,7 @@ def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, pers
     assert [each.text for each in talked.load("demo")] == ["one?", "one.", "three?", "three."]
 
 
+@pytest.mark.thorough
 def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, model: Model) -> None:
     """Guarantees 3.4, 13.1: a message of another branch with the same number came from another request."""
     model.will(*[text_reply(f"{each}.") for each in ("Paris", "Rome", "Athens", "Madrid", "Madrid again")])

@@ -194,6 +194,7 @@ def test_the_partial_answer_stays_when_a_turn_is_stopped(person: Person, model: 
     assert "One, two, three" not in str(model.requests[-1]["messages"])
 
 
+@pytest.mark.thorough
 def test_a_turn_that_is_stopped_before_it_answers_is_reported(person: Person, model: Model) -> None:
     """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()

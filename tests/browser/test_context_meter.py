@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
@@ -47,6 +48,7 @@ def test_it_counts_the_answer_that_is_on_the_page(person: Person, model: Model) 
     agrees(person)
 
 
+@pytest.mark.thorough
 def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person) -> None:
     """Guarantee 3.4: another way has other words, and a shorter one leaves more room."""
     store.extend("demo", [cc.user("one?"), cc.assistant("one."), cc.user("two?"), cc.assistant(LONG)])
@@ -73,6 +75,7 @@ def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) ->
     expect(gauge).to_have_attribute("href", re.compile(rf"#/c/{name}/inspect/[^/]+/1$"))
 
 
+@pytest.mark.thorough
 def test_it_is_there_after_a_first_turn_that_was_stopped(person: Person, model: Model) -> None:
     """Guarantee 12.2: nothing was answered, and still the conversation takes what it takes."""
     gate = Gate()

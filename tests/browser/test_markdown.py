@@ -150,11 +150,11 @@ CODES: list[Text] = [
     "=/" + "[a]" * 15_000 + "\n",
     "=/[" + "\\a" * 25_000 + "\n",
 ]
-SHARE = 1 if THOROUGH else 3
+SHARE = 1 if THOROUGH else 6
 """Each language reads one text of so many, and the next language the next ones."""
 
 
-@pytest.mark.parametrize("language", some(LANGUAGES, 5))
+@pytest.mark.parametrize("language", some(LANGUAGES, 3))
 def test_code_is_coloured_soon_whatever_it_is(page: Page, language: str) -> None:
     """Guarantee 12.3: no language has a pattern that looks at the same letters again and again."""
     read(page, language, CODES[LANGUAGES.index(language) % SHARE :: SHARE])
@@ -169,7 +169,7 @@ def test_texts_are_read_soon_whatever_they_are(page: Page) -> None:
     """Guarantee 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
     texts: list[Text] = [[(unit, WORDS)] for unit in WITHIN]
     texts += [[(opens, WORDS // 2), (closes, WORDS // 2)] for opens, closes in PAIRS]
-    read(page, "inline", texts * (10 if THOROUGH else 2))
+    read(page, "inline", texts * (10 if THOROUGH else 1))
 
 
 def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person) -> None:
@@ -264,7 +264,7 @@ def test_it_streams_to_what_it_is_when_read_at_once(page: Page) -> None:
     items = "".join(f"- item {number % 5} `of`\n" for number in range(200))
     for text in (ORDINARY, f"Before\n\n```js\n{lines}", f"|a|b|\n|-|-|\n{rows}\n{items}\nLast", "word *word* " * 4_000):
         whole = cast(str, page.evaluate(SHOWN, [text, len(text)]))
-        assert cast(str, page.evaluate(SHOWN, [text, max(7, len(text) // (150 if THOROUGH else 40))])) == whole
+        assert cast(str, page.evaluate(SHOWN, [text, max(7, len(text) // (150 if THOROUGH else 15))])) == whole
 
 
 LATER = (

@@ -63,6 +63,7 @@ def test_a_hint_is_where_it_happened_however_long_ago(talked: cc.Store, person: 
     assert asked(person) == 1
 
 
+@pytest.mark.thorough
 def test_hints_go_with_the_line_they_belong_to(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantees 3.4, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
     model.will(text_reply("Otherwise."))

@@ -111,6 +111,7 @@ def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
     expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
 
 
+@pytest.mark.thorough
 def test_a_request_that_is_alone_is_compared_with_nothing(opener: Person) -> None:
     """There is no request before it: nothing is the same, and nothing new."""
     opened = paste(opener, json.dumps(BROKEN))

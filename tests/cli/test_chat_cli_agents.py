@@ -90,7 +90,7 @@ def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
     return command(program, line) if program is CLAUDE else ScriptedCall("exec_command", {"cmd": line})
 
 
-@with_program(CLAUDE)
+@with_program(CODEX)
 def test_a_conversation_continues_in_another_process(program: ProgramUnderTest, place: Path) -> None:
     """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:

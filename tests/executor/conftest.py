@@ -1,4 +1,7 @@
-"""A store for each back-end that a turn is tried on: the embedded ones everywhere, PostgreSQL where locks matter."""
+"""A store for each back-end that a turn is tried on: PostgreSQL where locks matter, SQLite where storing does.
+
+`make prove` tries SQLite everywhere.
+"""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -6,16 +9,23 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
+from tests.conftest import THOROUGH
 
 ON_POSTGRES = ("test_turn", "test_queue", "test_watching", "test_cancelling")
-IN_MEMORY = ("test_standing_warnings",)
-"""Long turns about what is sent, for which one back-end is enough."""
+ON_SQLITE = (
+    *ON_POSTGRES,
+    "test_cancellation",
+    "test_failures",
+    "test_late_events",
+    "test_lost_leases",
+    "test_blocking",
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" in metafunc.fixturenames:
         name = metafunc.definition.path.stem
-        backends = ["memory", *(["sqlite"] * (name not in IN_MEMORY)), *(["postgres"] * (name in ON_POSTGRES))]
+        backends = ["memory", *(["sqlite"] * (THOROUGH or name in ON_SQLITE)), *(["postgres"] * (name in ON_POSTGRES))]
         metafunc.parametrize("store", backends, indirect=True)
 
 

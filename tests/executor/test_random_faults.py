@@ -29,7 +29,7 @@ from tests.fake_vendors.responses import refused
 from tests.fake_vendors.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS = often(15, 100)
+TURNS = often(10, 100)
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600

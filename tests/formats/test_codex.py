@@ -372,7 +372,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-@settings(max_examples=often(60, 300), deadline=None)
+@settings(max_examples=often(25, 300), deadline=None)
 @given(history=histories())
 def test_whatever_a_log_holds_comes_back(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""

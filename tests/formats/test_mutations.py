@@ -208,7 +208,7 @@ def cases_of(format: str) -> Sequence[Case]:
             for case in cases(format)
             if isinstance(case.body.get(case.key), list) and not any(case.body.get(name) for name in HELD)
         ],
-        5,
+        3,
     )
 
 

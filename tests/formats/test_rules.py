@@ -53,18 +53,12 @@ def test_codes_are_stable_and_unique() -> None:
         assert numbers == sorted(numbers)
 
 
-ACCEPTED = [
-    pytest.param(api, exchange.request, id=f"{api}-{number}")
-    for api in format_names()
-    for number, exchange in enumerate(accepted(api))
-]
-
-
-@pytest.mark.parametrize(("name", "body"), ACCEPTED)
-def test_what_a_provider_accepted_breaks_no_rule(name: str, body: JSONObject) -> None:
+@pytest.mark.parametrize("name", format_names())
+def test_what_a_provider_accepted_breaks_no_rule(name: str) -> None:
     """Guarantee 10.5, and `fix` gives it back as it is."""
-    assert cc.lint(body, format=name) == []
-    assert cc.fix(body, format=name) == (body, [])
+    for exchange in accepted(name):
+        assert cc.lint(exchange.request, format=name) == [], exchange.case
+        assert cc.fix(exchange.request, format=name) == (exchange.request, []), exchange.case
 
 
 def places(value: JSON, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -108,7 +102,7 @@ SOUND = {name: formatter(name).encode_request(WHOLE) for name in format_names()}
 
 
 @pytest.mark.parametrize("name", format_names())
-@settings(max_examples=often(30, 300), deadline=None)
+@settings(max_examples=often(15, 300), deadline=None)
 @given(data=st.data())
 def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObject) -> None:
     """Whatever a request looks like, it is read, and what is made of it breaks no rule."""

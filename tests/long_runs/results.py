@@ -14,6 +14,22 @@ HEAD = """# Long runs
 What `make prove` tried, and how much of it. A run stops at the first failure, so every figure here counts passed
 cases. This page is generated from the figures (`tests/long_runs/figures.json`). Each figure has the commit on which it
 was measured.
+
+## What `make prove` repeats of `make test`
+
+`make prove` first checks the types of all files, and runs the same tests with `CONTEXTC_THOROUGH=1`:
+
+| | `make test` | `make prove` |
+| --- | --- | --- |
+| types | `src` and `examples` | also `tests` and `benchmarks` |
+| random cases per property | 25, always the same | 200, others each time |
+| random operations, faults and kills | the first number of `often(quick, thorough)` | the second number |
+| lists of cases in `some(cases, count)` | about `count` of them | all |
+| back-ends of a turn | memory; SQLite and PostgreSQL where storing or locks matter | also SQLite everywhere |
+| tests with a real Claude Code or Codex that are the same for both | one of the two | both |
+| kill -9 while a real program answers | before the answer is stored | also earlier, in a tool, at random |
+| sizes of the page, themes, languages of code blocks | one, or a few | all |
+| tests marked `thorough` | none | all |
 """
 
 

@@ -134,6 +134,7 @@ def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path
         ]
 
 
+@pytest.mark.thorough
 def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_path: Path) -> None:
     """Guarantee 9.8: a call found to have gone through after all is acknowledged, and not sent a second time. Another
     prompt is: the answer was not to it."""

@@ -145,6 +145,7 @@ def test_an_invalid_name_is_refused() -> None:
         cc.providers.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 
+@pytest.mark.thorough
 def test_the_real_program_continues_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
     """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
     store = cc.open_store(tmp_path / "chat.db")

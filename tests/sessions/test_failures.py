@@ -122,7 +122,7 @@ def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, setup: A
     assert any("came to nothing" in remark for remark in account(agent).record.remarks)
 
 
-@each_program
+@with_program(CODEX)
 def test_a_session_that_was_deleted_starts_over_with_everything(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
     with FakeVendors(Marked()) as standin:
@@ -221,7 +221,7 @@ def too_long(*marks: str) -> Plan:
     return plan
 
 
-@with_program(CLAUDE)
+@with_program(CODEX)
 def test_a_session_that_is_too_long_for_the_model_starts_over(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
     why.

@@ -12,15 +12,23 @@ from collections import Counter
 from pathlib import Path
 from time import monotonic
 
-import pytest
-
 import contextc as cc
 from contextc.messages import Message
 from contextc.providers.client import endpoint
 from contextc.store.execution_records import StepRecord
 from tests.conftest import often
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
-from tests.sessions.cli_agents import MARK, PROGRAMS, VARIABLE, AgentSetup, ProgramUnderTest, marks, twice
+from tests.sessions.cli_agents import (
+    CODEX,
+    MARK,
+    PROGRAMS,
+    VARIABLE,
+    AgentSetup,
+    ProgramUnderTest,
+    marks,
+    twice,
+    with_program,
+)
 from tests.sessions.stress_simulation import FOUL, SETTINGS, Busy, Person, Played, RecordingTool, visible
 
 log = logging.getLogger("tests.restless")
@@ -157,7 +165,7 @@ def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
     return (step.provider, step.model) == (agent.provider.name, agent.provider.model_id)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@with_program(CODEX)
 def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantees 9.2, 9.4 to 9.8, 9.10, 11.9: the checks are in `Audit`."""
     began = monotonic()

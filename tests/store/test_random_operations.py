@@ -255,8 +255,8 @@ class SQLiteMachine(StoreMachine):
 
 
 def run(machine: type[StoreMachine], examples: int) -> None:
-    """Run so many random lives of a store, and ten times as many in `make prove`."""
-    count = often(examples, 10 * examples)
+    """Run half as many random lives of a store, and ten times as many in `make prove`."""
+    count = often(examples // 2, 10 * examples)
     run_state_machine_as_test(machine, settings=settings(max_examples=count, stateful_step_count=30))
 
 
