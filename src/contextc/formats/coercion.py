@@ -1,0 +1,77 @@
+"""Coercion of almost valid values: what several formats share."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.messages import tool_call
+
+ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+"""Roles of other providers."""
+
+
+def text_message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def text_block(text: str) -> JSONObject:
+    return {"type": "text", "text": text}
+
+
+def as_text(value: JSON) -> str:
+    """Return a text unchanged, and any other value as JSON."""
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def as_list(value: JSON) -> list[JSON]:
+    """Return a list unchanged, and any other value but null as its only item."""
+    return cast(list[JSON], value) if isinstance(value, list) else [] if value is None else [value]
+
+
+def as_arguments(value: JSON) -> JSONObject:
+    """Return the arguments of a call, which may be given as text."""
+    if isinstance(value, dict):
+        return cast(JSONObject, value)
+    call = tool_call("-", "-", value if isinstance(value, str) else "")
+    return {"malformed_arguments": call.raw} if call.malformed else call.arguments
+
+
+def as_role(role: JSON, roles: Collection[str], aliases: Mapping[str, str] = ROLE_ALIASES) -> str:
+    """Return a role that the format has, "user" for an unknown one."""
+    lower = str(role).lower()
+    return lower if lower in roles else aliases.get(lower, "user")
+
+
+def without_nulls(wire: JSONObject) -> JSONObject:
+    return {name: value for name, value in wire.items() if value is not None}
+
+
+def without_fields(wire: JSONObject, names: Collection[str]) -> JSONObject:
+    return {name: value for name, value in wire.items() if name not in names}
+
+
+def without_wrong_types(wire: JSONObject, types: Mapping[str, type]) -> JSONObject:
+    """Return an object without the fields that have another type than the one stated."""
+    return {name: value for name, value in wire.items() if name not in types or isinstance(value, types[name])}
+
+
+def inner_tool(tool: JSONObject, holders: Iterable[str] = ("function",)) -> JSONObject | None:
+    """Return the object that has the name of a tool: one in a field of `holders`, or the tool; None without a name."""
+    inner = cast(JSONObject, next((tool[name] for name in holders if isinstance(tool.get(name), dict)), tool))
+    return inner if isinstance(inner.get("name"), str) else None
+
+
+def tool_schema(tool: JSONObject, default: JSONObject) -> JSONObject:
+    """Return the schema of a tool's parameters, under the name that any provider gives it."""
+    for name in ("inputSchema", "parameters", "input_schema"):
+        if isinstance(tool.get(name), dict):
+            return tool[name]
+    return default
+
+
+def as_function_tool(tool: JSONObject) -> JSONObject:
+    """Return a tool of the Responses API or of Anthropic as one of Chat Completions."""
+    schema: JSON = tool.get("parameters") or tool.get("input_schema")
+    described = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
+    parameters = cast(JSONObject, schema) if isinstance(schema, dict) else {}
+    return {"type": "function", "function": {"name": tool["name"], **described, "parameters": parameters}}
