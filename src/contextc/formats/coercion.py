@@ -4,10 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
+from contextc.formats.lint_engine import JSONPath
 from contextc.messages import tool_call
 
 ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 """Roles of other providers."""
+ARGUMENT_NAMES = ("arguments", "input", "args")
+"""Names under which providers send the arguments of a call."""
 
 
 def text_message(text: str) -> JSONObject:
@@ -16,6 +19,13 @@ def text_message(text: str) -> JSONObject:
 
 def text_block(text: str) -> JSONObject:
     return {"type": "text", "text": text}
+
+
+def coerce_messages(value: JSON, path: JSONPath) -> JSON:
+    """Return a body with messages, for the path `()`, or a list of them."""
+    if isinstance(value, dict):
+        return [value] if path else {**value, "messages": []}
+    return [text_message(value)] if path and isinstance(value, str) else value
 
 
 def as_text(value: JSON) -> str:
@@ -40,6 +50,11 @@ def as_role(role: JSON, roles: Collection[str], aliases: Mapping[str, str] = ROL
     """Return a role that the format has, "user" for an unknown one."""
     lower = str(role).lower()
     return lower if lower in roles else aliases.get(lower, "user")
+
+
+def first_given(wire: JSONObject, names: Iterable[str], default: JSON) -> JSON:
+    """Return the value of the first of these fields that is not null."""
+    return next((wire[name] for name in names if wire.get(name) is not None), default)
 
 
 def without_nulls(wire: JSONObject) -> JSONObject:
