@@ -75,7 +75,10 @@ class RequestReader:
         if wrong := self.message_error(wire):
             self.refuse(path, *wrong)
         else:
-            yield RequestMessage(role=wire["role"], path=path, wire=wire, parts=tuple(self.parts(wire, path)))
+            yield RequestMessage(role=self.role(wire), path=path, wire=wire, parts=tuple(self.parts(wire, path)))
+
+    def role(self, wire: JSONObject) -> str:
+        return wire["role"]
 
     def message_error(self, wire: JSON) -> Fault | None:
         """Return the first fault of a message, without those inside its blocks and calls."""
