@@ -1,10 +1,10 @@
 """Coercion of almost valid values: what several formats share."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.lint_engine import JSONPath
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 from contextc.messages import tool_call
 
 ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
@@ -23,7 +23,7 @@ def text_block(text: str) -> JSONObject:
 
 def coerce_messages(value: JSON, path: JSONPath) -> JSON:
     """Return a body with messages, for the path `()`, or a list of them."""
-    if isinstance(value, dict):
+    if is_object(value):
         return [value] if path else {**value, "messages": []}
     return [text_message(value)] if path and isinstance(value, str) else value
 
@@ -35,13 +35,13 @@ def as_text(value: JSON) -> str:
 
 def as_list(value: JSON) -> list[JSON]:
     """Return a list unchanged, and any other value but null as its only item."""
-    return cast(list[JSON], value) if isinstance(value, list) else [] if value is None else [value]
+    return value if is_list(value) else [] if value is None else [value]
 
 
 def as_arguments(value: JSON) -> JSONObject:
     """Return the arguments of a call, which may be given as text."""
-    if isinstance(value, dict):
-        return cast(JSONObject, value)
+    if is_object(value):
+        return value
     call = tool_call("-", "-", value if isinstance(value, str) else "")
     return {"malformed_arguments": call.raw} if call.malformed else call.arguments
 
@@ -72,14 +72,14 @@ def without_wrong_types(wire: JSONObject, types: Mapping[str, type]) -> JSONObje
 
 def inner_tool(tool: JSONObject, holders: Iterable[str] = ("function",)) -> JSONObject | None:
     """Return the object that has the name of a tool: one in a field of `holders`, or the tool; None without a name."""
-    inner = cast(JSONObject, next((tool[name] for name in holders if isinstance(tool.get(name), dict)), tool))
+    inner: JSONObject = next((tool[name] for name in holders if is_object(tool.get(name))), tool)
     return inner if isinstance(inner.get("name"), str) else None
 
 
 def tool_schema(tool: JSONObject, default: JSONObject) -> JSONObject:
     """Return the schema of a tool's parameters, under the name that any provider gives it."""
     for name in ("inputSchema", "parameters", "input_schema"):
-        if isinstance(tool.get(name), dict):
+        if is_object(tool.get(name)):
             return tool[name]
     return default
 
@@ -88,5 +88,5 @@ def as_function_tool(tool: JSONObject) -> JSONObject:
     """Return a tool of the Responses API or of Anthropic as one of Chat Completions."""
     schema: JSON = tool.get("parameters") or tool.get("input_schema")
     described = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
-    parameters = cast(JSONObject, schema) if isinstance(schema, dict) else {}
-    return {"type": "function", "function": {"name": tool["name"], **described, "parameters": parameters}}
+    function = {"name": tool["name"], **described, "parameters": object_or_empty(schema)}
+    return {"type": "function", "function": function}

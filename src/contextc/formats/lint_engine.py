@@ -23,7 +23,7 @@ from contextc._json import JSON, JSONObject, encode
 JSONPath: TypeAlias = tuple[str | int, ...]
 PartKind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
 FieldTypes: TypeAlias = Mapping[str, type | tuple[type, ...]]
-"""Required fields of an object, and their types. A name that ends in `?` may be missing or null."""
+"""Fields of an object, and their types; `object` allows any value. A name that ends in `?` may be missing or null."""
 
 TYPE_NAMES: dict[type, str] = {
     str: "a string",
@@ -248,6 +248,8 @@ def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
         if plain not in given or (each is None and name != plain):
             if name == plain:
                 return plain, f"`{plain}` is missing."
+            continue
+        if kinds is object:
             continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
         if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):

@@ -6,9 +6,9 @@ ignore it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, json_type_name
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -20,7 +20,7 @@ from contextc.formats.lint_engine import (
     make_finding,
     schema_error,
 )
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 Fault: TypeAlias = tuple[str, str] | tuple[str, str, JSON]
 """An invalid field, our message, and anything else that the provider's error text depends on."""
@@ -40,6 +40,7 @@ class RequestReader:
     """True if a body without messages is reported as such."""
     tools_key: ClassVar[str] = "tools"
     tools_error: ClassVar[str] = "the tools must be a list."
+    """May state `{given}`, the type of the value."""
     part_kinds: ClassVar[Mapping[str, PartKind]] = {}
     """The kinds of blocks, by their type."""
     default_kind: ClassVar[PartKind] = "other"
@@ -53,8 +54,8 @@ class RequestReader:
         """Parse any JSON value as a request, or as the messages of one."""
         whole = object_or_empty(body)
         reader = cls(whole)
-        base: JSONPath = (cls.messages_key,) if isinstance(body, dict) else ()
-        return ParsedRequest(
+        base: JSONPath = (cls.messages_key,) if is_object(body) else ()
+        return ParsedRequest(  # read in this order: it is the order of the findings
             messages=tuple(reader.messages(whole.get(cls.messages_key) if base else body, base)),
             body=whole,
             system=tuple(reader.system()),
@@ -63,8 +64,8 @@ class RequestReader:
         )
 
     def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
-        if isinstance(given, list):
-            for index, wire in enumerate(cast(list[JSON], given)):
+        if is_list(given):
+            for index, wire in enumerate(given):
                 yield from self.message(wire, (*base, index))
         elif self.messages_required and base and self.messages_key not in self.body:
             self.refuse((), self.messages_key, f"`{self.messages_key}` is missing.")
@@ -93,8 +94,8 @@ class RequestReader:
         """Yield the parts of a text or of a list of blocks. `shapes` are the allowed types, if not all are."""
         if isinstance(content, str):
             yield RequestPart(kind="text", path=path, wire={}, text=content)
-        elif isinstance(content, list):
-            for index, block in enumerate(cast(list[JSON], content)):
+        elif is_list(content):
+            for index, block in enumerate(content):
                 if wrong := self.block_error(block, shapes):
                     self.refuse((*path, index), *wrong)
                 else:
@@ -111,8 +112,8 @@ class RequestReader:
         return ()
 
     def tools(self, given: JSON) -> Iterable[RequestPart]:
-        if given is not None and not isinstance(given, list):
-            self.refuse((self.tools_key,), "", self.tools_error)
+        if given is not None and not is_list(given):
+            self.refuse((self.tools_key,), "", self.tools_error.format(given=json_type_name(given)))
         return self.listed_tools(list_or_empty(given), (self.tools_key,))
 
     def listed_tools(self, tools: list[JSON], base: JSONPath) -> Iterator[RequestPart]:
@@ -168,8 +169,3 @@ def block_message_error(wire: JSON, content: type | tuple[type, ...]) -> tuple[s
 def first_field(wire: JSONObject, names: Iterable[str]) -> str | None:
     """Return the first of these fields that an object has and that is not empty."""
     return next((name for name in names if wire.get(name)), None)
-
-
-def list_or_empty(value: object) -> list[JSON]:
-    """Return the value if it is a list, else an empty list."""
-    return cast(list[JSON], value) if isinstance(value, list) else []

@@ -2,15 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from contextc._json import JSON, JSONObject, encode, json_type_name
-from contextc.formats.coercion import (
-    ROLE_ALIASES,
-    as_arguments,
-    inner_tool,
-    text_block,
-    text_message,
-    tool_schema,
-)
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -28,37 +21,37 @@ from contextc.formats.request_parser import (
     Fault,
     RequestReader,
     block_message_error,
-    list_or_empty,
     nested_error,
     tagged_error,
 )
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
+CACHE: FieldTypes = {"cache_control?": dict}
 BLOCK_TYPES: dict[str, FieldTypes] = {
-    "text": {"text": str, "citations?": list, "cache_control?": dict},
-    "image": {"source": dict, "cache_control?": dict},
-    "document": {"source": dict, "cache_control?": dict},
-    "search_result": {"content": list, "source": str, "title": str},
+    "text": {"text": str, "citations?": list, **CACHE},
+    "image": {"source": dict, **CACHE, "transformations?": object},
+    "document": {"source": dict, **CACHE, "citations?": object, "context?": object, "title?": object},
+    "search_result": {"content": list, "source": str, "title": str, "citations?": object},
     "thinking": {"thinking": str, "signature?": str},
     "redacted_thinking": {"data": str},
-    "tool_use": {"id": str, "name": str, "input": dict, "cache_control?": dict},
-    "tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": bool, "cache_control?": dict},
-    "server_tool_use": {"id": str, "name": str, "input": dict},
-    "web_search_tool_result": {"tool_use_id": str, "content": (list, dict)},
-    "web_fetch_tool_result": {"tool_use_id": str, "content": dict},
+    "tool_use": {"id": str, "name": str, "input": dict, **CACHE, "caller?": object, "toolset_name?": object},
+    "tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": bool, **CACHE, "toolset_name?": object},
+    "server_tool_use": {"id": str, "name": str, "input": dict, "caller?": object},
+    "web_search_tool_result": {"tool_use_id": str, "content": (list, dict), "caller?": object},
+    "web_fetch_tool_result": {"tool_use_id": str, "content": dict, "caller?": object},
     "advisor_tool_result": {"tool_use_id": str, "content": dict},
     "code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "bash_code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "text_editor_code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "tool_search_tool_result": {"tool_use_id": str, "content": dict},
     "mcp_tool_use": {"id": str, "name": str, "server_name": str, "input": dict},
-    "mcp_tool_result": {"tool_use_id": str, "content?": (str, list)},
+    "mcp_tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": object},
     "container_upload": {"file_id": str},
-    "compaction": {"content?": str},
+    "compaction": {"content?": str, "encrypted_content?": object, "signature?": object, "tool_changes?": object},
     "tool_addition": {"tool": dict},
     "tool_removal": {"tool": dict},
-    "mcp_tool_listing": {"tools": list},
-    "fallback": {},
+    "mcp_tool_listing": {"tools": list, "mcp_server_name?": object},
+    "fallback": {"from?": object, "to?": object, "trigger?": object},
 }
 SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
     "_tool_use": {"id": str, "name": str, "input": dict},
@@ -68,28 +61,11 @@ SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
 RESULT_BLOCKS: dict[str, FieldTypes] = {
     **{kind: BLOCK_TYPES[kind] for kind in ("text", "image", "document", "search_result")},
     "tool_reference": {"tool_name": str},
-    "browser_state": {},
+    "browser_state": {"state_changes?": object, "tabs?": object},
 }
-OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
-    "image": ("transformations",),
-    "document": ("citations", "context", "title"),
-    "search_result": ("citations",),
-    "tool_use": ("caller", "toolset_name"),
-    "tool_result": ("toolset_name",),
-    "server_tool_use": ("caller",),
-    "web_search_tool_result": ("caller",),
-    "web_fetch_tool_result": ("caller",),
-    "mcp_tool_result": ("is_error",),
-    "compaction": ("encrypted_content", "signature", "tool_changes"),
-    "mcp_tool_listing": ("mcp_server_name",),
-    "fallback": ("from", "to", "trigger"),
-    "browser_state": ("state_changes", "tabs"),
-}
-"""Optional fields of a block that are not checked above."""
 MESSAGE_FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
 BLOCK_FIELDS = {
-    kind: field_names(fields, "type", "cache_control", *OPTIONAL_FIELDS.get(kind, ()))
-    for kind, fields in {**BLOCK_TYPES, **RESULT_BLOCKS}.items()
+    kind: field_names(fields, "type", "cache_control") for kind, fields in {**BLOCK_TYPES, **RESULT_BLOCKS}.items()
 }
 SOURCE_TYPES: dict[str, FieldTypes] = {
     "base64": {"media_type": str, "data": str},
@@ -115,6 +91,7 @@ PROVIDER_TEXTS = {
 
 class _Reader(RequestReader):
     messages_error = "messages must be a list."
+    tools_error = "tools must be a list, got {given}."
     part_kinds = PART_KINDS
 
     def message_error(self, wire: JSON) -> Fault | None:
@@ -137,20 +114,15 @@ class _Reader(RequestReader):
         kind = PART_KINDS.get(block["type"], "other")
         call_id = {"call": block.get("id"), "result": block.get("tool_use_id")}.get(kind)
         text = block["text"] if kind == "text" else ""
-        if kind == "result" and isinstance(block.get("content"), list):
+        if kind == "result" and is_list(block.get("content")):
             list(self.blocks(block["content"], (*path, "content"), RESULT_BLOCKS))
         return RequestPart(kind=kind, path=path, wire=block, id=call_id or "", name=block.get("name") or "", text=text)
 
     def system(self) -> Iterable[RequestPart]:
         system: JSON = self.body.get("system")
-        if system is not None and not isinstance(system, str | list):
+        if system is not None and not isinstance(system, str) and not is_list(system):
             self.refuse(("system",), "", "system must be a string or a list of text blocks.")
         return self.blocks(list_or_empty(system), ("system",), {"text": BLOCK_TYPES["text"]})
-
-    def tools(self, given: JSON) -> Iterable[RequestPart]:
-        if given is not None and not isinstance(given, list):
-            self.refuse(("tools",), "", f"tools must be a list, got {json_type_name(given)}.")
-        return self.listed_tools(list_or_empty(given), ("tools",))
 
     def tool_error(self, tool: JSON) -> Fault | None:
         return schema_error(tool, {"name": str, "input_schema": dict} if _is_custom(tool) else TYPED)
@@ -183,7 +155,7 @@ def find_unknown_block_fields(block: JSONObject, path: JSONPath) -> Iterator[Rul
         return
     yield from unknown_field_findings(block, fields, path)
     for index, inner in enumerate(list_or_empty(block.get("content")) if block["type"] == "tool_result" else []):
-        if isinstance(inner, dict):
+        if is_object(inner):
             yield from find_unknown_block_fields(inner, (*path, "content", index))
 
 
@@ -191,20 +163,19 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return an almost valid message or block in a valid shape, such as one with text arguments or a foreign role."""
     if isinstance(value, str):
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
     if path[0] == "tools":
-        return _tool(wire)
-    if wire.get("type") == "tool_result" and not isinstance(wire.get("content"), str | list):
-        return {**wire, "content": encode(wire.get("content")).decode()}
-    if wire.get("type") == "tool_use" and not isinstance(wire.get("input"), dict):
-        return {**wire, "input": as_arguments(wire.get("input"))}
-    if "role" in wire and isinstance(wire.get("content"), str | list):
-        return {**wire, "role": ROLE_ALIASES.get(str(wire["role"]).lower(), "user")}
-    if wire.get("role") in ROLES and wire.get("content") is None:
-        return {**wire, "content": []}
-    return wire
+        return _tool(value)
+    if value.get("type") == "tool_result" and not isinstance(value.get("content"), str | list):
+        return {**value, "content": encode(value.get("content")).decode()}
+    if value.get("type") == "tool_use" and not is_object(value.get("input")):
+        return {**value, "input": as_arguments(value.get("input"))}
+    if "role" in value and isinstance(value.get("content"), str | list):
+        return {**value, "role": ROLE_ALIASES.get(str(value["role"]).lower(), "user")}
+    if value.get("role") in ROLES and value.get("content") is None:
+        return {**value, "content": []}
+    return value
 
 
 def _tool(wire: JSONObject) -> JSONObject:

@@ -20,8 +20,8 @@ from contextc.formats.bedrock.schema import (
 )
 from contextc.formats.coercion import ROLE_ALIASES, as_arguments, as_text, inner_tool, tool_schema, without_nulls
 from contextc.formats.lint_engine import JSONPath, ParsedRequest, PartKind, RequestPart, schema_error
-from contextc.formats.request_parser import ROLES, Fault, RequestReader, block_message_error, list_or_empty
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import ROLES, Fault, RequestReader, block_message_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 PART_KINDS: dict[str, PartKind] = {
     "text": "text",
@@ -46,7 +46,7 @@ class _Reader(RequestReader):
         return self.pieces(wire["content"], (*path, "content"), BLOCK)
 
     def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> Iterator[RequestPart]:
-        if not isinstance(content, list):
+        if not is_list(content):
             self.refuse(path, "", "expected a list.")
         for index, block in enumerate(list_or_empty(content)):
             here = (*path, index)
@@ -142,36 +142,35 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return [text_block(as_text(value))] if value else []
     if isinstance(value, str):
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
     if path[0] == "toolConfig":
-        return _config(wire) if len(path) == 1 else _tool(wire)
-    if isinstance(wire.get("role"), str) and "content" not in path:
-        return _message(wire)
-    if isinstance(use := wire.get("toolUse"), dict):
+        return _config(value) if len(path) == 1 else _tool(value)
+    if isinstance(value.get("role"), str) and "content" not in path:
+        return _message(value)
+    if is_object(use := value.get("toolUse")):
         return {"toolUse": {**use, "input": as_arguments(use.get("input"))}}
-    if isinstance(wire.get("toolResult"), dict):
-        return {"toolResult": _result(wire["toolResult"])}
-    if isinstance(wire.get("text"), str) and wire.get("type") in (None, "text"):
-        return text_block(wire["text"])
-    return wire
+    if is_object(value.get("toolResult")):
+        return {"toolResult": _result(value["toolResult"])}
+    if isinstance(value.get("text"), str) and value.get("type") in (None, "text"):
+        return text_block(value["text"])
+    return value
 
 
 def _message(wire: JSONObject) -> JSONObject:
     role, content = wire["role"], wire.get("content")
-    blocks = content if isinstance(content, list) else [text_block(content)] if isinstance(content, str) else []
+    blocks = content if is_list(content) else [text_block(content)] if isinstance(content, str) else []
     return {**wire, "role": role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user"), "content": blocks}
 
 
 def _result(result: JSONObject) -> JSONObject:
     said: JSON = result.get("content")
-    return without_nulls(result) if isinstance(said, list) else {**result, "content": [text_block(as_text(said))]}
+    return without_nulls(result) if is_list(said) else {**result, "content": [text_block(as_text(said))]}
 
 
 def _config(wire: JSONObject) -> JSONObject:
     """Return a tool configuration with only its usable fields."""
-    choice = {"toolChoice": wire["toolChoice"]} if isinstance(wire.get("toolChoice"), dict) else {}
+    choice = {"toolChoice": wire["toolChoice"]} if is_object(wire.get("toolChoice")) else {}
     return {"tools": list_or_empty(wire.get("tools")), **choice}
 
 
@@ -180,7 +179,7 @@ def _tool(wire: JSONObject) -> JSONObject:
     if (given := inner_tool(wire, ("toolSpec", "function"))) is None:
         return wire
     schema = tool_schema(given, {"type": "object"})
-    plain = schema["json"] if isinstance(schema.get("json"), dict) else schema
+    plain = schema["json"] if is_object(schema.get("json")) else schema
     made: JSONObject = {"name": given["name"], "inputSchema": {"json": plain}}
     described = given.get("description")
     return {"toolSpec": {**made, "description": described} if isinstance(described, str) and described else made}

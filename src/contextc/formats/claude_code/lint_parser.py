@@ -1,6 +1,6 @@
 """The parser of Claude Code's lines for lint rules. Anthropic's parser reads the messages in them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.request_parser import TYPED, Fault, RequestReader
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 from contextc.formats.stream import NOTE_EVENT
 
 __all__ = ["coerce_value", "find_unknown_fields", "parse_request", "text_block", "text_message"]
@@ -39,18 +39,16 @@ class _Reader(RequestReader):
     messages_error = "messages must be a list."
     tools_error = "tools must be a list."
 
-    def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
+    def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
         prompt: JSON = self.body.get("system_prompt")
         if prompt is not None and not isinstance(prompt, str | dict):
             self.refuse(("system_prompt",), "", "system_prompt must be a string or an object.")
-        if not isinstance(given, list):
-            self.refuse(base, "", self.messages_error)
-            return
-        lines = cast(list[JSON], given)
-        for index, each in enumerate(lines):
+        if not is_list(given):
+            return super().messages(given, base)
+        for index, each in enumerate(given):
             if wrong := _line_error(each):
                 self.refuse((*base, index), *wrong)
-        yield from list(self.turns(lines, base)) or _run_results(lines, base)
+        return list(self.turns(given, base)) or _run_results(given, base)
 
     def turns(self, lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
         """Yield the messages in conversation order. Record those without a valid shape."""
@@ -88,7 +86,7 @@ def _is_native(tool: JSON) -> bool:
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and blocks that Claude Code ignores."""
     for turn in sketch.messages:
-        replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
+        replied = turn.role == "assistant" and is_object(turn.wire.get("usage"))
         yield from unknown_field_findings(
             turn.wire, REPLY_FIELDS if replied else MESSAGE_FIELDS, (*turn.path, "message")
         )
@@ -122,21 +120,20 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return anthropic.coerce_value(value, path)
     if isinstance(value, str):
         return text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
-    inner: JSON = wire["message"] if isinstance(wire.get("message"), dict | str) else wire
+    inner: JSON = value["message"] if isinstance(value.get("message"), dict | str) else value
     if isinstance(inner, str):
-        return make_line({"role": "assistant" if wire.get("type") == "assistant" else "user", "content": inner})
-    role = wire["type"] if wire.get("type") in MESSAGE_TYPES else inner.get("role")
+        return make_line({"role": "assistant" if value.get("type") == "assistant" else "user", "content": inner})
+    role = value["type"] if value.get("type") in MESSAGE_TYPES else inner.get("role")
     made: JSONObject = anthropic.coerce_value({"role": role, **inner}, path)
     valid = made.get("role") in MESSAGE_TYPES and isinstance(made.get("content"), str | list)
-    return make_line(made) if valid else wire
+    return make_line(made) if valid else value
 
 
 def _tool(value: JSON) -> JSON:
     wire = object_or_empty(anthropic.coerce_value(value, ("tools", 0)))
-    if not isinstance(wire.get("input_schema"), dict):
+    if not is_object(wire.get("input_schema")):
         return value
     return {**without_fields(wire, ("input_schema",)), "inputSchema": wire["input_schema"]}
 

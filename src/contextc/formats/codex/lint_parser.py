@@ -36,8 +36,8 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import Fault, RequestReader, list_or_empty, tagged_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import Fault, RequestReader, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 INSTRUCTIONS_FIELD, TOOLS_FIELD = "developerInstructions", "dynamicTools"
 REASONING_TEXTS = ("summary", "content")
@@ -77,14 +77,14 @@ class _Reader(RequestReader):
 
     def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
         """Yield the items. Of an item in several events, only the last state."""
-        if not isinstance(given, list) and (given is not None or not base):
+        if not is_list(given) and (given is not None or not base):
             self.refuse(base, "", self.messages_error)
         items = list_or_empty(given)
         inner = [_item_in_event(wire) for wire in items]
         last = {str(item["id"]): index for index, item in enumerate(inner) if item is not None and "id" in item}
         for index, (wire, item) in enumerate(zip(items, inner, strict=True)):
             path = (*base, index)
-            if isinstance(wire, dict) and rollout.is_rollout_line(object_or_empty(wire)):
+            if is_object(wire) and rollout.is_rollout_line(wire):
                 yield RequestMessage(role="record", path=path, wire=wire)
             elif not is_event(object_or_empty(wire)):
                 yield from self.message(wire, path)
@@ -148,7 +148,7 @@ def _item_in_event(wire: JSON) -> JSONObject | None:
     if not is_event(event) or not text_of(event.get("method", event.get("type"))).startswith("item"):
         return None
     item: JSON = (object_or_empty(event.get("params")) if "method" in event else event).get("item")
-    return exec_lines.to_thread_item(item) if isinstance(item, dict) else None
+    return exec_lines.to_thread_item(item) if is_object(item) else None
 
 
 def _block_error(block: JSON, shapes: Mapping[str, FieldTypes]) -> Fault | None:
@@ -165,7 +165,7 @@ def _item_error(item: JSONObject, kind: str) -> Fault | None:
     if kind in ("dynamicToolCall", "mcpToolCall") and "arguments" not in item:
         return "arguments", "`arguments` is missing."
     for name in REASONING_TEXTS if kind == "reasoning" else ():
-        if any(not isinstance(each, str) for each in item.get(name) or []):
+        if any(not isinstance(each, str) for each in list_or_empty(item.get(name))):
             return name, f"`{name}` must be a list of strings."
     for block in _list_field(item, kind, "contentItems"):
         if wrong := _block_error(block, RESULT_BLOCKS):
@@ -174,10 +174,10 @@ def _item_error(item: JSONObject, kind: str) -> Fault | None:
         if wrong := schema_error(change, CHANGE_FIELDS):
             return "changes", f"`changes` has an invalid change: {wrong[1]}"
     for name in ("fragments", "commandActions"):
-        if any(not isinstance(each, dict) for each in _list_field(item, kind, name)):
+        if any(not is_object(each) for each in _list_field(item, kind, name)):
             return name, f"`{name}` must be a list of objects."
     result: JSON = item.get("result")
-    if kind == "mcpToolCall" and result is not None and not isinstance(result.get("content"), list):
+    if kind == "mcpToolCall" and result is not None and not is_list(result.get("content")):
         return "result", "`result` must have a list as its `content`."
     return None
 
@@ -204,15 +204,14 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     if path[0] == INSTRUCTIONS_FIELD:
         return as_text(value)
     if path[0] == TOOLS_FIELD:
-        return _tool(object_or_empty(value)) if isinstance(value, dict) else value
+        return _tool(value) if is_object(value) else value
     if isinstance(value, str):
         return text_block(value) if len(path) > 2 else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
     if len(path) > 2:
-        return text_block(wire["text"]) if isinstance(wire.get("text"), str) else wire
-    return _item(wire)
+        return text_block(value["text"]) if isinstance(value.get("text"), str) else value
+    return _item(value)
 
 
 def _item(wire: JSONObject) -> JSONObject:
@@ -259,9 +258,9 @@ def _with_id(item: JSONObject) -> JSONObject:
 
 def _text_in(value: JSON) -> str:
     """Return the text of a string, a block or a list of blocks."""
-    if isinstance(value, list):
-        return "\n\n".join(words for each in list_or_empty(value) if (words := _text_in(each)))
-    text: JSON = object_or_empty(value).get("text") if isinstance(value, dict) else value
+    if is_list(value):
+        return "\n\n".join(words for each in value if (words := _text_in(each)))
+    text: JSON = value.get("text") if is_object(value) else value
     return text if isinstance(text, str) else "" if value is None else as_text(value)
 
 

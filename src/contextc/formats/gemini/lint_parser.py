@@ -31,21 +31,28 @@ from contextc.formats.lint_engine import (
     side_of,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_parser import Fault, RequestReader, list_or_empty, nested_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
 ROLES = ("user", "model", "function", "tool")  # the last two are for results: formerly, and in Google's examples
 ROLE_ALIASES = {"assistant": "model", "ai": "model"}
 DATA_TYPES: dict[str, FieldTypes] = {
     "text": {"text": str},
-    "inlineData": {"mimeType": str, "data": str},
-    "fileData": {"fileUri": str, "mimeType?": str},
-    "functionCall": {"name": str, "args?": dict, "id?": str},
-    "functionResponse": {"name": str, "response?": dict, "id?": str, "parts?": (list, dict)},
-    "executableCode": {"code?": str},
-    "codeExecutionResult": {"output?": str},
-    "toolCall": {"args?": dict, "id?": str},
-    "toolResponse": {"response?": dict, "id?": str},
+    "inlineData": {"mimeType": str, "data": str, "displayName?": object},
+    "fileData": {"fileUri": str, "mimeType?": str, "displayName?": object},
+    "functionCall": {"name": str, "args?": dict, "id?": str, "partialArgs?": object, "willContinue?": object},
+    "functionResponse": {
+        "name": str,
+        "response?": dict,
+        "id?": str,
+        "parts?": (list, dict),
+        "scheduling?": object,
+        "willContinue?": object,
+    },
+    "executableCode": {"code?": str, "id?": object, "language?": object},
+    "codeExecutionResult": {"output?": str, "id?": object, "outcome?": object},
+    "toolCall": {"args?": dict, "id?": str, "toolType?": object},
+    "toolResponse": {"response?": dict, "id?": str, "toolType?": object},
 }
 COMMON_PART_FIELDS: FieldTypes = {
     "thought?": bool,
@@ -59,20 +66,7 @@ COMMON_PART_FIELDS: FieldTypes = {
 }
 COMMON_PART_NAMES = field_names(COMMON_PART_FIELDS)
 CONTENT: FieldTypes = {"role?": str, "parts?": (list, dict)}
-OPTIONAL_DATA_FIELDS = {
-    name: field_names(DATA_TYPES[name], *more)
-    for name, more in {
-        "inlineData": ("displayName",),
-        "fileData": ("displayName",),
-        "functionCall": ("partialArgs", "willContinue"),
-        "functionResponse": ("scheduling", "willContinue"),
-        "executableCode": ("id", "language"),
-        "codeExecutionResult": ("id", "outcome"),
-        "toolCall": ("toolType",),
-        "toolResponse": ("toolType",),
-    }.items()
-}
-"""Optional fields in the data of a part. Fields of parts and contents are checked as their shape."""
+DATA_FIELDS = {name: field_names(fields) for name, fields in DATA_TYPES.items() if name != "text"}
 IGNORED_FIELDS = ("type", "cache_control")  # fields of other providers' parts, without meaning here
 RESULT_DATA, SYSTEM_DATA = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM_NAMES, TOOLS_NAMES = (
@@ -92,7 +86,7 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields inside the data of parts that Google does not have."""
     for piece in [piece for turn in sketch.messages for piece in turn.parts]:
         for name, value in piece.wire.items():
-            fields = OPTIONAL_DATA_FIELDS.get(to_camel_case(name))
+            fields = DATA_FIELDS.get(to_camel_case(name))
             for each in object_or_empty(value) if fields is not None else ():
                 if to_camel_case(each) not in (fields or ()):
                     yield make_finding((*piece.path, name, each), f"`{each}` is not a known field.", name=each)
@@ -266,7 +260,7 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return _as_system(value) if len(path) == 1 else _as_part(value, SYSTEM_DATA)
     if path[0] != "contents":
         return value
-    if len(path) == 1 and not isinstance(value, dict):
+    if len(path) == 1 and not is_object(value):
         return [_as_content(value)]
     return _as_part(value) if "parts" in path else _as_content(value)
 
@@ -276,7 +270,7 @@ def _as_content(value: JSON) -> JSON:
         return None
     if not isinstance(value, dict | list):
         return text_message(as_text(value))
-    wire: JSONObject = object_or_empty(value) if isinstance(value, dict) else {"parts": value}
+    wire: JSONObject = value if is_object(value) else {"parts": value}
     role = as_role(wire["role"], ROLES, ROLE_ALIASES) if isinstance(wire.get("role"), str) else "user"
     given = without_nulls(without_fields(wire, ("role",)))
     parts = [split for _, part in iter_list(given.pop("parts", None), ()) for split in _split(part)]
@@ -306,8 +300,8 @@ def _split(part: JSON) -> Iterator[JSON]:
 def _as_part(value: JSON, among: Iterable[str] = DATA_TYPES) -> JSON:
     """Return an equivalent part with a valid shape, possibly as text, or None if it is empty."""
     part: JSON = value
-    if isinstance(value, dict):
-        wire = without_nulls(object_or_empty(value))
+    if is_object(value):
+        wire = without_nulls(value)
         if not {to_camel_case(name) for name in wire} - COMMON_PART_NAMES:
             return None
         part = {
@@ -322,14 +316,14 @@ def _as_part(value: JSON, among: Iterable[str] = DATA_TYPES) -> JSON:
 
 def _as_data(name: str, value: JSON) -> JSON:
     """Return a data field with an object as its value, if it must be one."""
-    if name not in ("functionCall", "functionResponse") or not isinstance(value, dict):
+    if name not in ("functionCall", "functionResponse") or not is_object(value):
         return value
     inside = object_or_empty(value)
     if name == "functionCall":
         given: JSON = inside.get("args")
-        return inside if given is None or isinstance(given, dict) else {**inside, "args": as_arguments(as_text(given))}
+        return inside if given is None or is_object(given) else {**inside, "args": as_arguments(as_text(given))}
     given = inside.get("response")
-    response: JSONObject = given or {} if isinstance(given, dict | None) else {"output": given}
+    response = object_or_empty(given) if given is None or is_object(given) else {"output": given}
     media = [part for _, part in iter_list(inside.get("parts"), ())]
     if not (others := [part for part in media if _media_error(part)]):
         return {**inside, "response": response}
@@ -339,8 +333,8 @@ def _as_data(name: str, value: JSON) -> JSON:
 
 def iter_list(value: JSON, path: JSONPath) -> Iterator[tuple[JSONPath, JSON]]:
     """Yield the items of a value with their paths. A value that is not a list is its only item."""
-    if isinstance(value, list):
-        yield from (((*path, index), each) for index, each in enumerate(list_or_empty(value)))
+    if is_list(value):
+        yield from (((*path, index), each) for index, each in enumerate(value))
     elif value is not None:
         yield path, value
 

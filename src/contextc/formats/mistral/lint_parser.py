@@ -21,7 +21,7 @@ from contextc.formats.mistral import error_texts
 from contextc.formats.openai_chat import lint_parser as chat
 from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES, find_function
 from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import is_object, list_or_empty, object_or_empty
 
 __all__ = [
     "ALLOWED_CHUNKS",
@@ -131,7 +131,7 @@ class _Reader(RequestReader):
     def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
         if wrong := _chunk_error(block, CHUNKS):
             return wrong
-        if isinstance(block.get("image_url"), dict) and (wrong := _error(block["image_url"], IMAGE_URL, "image_url.")):
+        if is_object(block.get("image_url")) and (wrong := _error(block["image_url"], IMAGE_URL, "image_url.")):
             return wrong
         thoughts = enumerate(block["thinking"] if block["type"] == "thinking" else ())
         errors = (_chunk_error(each, THINKING_CHUNKS, f"thinking.{index}.") for index, each in thoughts)
@@ -191,20 +191,19 @@ def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid message, chunk, call or tool, as OpenAI and others write them."""
     shaped: JSON = chat.coerce_value(value, path)
-    if not isinstance(shaped, dict):
+    if not is_object(shaped):
         return shaped
-    wire = object_or_empty(shaped)
     match path:
         case ("messages", _):
-            return _reshaped_message(wire)
+            return _reshaped_message(shaped)
         case ("messages", _, "tool_calls", _):
-            return _reshaped_call(wire)
+            return _reshaped_call(shaped)
         case ("messages", _, *_):
-            return _reshaped_chunk(wire)
-        case ("tools", _) if isinstance(wire.get("function"), dict):
-            return _reshaped_tool(wire)
+            return _reshaped_chunk(shaped)
+        case ("tools", _) if is_object(shaped.get("function")):
+            return _reshaped_tool(shaped)
         case _:
-            return wire
+            return shaped
 
 
 def _reshaped_message(wire: JSONObject) -> JSONObject:
@@ -212,7 +211,7 @@ def _reshaped_message(wire: JSONObject) -> JSONObject:
     if not isinstance(role, str) or role not in ROLES or "content" not in wire:
         return wire
     calls = [
-        *(wire.get("tool_calls") or []),
+        *list_or_empty(wire.get("tool_calls")),
         *([wire["function_call"]] if find_function(wire.get("function_call")) else []),
     ]
     kept = {**without_fields(wire, list(unknown_field_names(wire, ROLES[role], "role"))), "role": role}

@@ -5,6 +5,7 @@ unknown one. It also ignores a message whose role the model's template does not 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.formats.coercion import (
@@ -36,8 +37,8 @@ from contextc.formats.lint_engine import (
 from contextc.formats.media_encoding import decode_base64, from_data_url
 from contextc.formats.ollama import error_texts
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
-from contextc.formats.request_parser import Fault, RequestReader, list_or_empty, nested_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("system", "user", "assistant", "tool")
 ALIASES = {**ROLE_ALIASES, "function": "tool"}
@@ -120,7 +121,7 @@ class _Reader(RequestReader):
             return *wrong, wire
         if (role := wire["role"].lower()) not in ROLES:
             return "role", f"invalid role {wire['role']!r}: expected system, user, assistant or tool."
-        calls = wire.get("tool_calls") or []
+        calls = list_or_empty(wire.get("tool_calls"))
         if role == "tool" and calls:
             return "tool_calls", "a tool message cannot contain tool calls."
         nameless = next((number for number, call in enumerate(calls) if not _is_named(call)), None)
@@ -176,7 +177,7 @@ def _function_error(wire: JSON, fields: FieldTypes, inner_fields: FieldTypes) ->
 
 def _go_error(path: JSONPath, value: JSON) -> str:
     """Return Go's error for a value of a wrong type. It states the position by field names alone."""
-    given = error_texts.GO_KINDS.get(type(value))
+    given = error_texts.GO_KINDS.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
         names = ["messages", *names]
@@ -227,11 +228,11 @@ def _reshaped_message(value: JSON) -> JSON:
 
 def _text_and_images(content: JSON) -> tuple[str, list[str]]:
     """Return the text of a content in parts, and its images if their data is included."""
-    if not isinstance(content, list):
+    if not is_list(content):
         return as_text(content), []
     words: list[str] = []
     images: list[str] = []
-    for part in list_or_empty(content):
+    for part in content:
         url: JSON = object_or_empty(object_or_empty(part).get("image_url")).get("url")
         if isinstance(url, str) and from_data_url(url) is not None:
             images.append(url.partition(",")[2])
@@ -246,7 +247,7 @@ def _reshaped_call(value: JSON) -> JSON:
     wire, named = object_or_empty(value), _named(value)
     written: JSON = first_given(named, ARGUMENT_NAMES, "")
     given = object_or_empty(written)
-    if not isinstance(written, dict) and written != "":
+    if not is_object(written) and written != "":
         whole = parse_object(written) if isinstance(written, str) else None
         given = {"malformed_arguments": as_text(written)} if whole is None else whole
     index = {"index": named["index"]} if type(named.get("index")) is int else {}

@@ -35,7 +35,7 @@ from contextc.formats.lint_engine import (
 )
 from contextc.formats.openai_chat import error_texts
 from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o[1-9](-|$))")
 CONTENT_FIELDS: FieldTypes = {"content": (str, list), "name?": str}
@@ -185,7 +185,7 @@ class _Reader(RequestReader):
             return "type", f"unknown tool call type {call['type']!r}.", _wrong_value(call["type"], TOOL_TYPES)
         if (wrong := schema_error(call, {kind: dict})) or self.vendor != "other":
             return wrong or _nested_error(call, kind)
-        written = isinstance(call[kind].get("arguments"), dict)
+        written = is_object(call[kind].get("arguments"))
         return _nested_error({kind: {**call[kind], "arguments": ""}} if written else call, kind)
 
     def tool_error(self, tool: JSON) -> Fault | None:
@@ -258,7 +258,7 @@ def find_function(call: JSON) -> JSONObject | None:
 
 def _nested_error(wire: JSONObject, kind: str) -> Fault | None:
     inner: JSON = wire.get(kind)
-    return nested_error(kind, inner, NESTED_FIELDS[kind]) if kind in NESTED_FIELDS and isinstance(inner, dict) else None
+    return nested_error(kind, inner, NESTED_FIELDS[kind]) if kind in NESTED_FIELDS and is_object(inner) else None
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -289,7 +289,7 @@ def _reshaped_message(value: JSON, turn: str | int) -> JSON:
     if not wire or ("content" not in wire and wire.keys() - FIELDS_WITHOUT_CONTENT):
         return value
     calls: JSON = wire.pop("tool_calls", [])
-    calls = calls if isinstance(calls, list) else [calls]
+    calls = calls if is_list(calls) else [calls]
     if function := find_function(wire.get("function_call")):
         wire["function_call"] = {"name": function["name"], "arguments": as_text(function.get("arguments", "{}"))}
     else:
@@ -298,7 +298,7 @@ def _reshaped_message(value: JSON, turn: str | int) -> JSON:
     if calls := [call for call in calls if find_function(call) is not None]:
         wire["tool_calls"] = [_reshaped_call(call, f"call_{turn}_{index}") for index, call in enumerate(calls)]
     if isinstance(content, dict | list):
-        wire["content"] = [*(content if isinstance(content, list) else [content]), *strays]
+        wire["content"] = [*(content if is_list(content) else [content]), *strays]
     elif strays:
         wire["content"] = [*([text_block(as_text(content))] if content != "" else []), *strays]
     else:
@@ -326,15 +326,14 @@ def _role(wire: JSONObject) -> str:
 
 
 def _reshaped_part(value: JSON) -> JSON:
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
-    picture: JSON = wire.get("image_url")
-    if wire.get("type") in ("input_text", "output_text", None) and isinstance(wire.get("text"), str):
-        return {**wire, "type": "text"}
-    if wire.get("type") in ("input_image", "image_url") and isinstance(picture, str):
+    picture: JSON = value.get("image_url")
+    if value.get("type") in ("input_text", "output_text", None) and isinstance(value.get("text"), str):
+        return {**value, "type": "text"}
+    if value.get("type") in ("input_image", "image_url") and isinstance(picture, str):
         return {"type": "image_url", "image_url": {"url": picture}}
-    return wire
+    return value
 
 
 def _reshaped_call(value: JSON, id: str) -> JSON:
@@ -352,7 +351,7 @@ def _reshaped_call(value: JSON, id: str) -> JSON:
 def _reshaped_tool(value: JSON) -> JSON:
     """Convert a tool of the Responses API or of Anthropic."""
     wire = object_or_empty(value)
-    if isinstance(wire.get("function"), dict):
+    if is_object(wire.get("function")):
         return {**wire, "type": "function"}
     named = isinstance(wire.get("name"), str) and wire.get("type") in (None, "function")
     return as_function_tool(wire) if named else value

@@ -24,8 +24,8 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, list_or_empty, tagged_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
@@ -265,7 +265,7 @@ def _role(item: JSONObject, kind: str, piece: PartKind) -> str:
 
 def _reasoning_error(item: JSONObject) -> Fault | None:
     for name in ("summary", "content"):
-        for thought in item.get(name) or []:
+        for thought in list_or_empty(item.get(name)):
             if wrong := tagged_error(thought, REASONING_BLOCKS):
                 return name, f"`{name}` has an invalid block: {wrong[1]}"
     return None
@@ -274,18 +274,17 @@ def _reasoning_error(item: JSONObject) -> Fault | None:
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid item, block or tool: arguments as an object, shapes of Chat Completions."""
     if path == ("input",):
-        return [value] if isinstance(value, dict) else as_text(value)
+        return [value] if is_object(value) else as_text(value)
     if path[0] == "instructions":
-        return "\n\n".join(_text(block) for block in (list_or_empty(value) if isinstance(value, list) else [value]))
+        return "\n\n".join(_text(block) for block in (value if is_list(value) else [value]))
     if isinstance(value, str):
         return text_block(value) if len(path) > 2 else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = object_or_empty(value)
     if path[0] == "tools":
-        inner: JSON = wire.get("function")
-        return {"type": "function", **inner} if isinstance(inner, dict) else wire
-    return _block(wire) if len(path) > 2 else _item(wire)
+        inner: JSON = value.get("function")
+        return {"type": "function", **inner} if is_object(inner) else value
+    return _block(value) if len(path) > 2 else _item(value)
 
 
 def _item(wire: JSONObject) -> JSONObject:
@@ -295,7 +294,7 @@ def _item(wire: JSONObject) -> JSONObject:
             return {**wire, "arguments": "{}" if arguments is None else as_text(arguments)}
         case "function_call_output" | "custom_tool_call_output":
             output = wire.get("output")
-            return wire if isinstance(output, list) else {**wire, "output": "" if output is None else as_text(output)}
+            return wire if is_list(output) else {**wire, "output": "" if output is None else as_text(output)}
         case "reasoning":
             made: JSONObject = {**wire, "summary": _thoughts(wire.get("summary"), "summary_text")}
             return {**made, "content": _thoughts(made["content"], "reasoning_text")} if made.get("content") else made
@@ -319,9 +318,9 @@ def _block(wire: JSONObject) -> JSONObject:
         return text_block(text)
     inner: JSON = wire.get(str(wire.get("type")))
     if wire.get("type") == "image_url":
-        url: JSON = object_or_empty(inner).get("url") if isinstance(inner, dict) else inner
+        url: JSON = inner.get("url") if is_object(inner) else inner
         return {"type": "input_image", "detail": "auto", "image_url": url} if isinstance(url, str) else wire
-    return {"type": "input_file", **inner} if wire.get("type") == "file" and isinstance(inner, dict) else wire
+    return {"type": "input_file", **inner} if wire.get("type") == "file" and is_object(inner) else wire
 
 
 def _thoughts(value: JSON, kind: str) -> list[JSONObject]:

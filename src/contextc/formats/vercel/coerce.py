@@ -1,6 +1,6 @@
 """Coerce almost valid messages, parts and tools of the AI SDK: older versions, and those of OpenAI."""
 
-from typing import TypeGuard, cast
+from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import (
@@ -14,6 +14,7 @@ from contextc.formats.coercion import (
     without_wrong_types,
 )
 from contextc.formats.lint_engine import JSONPath
+from contextc.formats.request_settings import is_object
 from contextc.formats.vercel.schema import CONTENT, REMOVED_FIELDS, STATE_FIELDS
 from contextc.formats.vercel.ui_messages import is_ui_message
 
@@ -164,10 +165,6 @@ def _output(value: JSON) -> JSONObject:
 def list_objects(value: JSON) -> list[JSONObject]:
     """Return the objects in a list; none if the value is not a list."""
     return [each for each in cast(list[JSON], value) if is_object(each)] if isinstance(value, list) else []
-
-
-def is_object(value: JSON) -> TypeGuard[JSONObject]:
-    return isinstance(value, dict)
 
 
 def _text(part: JSON) -> JSON:

@@ -22,16 +22,8 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import (
-    TYPED,
-    Fault,
-    RequestReader,
-    first_field,
-    list_or_empty,
-    nested_error,
-    tagged_error,
-)
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.schema import (
     CALL,
@@ -70,7 +62,7 @@ class _Reader(RequestReader):
         self.misshapen.append(make_finding(path, message, what=what, rule=rule, role=field))
 
     def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
-        if not isinstance(given, list) and (given is not None or self.body.get("prompt") is None):
+        if not is_list(given) and (given is not None or self.body.get("prompt") is None):
             self.refuse(base, "", self.messages_error)
         messages = list_or_empty(given)
         users = [number for number, each in enumerate(messages) if object_or_empty(each).get("role") == "user"]
@@ -80,9 +72,9 @@ class _Reader(RequestReader):
             yield from self.message(wire, (*base, number))
 
     def message(self, wire: JSON, path: JSONPath) -> Iterable[RequestMessage]:
-        if isinstance(wire, dict) and ui_messages.is_ui_message(object_or_empty(wire)):
+        if is_object(wire) and ui_messages.is_ui_message(wire):
             return self.shown(wire, path)
-        return super().message(without_fields(wire, ("parts",)) if isinstance(wire, dict) else wire, path)
+        return super().message(without_fields(wire, ("parts",)) if is_object(wire) else wire, path)
 
     def message_error(self, wire: JSON) -> Fault | None:
         if wrong := schema_error(wire, {"role": str}):
@@ -141,7 +133,7 @@ class _Reader(RequestReader):
     def system(self) -> Iterable[RequestPart]:
         for name in ("instructions", "system"):
             given: JSON = self.body.get(name)
-            listed = isinstance(given, list)
+            listed = is_list(given)
             for number, each in enumerate(given if listed else [given] if given is not None else []):
                 if (listed or not isinstance(each, str)) and (wrong := schema_error(each, {"content": str, **OPTIONS})):
                     message = "a system prompt must be a string, or a system message with one."
@@ -149,9 +141,9 @@ class _Reader(RequestReader):
         return ()
 
     def tools(self, given: JSON) -> Iterator[RequestPart]:
-        if given is not None and not isinstance(given, dict | list):
+        if given is not None and not is_object(given) and not is_list(given):
             self.refuse(("tools",), "", "the tools must be an object, keyed by tool name.")
-        listed = isinstance(given, list)
+        listed = is_list(given)
         fields: FieldTypes = {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict}
         for name, tool in enumerate(list_or_empty(given)) if listed else object_or_empty(given).items():
             wrong = schema_error(tool, fields)
@@ -174,7 +166,7 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and parts that the SDK does not define and would remove."""
     seen: set[JSONPath] = set()
     for turn in sketch.messages:
-        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, which may have several turns
+        if is_list(turn.wire.get("parts")):  # a `UIMessage`, which may have several turns
             if turn.path not in seen:
                 yield from _unknown_ui_fields(turn.wire, turn.path)
             seen.add(turn.path)

@@ -17,8 +17,8 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, list_or_empty, nested_error
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel_legacy.decode import written_function
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
 
@@ -130,31 +130,30 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return [] if value is None else [value]
     if isinstance(value, str) and path[0] == "messages":
         return text_message(value)
-    if not isinstance(value, dict) or path[0] != "messages":
+    if not is_object(value) or path[0] != "messages":
         return value
-    wire = object_or_empty(value)
-    role = as_role(wire.get("role"), ROLES, ROLE_ALIASES)
-    if role in RESULT_ROLES and first_field(wire, CONTENT_SUBSTITUTES[:3]):
+    role = as_role(value.get("role"), ROLES, ROLE_ALIASES)
+    if role in RESULT_ROLES and first_field(value, CONTENT_SUBSTITUTES[:3]):
         role = "assistant"
-    content: JSON = wire.get("content")
-    if content is None and role != "assistant" and not wire.keys() - {"role", "content"}:
+    content: JSON = value.get("content")
+    if content is None and role != "assistant" and not value.keys() - {"role", "content"}:
         content = ""
     if not isinstance(content, str | list):
-        parts = list_or_empty(wire.get("parts"))
+        parts = list_or_empty(value.get("parts"))
         content = [part for part in parts if object_or_empty(part).get("type") == "text"] or content
-    if isinstance(content, list):
-        content = "\n\n".join(_words(part) for part in list_or_empty(content))
+    if is_list(content):
+        content = "\n\n".join(_words(part) for part in content)
     elif content is not None and not isinstance(content, str):
         content = _words(content)
     elif content is None and role in RESULT_ROLES:
         content = ""
-    rest = {name: each for name, each in wire.items() if f"{name}?" not in ID_FIELDS or isinstance(each, str)}
+    rest = {name: each for name, each in value.items() if f"{name}?" not in ID_FIELDS or isinstance(each, str)}
     return {**rest, "role": role, "content": content}
 
 
 def tool_invocations(wire: JSONObject) -> list[JSON]:
     """Return the calls of version 4, which include their results."""
-    if isinstance(wire.get("toolInvocations"), list):
+    if is_list(wire.get("toolInvocations")):
         return wire["toolInvocations"]
     parts = map(object_or_empty, list_or_empty(wire.get("parts")))
     return [part.get("toolInvocation") for part in parts if part.get("type") == "tool-invocation"]
@@ -173,7 +172,7 @@ def _message_error(wire: JSONObject) -> Fault | None:
     if role in RESULT_ROLES and first_field(wire, CONTENT_SUBSTITUTES[:3]):
         return "role", f"a message of role {role} cannot contain calls."
     function: JSON = wire.get("function_call")
-    if isinstance(function, dict) and (wrong := nested_error("function_call", function, FUNCTION)):
+    if is_object(function) and (wrong := nested_error("function_call", function, FUNCTION)):
         return wrong
     return _nested_error(wire)
 
@@ -183,7 +182,7 @@ def _nested_error(wire: JSONObject) -> Fault | None:
     for call in list_or_empty(wire.get("tool_calls")):
         if wrong := nested_error("tool_calls", call, CALL) or nested_error("tool_calls", call["function"], CALLED):
             return wrong
-    for part in wire.get("parts") or []:
+    for part in list_or_empty(wire.get("parts")):
         if wrong := nested_error("parts", part, TYPED):
             return wrong
     for each in tool_invocations(wire):
@@ -191,7 +190,7 @@ def _nested_error(wire: JSONObject) -> Fault | None:
             return wrong
         if each["state"] not in STATES:
             return "toolInvocations.state", f"unknown state {each['state']!r} of a tool call."
-    errors = (nested_error(ATTACHMENTS, each, ATTACHMENT) for each in wire.get(ATTACHMENTS) or [])
+    errors = (nested_error(ATTACHMENTS, each, ATTACHMENT) for each in list_or_empty(wire.get(ATTACHMENTS)))
     return next(filter(None, errors), None)
 
 
