@@ -244,19 +244,17 @@ def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
         plain = name.removesuffix("?")
-        each = cast(object, given.get(plain))
-        if plain not in given or (each is None and name != plain):
+        each: JSON = given.get(plain)
+        if type(each) is kinds:
+            continue
+        if each is None and (name != plain or plain not in given):
             if name == plain:
                 return plain, f"`{plain}` is missing."
             continue
-        if kinds is object:
-            continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):
-            return (
-                plain,
-                f"`{plain}` must be {' or '.join(TYPE_NAMES[kind] for kind in wanted)}, got {_type_name(each)}.",
-            )
+        if kinds is not object and (not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted)):
+            expected = " or ".join(TYPE_NAMES[kind] for kind in wanted)
+            return plain, f"`{plain}` must be {expected}, got {_type_name(each)}."
     return None
 
 
