@@ -23,7 +23,7 @@ from contextc._json import JSON, JSONObject, encode
 JSONPath: TypeAlias = tuple[str | int, ...]
 PartKind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
 FieldTypes: TypeAlias = Mapping[str, type | tuple[type, ...]]
-"""Required fields of an object, and their types. A name that ends in `?` may be missing or null."""
+"""Fields of an object, and their types; `object` allows any value. A name that ends in `?` may be missing or null."""
 
 TYPE_NAMES: dict[type, str] = {
     str: "a string",
@@ -244,17 +244,17 @@ def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
         plain = name.removesuffix("?")
-        each = cast(object, given.get(plain))
-        if plain not in given or (each is None and name != plain):
+        each: JSON = given.get(plain)
+        if type(each) is kinds:
+            continue
+        if each is None and (name != plain or plain not in given):
             if name == plain:
                 return plain, f"`{plain}` is missing."
             continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):
-            return (
-                plain,
-                f"`{plain}` must be {' or '.join(TYPE_NAMES[kind] for kind in wanted)}, got {_type_name(each)}.",
-            )
+        if kinds is not object and (not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted)):
+            expected = " or ".join(TYPE_NAMES[kind] for kind in wanted)
+            return plain, f"`{plain}` must be {expected}, got {_type_name(each)}."
     return None
 
 

@@ -6,7 +6,7 @@ the table does not have stays unread and is reported. It is never sent to anothe
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -97,6 +97,19 @@ def nearest_effort(effort: str | None, known: Sequence[str]) -> str | None:
 def object_or_empty(value: object) -> JSONObject:
     """Return the value if it is an object, else an empty object."""
     return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+def list_or_empty(value: object) -> list[JSON]:
+    """Return the value if it is a list, else an empty list."""
+    return cast(list[JSON], value) if isinstance(value, list) else []
+
+
+def is_object(value: JSON) -> TypeGuard[JSONObject]:
+    return isinstance(value, dict)
+
+
+def is_list(value: JSON) -> TypeGuard[list[JSON]]:
+    return isinstance(value, list)
 
 
 class SettingsRead(NamedTuple):

@@ -1,53 +1,57 @@
 """The parser of Anthropic's requests for lint rules: the required fields of each block, and its path."""
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
 
-from contextc._json import JSON, JSONObject, encode, json_type_name
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
-    RequestMessage,
     RequestPart,
     RuleFinding,
     field_names,
-    make_finding,
     schema_error,
     unknown_field_findings,
 )
-from contextc.messages import tool_call
+from contextc.formats.request_parser import (
+    ROLES,
+    TYPED,
+    Fault,
+    RequestReader,
+    block_message_error,
+    nested_error,
+    tagged_error,
+)
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
-ROLES = ("user", "assistant", "system")
-FOREIGN_FIELDS = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
-"""Fields in which other providers send content that would be lost here."""
-ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+CACHE: FieldTypes = {"cache_control?": dict}
 BLOCK_TYPES: dict[str, FieldTypes] = {
-    "text": {"text": str, "citations?": list, "cache_control?": dict},
-    "image": {"source": dict, "cache_control?": dict},
-    "document": {"source": dict, "cache_control?": dict},
-    "search_result": {"content": list, "source": str, "title": str},
+    "text": {"text": str, "citations?": list, **CACHE},
+    "image": {"source": dict, **CACHE, "transformations?": object},
+    "document": {"source": dict, **CACHE, "citations?": object, "context?": object, "title?": object},
+    "search_result": {"content": list, "source": str, "title": str, "citations?": object},
     "thinking": {"thinking": str, "signature?": str},
     "redacted_thinking": {"data": str},
-    "tool_use": {"id": str, "name": str, "input": dict, "cache_control?": dict},
-    "tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": bool, "cache_control?": dict},
-    "server_tool_use": {"id": str, "name": str, "input": dict},
-    "web_search_tool_result": {"tool_use_id": str, "content": (list, dict)},
-    "web_fetch_tool_result": {"tool_use_id": str, "content": dict},
+    "tool_use": {"id": str, "name": str, "input": dict, **CACHE, "caller?": object, "toolset_name?": object},
+    "tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": bool, **CACHE, "toolset_name?": object},
+    "server_tool_use": {"id": str, "name": str, "input": dict, "caller?": object},
+    "web_search_tool_result": {"tool_use_id": str, "content": (list, dict), "caller?": object},
+    "web_fetch_tool_result": {"tool_use_id": str, "content": dict, "caller?": object},
     "advisor_tool_result": {"tool_use_id": str, "content": dict},
     "code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "bash_code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "text_editor_code_execution_tool_result": {"tool_use_id": str, "content": dict},
     "tool_search_tool_result": {"tool_use_id": str, "content": dict},
     "mcp_tool_use": {"id": str, "name": str, "server_name": str, "input": dict},
-    "mcp_tool_result": {"tool_use_id": str, "content?": (str, list)},
+    "mcp_tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": object},
     "container_upload": {"file_id": str},
-    "compaction": {"content?": str},
+    "compaction": {"content?": str, "encrypted_content?": object, "signature?": object, "tool_changes?": object},
     "tool_addition": {"tool": dict},
     "tool_removal": {"tool": dict},
-    "mcp_tool_listing": {"tools": list},
-    "fallback": {},
+    "mcp_tool_listing": {"tools": list, "mcp_server_name?": object},
+    "fallback": {"from?": object, "to?": object, "trigger?": object},
 }
 SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
     "_tool_use": {"id": str, "name": str, "input": dict},
@@ -57,28 +61,11 @@ SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
 RESULT_BLOCKS: dict[str, FieldTypes] = {
     **{kind: BLOCK_TYPES[kind] for kind in ("text", "image", "document", "search_result")},
     "tool_reference": {"tool_name": str},
-    "browser_state": {},
+    "browser_state": {"state_changes?": object, "tabs?": object},
 }
-OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
-    "image": ("transformations",),
-    "document": ("citations", "context", "title"),
-    "search_result": ("citations",),
-    "tool_use": ("caller", "toolset_name"),
-    "tool_result": ("toolset_name",),
-    "server_tool_use": ("caller",),
-    "web_search_tool_result": ("caller",),
-    "web_fetch_tool_result": ("caller",),
-    "mcp_tool_result": ("is_error",),
-    "compaction": ("encrypted_content", "signature", "tool_changes"),
-    "mcp_tool_listing": ("mcp_server_name",),
-    "fallback": ("from", "to", "trigger"),
-    "browser_state": ("state_changes", "tabs"),
-}
-"""Optional fields of a block that are not checked above."""
 MESSAGE_FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
 BLOCK_FIELDS = {
-    kind: field_names(fields, "type", "cache_control", *OPTIONAL_FIELDS.get(kind, ()))
-    for kind, fields in {**BLOCK_TYPES, **RESULT_BLOCKS}.items()
+    kind: field_names(fields, "type", "cache_control") for kind, fields in {**BLOCK_TYPES, **RESULT_BLOCKS}.items()
 }
 SOURCE_TYPES: dict[str, FieldTypes] = {
     "base64": {"media_type": str, "data": str},
@@ -96,38 +83,63 @@ PART_KINDS: dict[str, PartKind] = {
     "image": "media",
     "document": "media",
 }
+PROVIDER_TEXTS = {
+    "messages must be a list.": "Input should be a valid list",
+    "system must be a string or a list of text blocks.": "Input should be a valid string",
+}
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON as a request, or as the messages of one."""
-    reader = _Reader()
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    turns: list[RequestMessage] = []
-    if isinstance(messages, list):
-        turns = [
-            turn for index, wire in enumerate(cast(list[JSON], messages)) for turn in reader.turn(wire, (*base, index))
-        ]
-    else:
-        reader.misshapen.append(make_finding(base, "messages must be a list.", what="Input should be a valid list"))
-    system: JSON = whole.get("system")
-    prompt: tuple[RequestPart, ...] = ()
-    if isinstance(system, list):
-        prompt = tuple(reader.pieces(cast(JSON, system), ("system",), {"text": BLOCK_TYPES["text"]}))
-    elif system is not None and not isinstance(system, str):
-        reader.misshapen.append(
-            make_finding(
-                ("system",), "system must be a string or a list of text blocks.", what="Input should be a valid string"
-            )
-        )
-    return ParsedRequest(
-        messages=tuple(turns),
-        body=whole,
-        system=prompt,
-        tools=tuple(reader.tools(whole.get("tools"))),
-        malformed=tuple(reader.misshapen),
-    )
+class _Reader(RequestReader):
+    messages_error = "messages must be a list."
+    tools_error = "tools must be a list, got {given}."
+    part_kinds = PART_KINDS
+
+    def message_error(self, wire: JSON) -> Fault | None:
+        return block_message_error(wire, (str, list))
+
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        if shapes is None:
+            shapes, kind = BLOCK_TYPES, object_or_empty(block).get("type")
+            if isinstance(kind, str) and kind not in shapes:
+                suffix = next((end for end in SERVER_TOOL_SUFFIXES if kind.endswith(end)), "")
+                shapes = {kind: SERVER_TOOL_SUFFIXES[suffix]} if suffix else shapes
+        wrong = tagged_error(block, shapes)
+        if wrong or block["type"] not in ("image", "document"):
+            return wrong
+        if (fields := SOURCE_TYPES.get(str(block["source"].get("type")))) is None:
+            return "source.type", "`source` must have a known `type`."
+        return nested_error("source", block["source"], fields)
+
+    def part(self, block: JSONObject, path: JSONPath) -> RequestPart:
+        kind = PART_KINDS.get(block["type"], "other")
+        call_id = {"call": block.get("id"), "result": block.get("tool_use_id")}.get(kind)
+        text = block["text"] if kind == "text" else ""
+        if kind == "result" and is_list(block.get("content")):
+            list(self.blocks(block["content"], (*path, "content"), RESULT_BLOCKS))
+        return RequestPart(kind=kind, path=path, wire=block, id=call_id or "", name=block.get("name") or "", text=text)
+
+    def system(self) -> Iterable[RequestPart]:
+        system: JSON = self.body.get("system")
+        if system is not None and not isinstance(system, str) and not is_list(system):
+            self.refuse(("system",), "", "system must be a string or a list of text blocks.")
+        return self.blocks(list_or_empty(system), ("system",), {"text": BLOCK_TYPES["text"]})
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return schema_error(tool, {"name": str, "input_schema": dict} if _is_custom(tool) else TYPED)
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return tool["name"] if _is_custom(tool) else None
+
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        what = "Field required" if message.endswith("missing.") else PROVIDER_TEXTS.get(message, message)
+        return f"{field}: {what}" if field else what
+
+
+parse_request = _Reader.parse
+
+
+def _is_custom(tool: JSON) -> bool:
+    return object_or_empty(tool).get("type") in (None, "custom", "function")  # "function" is another provider's
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
@@ -142,125 +154,33 @@ def find_unknown_block_fields(block: JSONObject, path: JSONPath) -> Iterator[Rul
     if (fields := BLOCK_FIELDS.get(str(block.get("type")))) is None:
         return
     yield from unknown_field_findings(block, fields, path)
-    if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-        for index, inner in enumerate(cast(list[JSON], block["content"])):
-            if isinstance(inner, dict):
-                yield from find_unknown_block_fields(cast(JSONObject, inner), (*path, "content", index))
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.misshapen: list[RuleFinding] = []
-
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
-        if wrong := schema_error(wire, {"role": str, "content": (str, list)}):
-            self.refuse(path, *wrong)
-            return
-        given = cast(JSONObject, wire)
-        if given["role"] not in ROLES:
-            self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
-            return
-        if foreign := next((name for name in FOREIGN_FIELDS if given.get(name)), None):
-            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
-            return
-        pieces = self.pieces(given["content"], (*path, "content"), BLOCK_TYPES)
-        yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
-
-    def pieces(self, content: JSON, path: JSONPath, shapes: dict[str, FieldTypes]) -> list[RequestPart]:
-        if isinstance(content, str):
-            return [RequestPart(kind="text", path=path, wire={}, text=content)]
-        found: list[RequestPart] = []
-        for index, block in enumerate(cast(list[JSON], content)):
-            here = (*path, index)
-            if wrong := schema_error(block, {"type": str}) or _schema_error(cast(JSONObject, block), shapes):
-                self.refuse(here, *wrong)
-                continue
-            found.append(_piece(cast(JSONObject, block), here))
-            if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-                self.pieces(block["content"], (*here, "content"), RESULT_BLOCKS)
-        return found
-
-    def tools(self, tools: JSON) -> Iterator[RequestPart]:
-        if not isinstance(tools, list):
-            if tools is not None:
-                self.refuse(("tools",), "", f"tools must be a list, got {json_type_name(tools)}.")
-            return
-        for index, tool in enumerate(cast(list[JSON], tools)):
-            path: JSONPath = ("tools", index)
-            wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
-            custom = wire.get("type") in (None, "custom", "function")  # "function" is another provider's
-            if wrong := schema_error(
-                cast(object, tool), {"name": str, "input_schema": dict} if custom else {"type": str}
-            ):
-                self.refuse(path, *wrong)
-            elif custom:
-                yield RequestPart(kind="other", path=path, wire=wire, id=wire["name"])
-
-    def refuse(self, path: JSONPath, field: str, message: str) -> None:
-        what = "Field required" if message.endswith("missing.") else message
-        self.misshapen.append(make_finding(path, message, what=f"{field}: {what}" if field else what))
-
-
-def _schema_error(block: JSONObject, shapes: dict[str, FieldTypes]) -> tuple[str, str] | None:
-    kind = cast(str, block["type"])
-    fields = shapes.get(kind)
-    if fields is None and shapes is BLOCK_TYPES:
-        fields = next((each for end, each in SERVER_TOOL_SUFFIXES.items() if kind.endswith(end)), None)
-    if fields is None:
-        return "type", f"unknown block type {kind!r}."
-    wrong = schema_error(block, fields)
-    if wrong or kind not in ("image", "document"):
-        return wrong
-    source = cast(JSONObject, block["source"])
-    fields = SOURCE_TYPES.get(str(source.get("type")))
-    wrong = ("type", "`source` must have a known `type`.") if fields is None else schema_error(source, fields)
-    return (f"source.{wrong[0]}", wrong[1]) if wrong else None
-
-
-def _piece(block: JSONObject, path: JSONPath) -> RequestPart:
-    kind = PART_KINDS.get(block["type"], "other")
-    call_id = {"call": block.get("id"), "result": block.get("tool_use_id")}.get(kind)
-    text = block["text"] if kind == "text" else ""
-    return RequestPart(kind=kind, path=path, wire=block, id=call_id or "", name=block.get("name") or "", text=text)
+    for index, inner in enumerate(list_or_empty(block.get("content")) if block["type"] == "tool_result" else []):
+        if is_object(inner):
+            yield from find_unknown_block_fields(inner, (*path, "content", index))
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return an almost valid message or block in a valid shape, such as one with text arguments or a foreign role."""
     if isinstance(value, str):
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = cast(JSONObject, value)
-    given: JSON = wire.get("input")
     if path[0] == "tools":
-        return _tool(wire)
-    if wire.get("type") == "tool_result" and not isinstance(wire.get("content"), str | list):
-        return {**wire, "content": encode(wire.get("content")).decode()}
-    if wire.get("type") == "tool_use" and not isinstance(given, dict):
-        call = tool_call("-", "-", given if isinstance(given, str) else "")
-        return {**wire, "input": {"malformed_arguments": call.raw} if call.malformed else call.arguments}
-    if "role" in wire and isinstance(wire.get("content"), str | list):
-        return {**wire, "role": ROLE_ALIASES.get(str(wire["role"]).lower(), "user")}
-    if wire.get("role") in ROLES and wire.get("content") is None:
-        return {**wire, "content": []}
-    return wire
+        return _tool(value)
+    if value.get("type") == "tool_result" and not isinstance(value.get("content"), str | list):
+        return {**value, "content": encode(value.get("content")).decode()}
+    if value.get("type") == "tool_use" and not is_object(value.get("input")):
+        return {**value, "input": as_arguments(value.get("input"))}
+    if "role" in value and isinstance(value.get("content"), str | list):
+        return {**value, "role": ROLE_ALIASES.get(str(value["role"]).lower(), "user")}
+    if value.get("role") in ROLES and value.get("content") is None:
+        return {**value, "content": []}
+    return value
 
 
 def _tool(wire: JSONObject) -> JSONObject:
     """Return a tool without a schema, or in another provider's shape, as a valid tool."""
-    given = cast(JSONObject, wire["function"] if isinstance(wire.get("function"), dict) else wire)
-    if not isinstance(given.get("name"), str):
+    if (given := inner_tool(wire)) is None:
         return wire
-    made: JSONObject = {"name": given["name"], "input_schema": {"type": "object"}}
-    for name in ("input_schema", "parameters", "inputSchema"):
-        if isinstance(given.get(name), dict):
-            made["input_schema"] = given[name]
+    made: JSONObject = {"name": given["name"], "input_schema": tool_schema(given, {"type": "object"})}
     return {**made, "description": given["description"]} if isinstance(given.get("description"), str) else made
-
-
-def text_message(text: str) -> JSONObject:
-    return {"role": "user", "content": text}
-
-
-def text_block(text: str) -> JSONObject:
-    return {"type": "text", "text": text}

@@ -4,10 +4,9 @@ A block is an object with one member. `shapes` defines the types of blocks and t
 valid shape becomes a part, whatever its values are.
 """
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock.schema import (
     BLOCK,
     BODY,
@@ -19,22 +18,11 @@ from contextc.formats.bedrock.schema import (
     SchemaFault,
     find_schema_faults,
 )
-from contextc.formats.lint_engine import (
-    JSONPath,
-    ParsedRequest,
-    PartKind,
-    RequestMessage,
-    RequestPart,
-    RuleFinding,
-    make_finding,
-    schema_error,
-)
-from contextc.messages import tool_call
+from contextc.formats.coercion import ROLE_ALIASES, as_arguments, as_text, inner_tool, tool_schema, without_nulls
+from contextc.formats.lint_engine import JSONPath, ParsedRequest, PartKind, RequestPart, schema_error
+from contextc.formats.request_parser import ROLES, Fault, RequestReader, block_message_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
-ROLES = ("user", "assistant", "system")
-FOREIGN_FIELDS = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
-"""Fields in which other providers send content that would be lost here."""
-ROLE_ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 PART_KINDS: dict[str, PartKind] = {
     "text": "text",
     "reasoningContent": "reasoning",
@@ -47,80 +35,57 @@ PART_KINDS: dict[str, PartKind] = {
 }
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON as a request, or as the messages of one."""
-    reader = _Reader()
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    turns = [turn for index, wire in reader.listed(messages, base) for turn in reader.turn(wire, (*base, index))]
-    system, config = whole.get("system"), whole.get("toolConfig")
-    prompt = reader.pieces(system, ("system",), SYSTEM_CONTENT) if "system" in whole else []
-    tools: list[RequestPart] = []
-    if "toolConfig" in whole and (wrong := schema_error(config, {"tools": list})):
-        reader.refuse(("toolConfig",), *wrong)
-    elif "toolConfig" in whole:
-        tools = list(reader.tools(cast(JSONObject, config)))
-    reader.settings(whole)
-    return ParsedRequest(
-        messages=tuple(turns), body=whole, system=tuple(prompt), tools=tuple(tools), malformed=tuple(reader.misshapen)
-    )
+class _Reader(RequestReader):
+    messages_error = tools_error = "expected a list."
+    tools_key = "toolConfig"
 
+    def message_error(self, wire: JSON) -> Fault | None:
+        return block_message_error(wire, list)
 
-class _Reader:
-    def __init__(self) -> None:
-        self.misshapen: list[RuleFinding] = []
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        return self.pieces(wire["content"], (*path, "content"), BLOCK)
 
-    def listed(self, value: JSON, path: JSONPath) -> list[tuple[int, JSON]]:
-        if isinstance(value, list):
-            return list(enumerate(cast(list[JSON], value)))
-        self.refuse(path, "", "expected a list.")
-        return []
-
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
-        if wrong := schema_error(wire, {"role": str, "content": list}):
-            self.refuse(path, *wrong)
-            return
-        given = cast(JSONObject, wire)
-        if given["role"] not in ROLES:
-            self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
-        elif foreign := next((name for name in FOREIGN_FIELDS if given.get(name)), None):
-            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
-        else:
-            pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
-            yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
-
-    def settings(self, body: JSONObject) -> None:
-        """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
-        places: set[JSONPath] = {finding.path for finding in self.misshapen}
-        for each in find_schema_faults(body, BODY):
-            if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
-                places.add(each.path[:2])
-                self.refuse(each.path[:2], ".".join(map(str, each.path[2:])), each.message)
-
-    def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> list[RequestPart]:
-        found: list[RequestPart] = []
-        for index, block in self.listed(content, path):
+    def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> Iterator[RequestPart]:
+        if not is_list(content):
+            self.refuse(path, "", "expected a list.")
+        for index, block in enumerate(list_or_empty(content)):
             here = (*path, index)
             if wrong := _schema_error(block, shape):
                 self.refuse(here, *wrong)
                 continue
-            found.append(_piece(cast(JSONObject, block), here))
+            yield _piece(block, here)
             if "toolResult" in block:
-                self.pieces(block["toolResult"]["content"], (*here, "toolResult", "content"), RESULT_CONTENT)
-        return found
+                list(self.pieces(block["toolResult"]["content"], (*here, "toolResult", "content"), RESULT_CONTENT))
 
-    def tools(self, config: JSONObject) -> Iterator[RequestPart]:
-        for index, tool in self.listed(config["tools"], ("toolConfig", "tools")):
-            path: JSONPath = ("toolConfig", "tools", index)
-            if wrong := _schema_error(tool, TOOL):
-                self.refuse(path, *wrong)
-            elif "cachePoint" not in tool:
-                name = cast(JSONObject, next(iter(tool.values())))["name"]
-                yield RequestPart(kind="other", path=path, wire=tool, id=name)
+    def system(self) -> Iterable[RequestPart]:
+        return self.pieces(self.body["system"], ("system",), SYSTEM_CONTENT) if "system" in self.body else ()
 
-    def refuse(self, path: JSONPath, field: str, message: str) -> None:
-        self.misshapen.append(make_finding(path, message, what=f"{field}: {message}" if field else message))
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
+        if "toolConfig" in self.body and (wrong := schema_error(given, {"tools": list})):
+            self.refuse(("toolConfig",), *wrong)
+        elif "toolConfig" in self.body:
+            yield from self.listed_tools(given["tools"], ("toolConfig", "tools"))
+        self.settings()
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return _schema_error(tool, TOOL)
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return None if "cachePoint" in tool else next(iter(tool.values()))["name"]
+
+    def settings(self) -> None:
+        """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
+        places: set[JSONPath] = {finding.path for finding in self.misshapen}
+        for each in find_schema_faults(self.body, BODY):
+            if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
+                places.add(each.path[:2])
+                self.refuse(each.path[:2], ".".join(map(str, each.path[2:])), each.message)
+
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        return f"{field}: {message}" if field else message
+
+
+parse_request = _Reader.parse
 
 
 def _schema_error(block: JSON, shape: Schema) -> tuple[str, str] | None:
@@ -132,9 +97,8 @@ def _schema_error(block: JSON, shape: Schema) -> tuple[str, str] | None:
 def find_faults(request: ParsedRequest) -> Iterator[SchemaFault]:
     """Yield invalid names and values in everything that has a valid shape."""
     yield from _name_and_value_faults(request.body, BODY, ())
-    config: JSON = request.body.get("toolConfig")
-    tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
-    for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
+    tools = list_or_empty(object_or_empty(request.body.get("toolConfig")).get("tools"))
+    for index, tool in enumerate(tools):
         yield from _name_and_value_faults(tool, TOOL, ("toolConfig", "tools", index))
     for piece in request.system:
         yield from _name_and_value_faults(piece.wire, SYSTEM_CONTENT, piece.path)
@@ -175,65 +139,48 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     if path[:1] not in ((), ("messages",), ("system",), ("toolConfig",)) or path == ("toolConfig", "toolChoice"):
         return value
     if path == ("system",):
-        return [text_block(value if isinstance(value, str) else encode(value).decode())] if value else []
+        return [text_block(as_text(value))] if value else []
     if isinstance(value, str):
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = cast(JSONObject, value)
     if path[0] == "toolConfig":
-        return _config(wire) if len(path) == 1 else _tool(wire)
-    if isinstance(wire.get("role"), str) and "content" not in path:
-        return _message(wire)
-    for kind, change in (("toolUse", _use), ("toolResult", _result)):
-        if isinstance(wire.get(kind), dict):
-            return {kind: change(cast(JSONObject, wire[kind]))}
-    if isinstance(wire.get("text"), str) and wire.get("type") in (None, "text"):
-        return text_block(wire["text"])
-    return wire
+        return _config(value) if len(path) == 1 else _tool(value)
+    if isinstance(value.get("role"), str) and "content" not in path:
+        return _message(value)
+    if is_object(use := value.get("toolUse")):
+        return {"toolUse": {**use, "input": as_arguments(use.get("input"))}}
+    if is_object(value.get("toolResult")):
+        return {"toolResult": _result(value["toolResult"])}
+    if isinstance(value.get("text"), str) and value.get("type") in (None, "text"):
+        return text_block(value["text"])
+    return value
 
 
 def _message(wire: JSONObject) -> JSONObject:
-    role, content = cast(str, wire["role"]), cast(object, wire.get("content"))
-    known = role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user")
-    if isinstance(content, list):
-        return {**wire, "role": known}
-    return {**wire, "role": known, "content": [text_block(content)] if isinstance(content, str) else []}
-
-
-def _use(use: JSONObject) -> JSONObject:
-    given: object = use.get("input")
-    if isinstance(given, dict):
-        return use
-    call = tool_call("-", "-", given if isinstance(given, str) else "")
-    return {**use, "input": {"malformed_arguments": call.raw} if call.malformed else call.arguments}
+    role, content = wire["role"], wire.get("content")
+    blocks = content if is_list(content) else [text_block(content)] if isinstance(content, str) else []
+    return {**wire, "role": role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user"), "content": blocks}
 
 
 def _result(result: JSONObject) -> JSONObject:
-    said: object = result.get("content")
-    if isinstance(said, list):
-        return {name: value for name, value in result.items() if value is not None}
-    return {**result, "content": [text_block(said if isinstance(said, str) else encode(said).decode())]}
+    said: JSON = result.get("content")
+    return without_nulls(result) if is_list(said) else {**result, "content": [text_block(as_text(said))]}
 
 
 def _config(wire: JSONObject) -> JSONObject:
     """Return a tool configuration with only its usable fields."""
-    tools = wire.get("tools")
-    choice = {"toolChoice": wire["toolChoice"]} if isinstance(wire.get("toolChoice"), dict) else {}
-    return {"tools": tools if isinstance(tools, list) else [], **choice}
+    choice = {"toolChoice": wire["toolChoice"]} if is_object(wire.get("toolChoice")) else {}
+    return {"tools": list_or_empty(wire.get("tools")), **choice}
 
 
 def _tool(wire: JSONObject) -> JSONObject:
     """Return a tool without a schema, or in another provider's shape, as a valid tool."""
-    inner = next((wire[name] for name in ("toolSpec", "function") if isinstance(wire.get(name), dict)), wire)
-    given = cast(JSONObject, inner)
-    if not isinstance(given.get("name"), str):
+    if (given := inner_tool(wire, ("toolSpec", "function"))) is None:
         return wire
-    made: JSONObject = {"name": given["name"], "inputSchema": {"json": {"type": "object"}}}
-    for name in ("input_schema", "parameters", "inputSchema"):
-        if isinstance(schema := given.get(name), dict):
-            plain = cast(JSONObject, schema)
-            made["inputSchema"] = {"json": plain["json"] if isinstance(plain.get("json"), dict) else plain}
+    schema = tool_schema(given, {"type": "object"})
+    plain = schema["json"] if is_object(schema.get("json")) else schema
+    made: JSONObject = {"name": given["name"], "inputSchema": {"json": plain}}
     described = given.get("description")
     return {"toolSpec": {**made, "description": described} if isinstance(described, str) and described else made}
 

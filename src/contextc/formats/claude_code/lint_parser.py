@@ -1,6 +1,6 @@
 """The parser of Claude Code's lines for lint rules. Anthropic's parser reads the messages in them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from msgspec.structs import replace
@@ -15,50 +15,78 @@ from contextc.formats.claude_code.message_lines import (
     make_line,
 )
 from contextc.formats.claude_code.transcript_chain import active_lines
+from contextc.formats.coercion import text_block, without_fields
 from contextc.formats.lint_engine import (
     JSONPath,
     ParsedRequest,
     RequestMessage,
-    RequestPart,
     RuleFinding,
-    make_finding,
     schema_error,
     unknown_field_findings,
 )
+from contextc.formats.request_parser import TYPED, Fault, RequestReader
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 from contextc.formats.stream import NOTE_EVENT
 
-text_block = anthropic.text_block
+__all__ = ["coerce_value", "find_unknown_fields", "parse_request", "text_block", "text_message"]
+
 MESSAGE_FIELDS = frozenset(("role", "content", "type"))
 REPLY_FIELDS = MESSAGE_FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
 """The fields of a line's message, and the additional ones of a reply with usage."""
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON as a request, or as the lines of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    given: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    misshapen: list[RuleFinding] = [*_check_system_prompt(whole)]
-    turns: list[RequestMessage] = []
-    if isinstance(given, list):
-        lines = cast(list[JSON], given)
-        misshapen += [
-            make_finding((*base, index), wrong[1], what=wrong[1])
-            for index, each in enumerate(lines)
-            if (wrong := _schema_error(each))
-        ]
-        turns = list(_turns(lines, base, misshapen)) or list(_run_results(lines, base))
-    else:
-        misshapen.append(make_finding(base, "messages must be a list.", what="messages must be a list."))
-    return ParsedRequest(
-        messages=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), malformed=tuple(misshapen)
-    )
+class _Reader(RequestReader):
+    messages_error = "messages must be a list."
+    tools_error = "tools must be a list."
+
+    def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
+        prompt: JSON = self.body.get("system_prompt")
+        if prompt is not None and not isinstance(prompt, str | dict):
+            self.refuse(("system_prompt",), "", "system_prompt must be a string or an object.")
+        if not is_list(given):
+            return super().messages(given, base)
+        for index, each in enumerate(given):
+            if wrong := _line_error(each):
+                self.refuse((*base, index), *wrong)
+        return list(self.turns(given, base)) or _run_results(given, base)
+
+    def turns(self, lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
+        """Yield the messages in conversation order. Record those without a valid shape."""
+        sound: list[JSONObject] = [{"type": NOTE_EVENT} if _line_error(each) else each for each in lines]
+        places = [index for index in active_lines(sound) if is_conversation_message(sound[index])]
+        found = anthropic.parse_request([{**sound[index]["message"], "role": sound[index]["type"]} for index in places])
+
+        def lifted(path: JSONPath) -> JSONPath:
+            index, *rest = path
+            here: JSONPath = (*base, places[cast(int, index)])
+            return (*here, "message", *rest) if rest else here
+
+        self.misshapen += [RuleFinding(lifted(each.path), each.message, each.facts) for each in found.malformed]
+        for turn in found.messages:
+            pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.parts])
+            wire = sound[places[cast(int, turn.path[0])]]["message"]
+            yield RequestMessage(role=turn.role, path=lifted(turn.path), wire=wire, parts=pieces)
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return schema_error(
+            tool, TYPED if _is_native(tool) else {"name": str, "inputSchema": dict, "description?": str}
+        )
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return None if _is_native(tool) else tool["name"]
+
+
+parse_request = _Reader.parse
+
+
+def _is_native(tool: JSON) -> bool:
+    return object_or_empty(tool).get("type") not in (None, "custom")
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and blocks that Claude Code ignores."""
     for turn in sketch.messages:
-        replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
+        replied = turn.role == "assistant" and is_object(turn.wire.get("usage"))
         yield from unknown_field_findings(
             turn.wire, REPLY_FIELDS if replied else MESSAGE_FIELDS, (*turn.path, "message")
         )
@@ -66,69 +94,22 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
             yield from anthropic.find_unknown_block_fields(piece.wire, piece.path)
 
 
-def _schema_error(given: JSON) -> tuple[str, str] | None:
+def _line_error(line: JSON) -> Fault | None:
     """Return the field and message of a fault in a line, without its message, or None."""
-    if wrong := schema_error(given, {"type": str}):
+    if wrong := schema_error(line, TYPED):
         return wrong
-    each = cast(JSONObject, given)
-    if is_program_event(each):
+    if is_program_event(line):
         return None
-    if each["type"] not in MESSAGE_TYPES:
-        return "type", f"unknown line type {each['type']!r}."
-    return schema_error(each, {"message": dict})
-
-
-def _turns(lines: list[JSON], base: JSONPath, misshapen: list[RuleFinding]) -> Iterator[RequestMessage]:
-    """Yield the messages in conversation order. Append a finding for each without a valid shape."""
-    sound = [cast(JSONObject, each if not _schema_error(each) else {"type": NOTE_EVENT}) for each in lines]
-    places = [index for index in active_lines(sound) if is_conversation_message(sound[index])]
-    bare: JSON = [{**sound[index]["message"], "role": sound[index]["type"]} for index in places]
-    found = anthropic.parse_request(bare)
-
-    def lifted(path: JSONPath) -> JSONPath:
-        index, *rest = path
-        here: JSONPath = (*base, places[cast(int, index)])
-        return (*here, "message", *rest) if rest else here
-
-    for each in found.malformed:
-        misshapen.append(RuleFinding(lifted(each.path), each.message, each.facts))
-    for turn in found.messages:
-        pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.parts])
-        wire = sound[places[cast(int, turn.path[0])]]["message"]
-        yield RequestMessage(role=turn.role, path=lifted(turn.path), wire=wire, parts=pieces)
+    if line["type"] not in MESSAGE_TYPES:
+        return "type", f"unknown line type {line['type']!r}."
+    return schema_error(line, {"message": dict})
 
 
 def _run_results(lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
     """Yield the ends of runs in which only the program wrote anything. They failed, and their output is valid."""
     for index, each in enumerate(lines):
-        if not _schema_error(each) and is_result_line(cast(JSONObject, each)):
-            yield RequestMessage(role="record", path=(*base, index), wire=cast(JSONObject, each))
-
-
-def _check_system_prompt(body: JSONObject) -> Iterator[RuleFinding]:
-    given: JSON = body.get("system_prompt")
-    if given is not None and not isinstance(given, str | dict):
-        yield make_finding(
-            ("system_prompt",),
-            "system_prompt must be a string or an object.",
-            what="system_prompt must be a string or an object.",
-        )
-
-
-def _tools(body: JSONObject, misshapen: list[RuleFinding]) -> Iterator[RequestPart]:
-    given: JSON = body.get("tools")
-    if given is not None and not isinstance(given, list):
-        misshapen.append(make_finding(("tools",), "tools must be a list.", what="tools must be a list."))
-        return
-    for index, tool in enumerate(cast(list[JSON], given or [])):
-        path: JSONPath = ("tools", index)
-        native = isinstance(tool, dict) and cast(JSONObject, tool).get("type") not in (None, "custom")
-        if wrong := schema_error(
-            cast(object, tool), {"type": str} if native else {"name": str, "inputSchema": dict, "description?": str}
-        ):
-            misshapen.append(make_finding(path, wrong[1], what=wrong[1]))
-        elif not native:
-            yield RequestPart(kind="other", path=path, wire=cast(JSONObject, tool), id=cast(JSONObject, tool)["name"])
+        if not _line_error(each) and is_result_line(each):
+            yield RequestMessage(role="record", path=(*base, index), wire=each)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
@@ -139,31 +120,22 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return anthropic.coerce_value(value, path)
     if isinstance(value, str):
         return text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = cast(JSONObject, value)
-    inner: JSON = wire["message"] if isinstance(wire.get("message"), dict | str) else wire
+    inner: JSON = value["message"] if isinstance(value.get("message"), dict | str) else value
     if isinstance(inner, str):
-        return (
-            text_message(inner)
-            if wire.get("type") != "assistant"
-            else make_line({"role": "assistant", "content": inner})
-        )
-    given = cast(JSONObject, inner)
-    role = wire["type"] if wire.get("type") in MESSAGE_TYPES else given.get("role")
-    made = cast(JSONObject, anthropic.coerce_value({"role": role, **given}, path))
-    return (
-        make_line(made) if made.get("role") in MESSAGE_TYPES and isinstance(made.get("content"), str | list) else wire
-    )
+        return make_line({"role": "assistant" if value.get("type") == "assistant" else "user", "content": inner})
+    role = value["type"] if value.get("type") in MESSAGE_TYPES else inner.get("role")
+    made: JSONObject = anthropic.coerce_value({"role": role, **inner}, path)
+    valid = made.get("role") in MESSAGE_TYPES and isinstance(made.get("content"), str | list)
+    return make_line(made) if valid else value
 
 
 def _tool(value: JSON) -> JSON:
-    made: JSON = anthropic.coerce_value(value, ("tools", 0))
-    wire = cast(JSONObject, made) if isinstance(made, dict) else {}
-    if not isinstance(wire.get("input_schema"), dict):
+    wire = object_or_empty(anthropic.coerce_value(value, ("tools", 0)))
+    if not is_object(wire.get("input_schema")):
         return value
-    rest = {name: each for name, each in wire.items() if name != "input_schema"}
-    return {**rest, "inputSchema": wire["input_schema"]}
+    return {**without_fields(wire, ("input_schema",)), "inputSchema": wire["input_schema"]}
 
 
 def text_message(text: str) -> JSONObject:

@@ -9,11 +9,12 @@ before: by id if both have one, else by name and order. Google merges neighbouri
 
 import re
 from collections.abc import Hashable, Iterable, Iterator
-from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
+from contextc.formats.coercion import as_arguments, as_role, as_text, without_fields, without_nulls
 from contextc.formats.gemini import error_texts
 from contextc.formats.lint_engine import (
     FieldTypes,
@@ -30,20 +31,28 @@ from contextc.formats.lint_engine import (
     side_of,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.messages import tool_call
+from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
 ROLES = ("user", "model", "function", "tool")  # the last two are for results: formerly, and in Google's examples
 ROLE_ALIASES = {"assistant": "model", "ai": "model"}
 DATA_TYPES: dict[str, FieldTypes] = {
     "text": {"text": str},
-    "inlineData": {"mimeType": str, "data": str},
-    "fileData": {"fileUri": str, "mimeType?": str},
-    "functionCall": {"name": str, "args?": dict, "id?": str},
-    "functionResponse": {"name": str, "response?": dict, "id?": str, "parts?": (list, dict)},
-    "executableCode": {"code?": str},
-    "codeExecutionResult": {"output?": str},
-    "toolCall": {"args?": dict, "id?": str},
-    "toolResponse": {"response?": dict, "id?": str},
+    "inlineData": {"mimeType": str, "data": str, "displayName?": object},
+    "fileData": {"fileUri": str, "mimeType?": str, "displayName?": object},
+    "functionCall": {"name": str, "args?": dict, "id?": str, "partialArgs?": object, "willContinue?": object},
+    "functionResponse": {
+        "name": str,
+        "response?": dict,
+        "id?": str,
+        "parts?": (list, dict),
+        "scheduling?": object,
+        "willContinue?": object,
+    },
+    "executableCode": {"code?": str, "id?": object, "language?": object},
+    "codeExecutionResult": {"output?": str, "id?": object, "outcome?": object},
+    "toolCall": {"args?": dict, "id?": str, "toolType?": object},
+    "toolResponse": {"response?": dict, "id?": str, "toolType?": object},
 }
 COMMON_PART_FIELDS: FieldTypes = {
     "thought?": bool,
@@ -55,21 +64,9 @@ COMMON_PART_FIELDS: FieldTypes = {
     "mediaProcessing?": (dict, str, int),
     "speechMetadata?": dict,
 }
-COMMON_PART_NAMES = {name.removesuffix("?") for name in COMMON_PART_FIELDS}
-OPTIONAL_DATA_FIELDS = {
-    name: field_names(DATA_TYPES[name], *more)
-    for name, more in {
-        "inlineData": ("displayName",),
-        "fileData": ("displayName",),
-        "functionCall": ("partialArgs", "willContinue"),
-        "functionResponse": ("scheduling", "willContinue"),
-        "executableCode": ("id", "language"),
-        "codeExecutionResult": ("id", "outcome"),
-        "toolCall": ("toolType",),
-        "toolResponse": ("toolType",),
-    }.items()
-}
-"""Optional fields in the data of a part. Fields of parts and contents are checked as their shape."""
+COMMON_PART_NAMES = field_names(COMMON_PART_FIELDS)
+CONTENT: FieldTypes = {"role?": str, "parts?": (list, dict)}
+DATA_FIELDS = {name: field_names(fields) for name, fields in DATA_TYPES.items() if name != "text"}
 IGNORED_FIELDS = ("type", "cache_control")  # fields of other providers' parts, without meaning here
 RESULT_DATA, SYSTEM_DATA = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM_NAMES, TOOLS_NAMES = (
@@ -85,58 +82,45 @@ PART_KINDS: dict[str, PartKind] = {
 }
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON as a request, or as the contents of one."""
-    reader = _Reader()
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    contents: JSON = whole.get("contents") if isinstance(body, dict) else body
-    base: JSONPath = ("contents",) if isinstance(body, dict) else ()
-    turns: list[RequestMessage] = []
-    if contents is not None and not isinstance(contents, list | dict):
-        reader.wrong(base, "", "contents must be a list.")
-    else:
-        turns = [turn for path, wire in iter_list(contents, base) for turn in reader.turn(wire, path)]
-    for name in SYSTEM_NAMES:
-        reader.system(whole.get(name), (name,))
-    return ParsedRequest(
-        messages=tuple(_with_ids(turns)),
-        body=whole,
-        tools=tuple(reader.functions(whole.get("tools"))),
-        malformed=tuple(reader.misshapen),
-    )
-
-
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields inside the data of parts that Google does not have."""
     for piece in [piece for turn in sketch.messages for piece in turn.parts]:
         for name, value in piece.wire.items():
-            fields = OPTIONAL_DATA_FIELDS.get(to_camel_case(name))
-            inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
-            for each in inside:
+            fields = DATA_FIELDS.get(to_camel_case(name))
+            for each in object_or_empty(value) if fields is not None else ():
                 if to_camel_case(each) not in (fields or ()):
                     yield make_finding((*piece.path, name, each), f"`{each}` is not a known field.", name=each)
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self.misshapen: list[RuleFinding] = []
+class _Reader(RequestReader):
+    messages_key, messages_error = "contents", "contents must be a list."
 
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
-        if wrong := schema_error(wire, {"role?": str, "parts?": (list, dict)}):
-            self.wrong(path, *wrong)
+    def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
+        if given is not None and not isinstance(given, list | dict):
+            self.refuse(base, "", self.messages_error)
+            return ()
+        return _with_ids([turn for path, wire in iter_list(given, base) for turn in self.message(wire, path)])
+
+    def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+        if not self.is_content(wire, path):
             return
-        given = cast(JSONObject, wire)
-        for name in given:
-            if name not in ("role", "parts") and given[name] is not None:
-                self.unknown(path, name)
-        role = cast(str, given.get("role") or "user")
+        role = wire.get("role") or "user"
         if role not in ROLES:
             message = f'invalid role {role!r}: expected "user" or "model".'
             self.misshapen.append(make_finding(path, message, what=error_texts.INVALID_ROLE, role=role))
             role = ROLE_ALIASES.get(role.lower(), "user")
-        yield RequestMessage(role=role, path=path, wire=given, parts=tuple(self.parts(given, path, DATA_TYPES)))
+        yield RequestMessage(role=role, path=path, wire=wire, parts=tuple(self.content(wire, path, DATA_TYPES)))
 
-    def parts(self, content: JSONObject, path: JSONPath, among: Iterable[str]) -> list[RequestPart]:
+    def is_content(self, wire: JSON, path: JSONPath) -> bool:
+        """Return True if this is a content. Record its faults other than those of its role and parts."""
+        if wrong := schema_error(wire, CONTENT):
+            self.refuse(path, *wrong)
+            return False
+        for name in without_nulls(without_fields(wire, ("role", "parts"))):
+            self.unknown(path, name)
+        return True
+
+    def content(self, content: JSONObject, path: JSONPath, among: Iterable[str]) -> list[RequestPart]:
         """Return the parts of a content. Findings on the whole content come before those on its parts."""
         before = len(self.misshapen)
         parts = iter_list(content.get("parts"), (*path, "parts"))
@@ -147,12 +131,11 @@ class _Reader:
     def pieces(self, part: JSON, path: JSONPath, content: JSONPath, among: Iterable[str]) -> Iterator[RequestPart]:
         """Yield the parsed part, or none if it is misshapen."""
         if wrong := schema_error(part, {}):
-            self.wrong(path, *wrong)
+            self.refuse(path, *wrong)
             return
-        wire = cast(JSONObject, part)
-        given: JSONObject = {to_camel_case(name): value for name, value in wire.items() if value is not None}
+        given = with_camel_case(part)
         fields = [name for name in given if name in among]
-        if len(data := [name for name in wire if to_camel_case(name) in among and wire[name] is not None]) > 1:
+        if len(data := [name for name in part if to_camel_case(name) in among and part[name] is not None]) > 1:
             what = error_texts.SECOND_FIELD.format(where=format_google_path(path), second=data[1])
             message = f"expected one data field in {format_path(path)}, got {len(data)}: {', '.join(data)}."
             self.misshapen.append(make_finding(content, message, what=what, second=data[1]))
@@ -160,81 +143,72 @@ class _Reader:
             self.unknown(path, strangers[0])
             return
         if not fields and "audioTranscription" not in given:
-            self.misshapen.append(
-                make_finding(
-                    path,
-                    "this part has no data field.",
-                    what=error_texts.NO_DATA.format(where=format_google_path(path)),
-                )
-            )
+            self.refuse(path, "", "this part has no data field.", error_texts.NO_DATA)
             return
-        wrong = schema_error(given, COMMON_PART_FIELDS) or next(
-            (wrong for name in fields if (wrong := _schema_error(name, given))), None
-        )
+        faults = (_data_error(name, given) for name in fields)
+        wrong = schema_error(given, COMMON_PART_FIELDS) or next(filter(None, faults), None)
         if wrong:
-            self.wrong(path, *wrong)
+            self.refuse(path, *wrong)
         for name in fields or ["audioTranscription"]:
             if not wrong or PART_KINDS.get(name) in ("call", "result"):
-                yield from _piece(name, given, wire, path)
+                yield from _piece(name, given, part, path)
 
-    def system(self, content: JSON, path: JSONPath) -> None:
-        if content is None:
-            return
-        if wrong := schema_error(content, {"role?": str, "parts?": (list, dict)}):
-            self.wrong(path, *wrong)
-            return
-        for name in cast(JSONObject, content):
-            if name not in ("role", "parts") and content[name] is not None:
-                self.unknown(path, name)
-        self.parts(content, path, SYSTEM_DATA)
+    def system(self) -> Iterable[RequestPart]:
+        for name in SYSTEM_NAMES:
+            content: JSON = self.body.get(name)
+            if content is not None and self.is_content(content, (name,)):
+                self.content(content, (name,), SYSTEM_DATA)
+        return ()
 
-    def functions(self, tools: JSON) -> Iterator[RequestPart]:
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
         """Yield the declared functions."""
-        for path, tool in iter_list(tools, ("tools",)):
+        for path, tool in iter_list(given, ("tools",)):
             if wrong := schema_error(tool, {f"{name}?": (list, dict) for name in TOOLS_NAMES}):
-                self.wrong(path, *wrong)
+                self.refuse(path, *wrong)
                 continue
             for name in TOOLS_NAMES:
                 for here, function in iter_list(tool.get(name), (*path, name)):
                     if wrong := schema_error(function, {"name": str, "description?": str}):
-                        self.wrong(here, *wrong)
+                        self.refuse(here, *wrong)
                     else:
                         yield RequestPart(kind="other", path=here, wire=function, id=function["name"])
-
-    def wrong(self, path: JSONPath, field: str, message: str) -> None:
-        where = format_google_path((*path, field) if field else path)
-        template = error_texts.MISSING if message.endswith("missing.") else error_texts.WRONG_TYPE
-        self.misshapen.append(make_finding(path, message, what=template.format(where=where, what=message)))
 
     def unknown(self, path: JSONPath, name: str) -> None:
         what = error_texts.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
         self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", what=what))
 
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        template: str = detail or (error_texts.MISSING if message.endswith("missing.") else error_texts.WRONG_TYPE)
+        return template.format(where=format_google_path((*path, field) if field else path), what=message)
 
-def _schema_error(name: str, part: JSONObject) -> tuple[str, str] | None:
+
+parse_request = _Reader.parse
+
+
+def _data_error(name: str, part: JSONObject) -> Fault | None:
     """Return the field and message of a fault in a data field, or None."""
     if name == "text":
         return schema_error(part, DATA_TYPES[name])
     if wrong := schema_error(part, {name: dict}):
         return wrong
     inside = with_camel_case(part[name])
-    wrong = schema_error(inside, DATA_TYPES[name])
-    if not wrong and inside.get("name") == "":
-        wrong = "name", "`name` is missing."
-    if not wrong and name == "functionResponse":
-        for _, each in iter_list(inside.get("parts"), ()):
-            wrong = wrong or _media_error(each)
+    if wrong := nested_error(name, inside, DATA_TYPES[name]):
+        return wrong
+    if inside.get("name") == "":
+        return f"{name}.name", "`name` is missing."
+    media = iter_list(inside.get("parts"), ()) if name == "functionResponse" else ()
+    wrong = next(filter(None, (_media_error(each) for _, each in media)), None)
     return (f"{name}.{wrong[0]}", wrong[1]) if wrong else None
 
 
-def _media_error(part: JSON) -> tuple[str, str] | None:
+def _media_error(part: JSON) -> Fault | None:
     if wrong := schema_error(part, {}):
         return "parts", wrong[1]
     given = with_camel_case(part)
     fields = [name for name in given if name in RESULT_DATA]
     if len(fields) != 1:
         return "parts", "`parts` of a result must be media, each `inlineData` or `fileData`."
-    return _schema_error(fields[0], given)
+    return _data_error(fields[0], given)
 
 
 def _piece(name: str, given: JSONObject, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
@@ -244,10 +218,10 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: JSONPath) -> It
             kind="reasoning" if given.get("thought") else "text", path=path, wire=wire, text=given["text"]
         )
     elif kind in ("call", "result"):
-        inside = with_camel_case(given[name]) if isinstance(given[name], dict) else {}
-        names = [each if isinstance(each := cast(object, inside.get(key)), str) else "" for key in ("id", "name")]
-        if names[1]:
-            yield RequestPart(kind=kind, path=path, wire=wire, id=names[0], name=names[1])
+        inside = with_camel_case(given[name])
+        call_id, tool = text_of(inside.get("id")), text_of(inside.get("name"))
+        if tool:
+            yield RequestPart(kind=kind, path=path, wire=wire, id=call_id, name=tool)
     else:
         yield RequestPart(kind=kind, path=path, wire=wire)
 
@@ -286,7 +260,7 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return _as_system(value) if len(path) == 1 else _as_part(value, SYSTEM_DATA)
     if path[0] != "contents":
         return value
-    if len(path) == 1 and not isinstance(value, dict):
+    if len(path) == 1 and not is_object(value):
         return [_as_content(value)]
     return _as_part(value) if "parts" in path else _as_content(value)
 
@@ -295,15 +269,14 @@ def _as_content(value: JSON) -> JSON:
     if value is None:
         return None
     if not isinstance(value, dict | list):
-        return text_message(_text_in(value))
-    wire: JSONObject = cast(JSONObject, value) if isinstance(value, dict) else {"parts": value}
-    role = wire["role"].lower() if isinstance(wire.get("role"), str) else "user"
-    given: JSONObject = {name: each for name, each in wire.items() if name != "role" and each is not None}
+        return text_message(as_text(value))
+    wire: JSONObject = value if is_object(value) else {"parts": value}
+    role = as_role(wire["role"], ROLES, ROLE_ALIASES) if isinstance(wire.get("role"), str) else "user"
+    given = without_nulls(without_fields(wire, ("role",)))
     parts = [split for _, part in iter_list(given.pop("parts", None), ()) for split in _split(part)]
     parts += [part for _, part in iter_list(given.pop("content", None), ())]
     parts += [*_split(given)] if given else []
-    sound = [each for part in parts if (each := _as_part(part)) is not None]
-    return {"role": role if role in ROLES else ROLE_ALIASES.get(role, "user"), "parts": sound}
+    return {"role": role, "parts": [each for part in parts if (each := _as_part(part)) is not None]}
 
 
 def _as_system(value: JSON) -> JSON:
@@ -315,7 +288,7 @@ def _as_system(value: JSON) -> JSON:
 
 def _split(part: JSON) -> Iterator[JSON]:
     """Yield one part for each data field of a part that has several."""
-    wire = cast(JSONObject, part) if isinstance(part, dict) else {}
+    wire = object_or_empty(part)
     data = [name for name in wire if to_camel_case(name) in DATA_TYPES and wire[name] is not None]
     if len(data) < 2:
         yield part
@@ -327,45 +300,41 @@ def _split(part: JSON) -> Iterator[JSON]:
 def _as_part(value: JSON, among: Iterable[str] = DATA_TYPES) -> JSON:
     """Return an equivalent part with a valid shape, possibly as text, or None if it is empty."""
     part: JSON = value
-    if isinstance(value, dict):
-        wire: JSONObject = {name: each for name, each in cast(JSONObject, value).items() if each is not None}
+    if is_object(value):
+        wire = without_nulls(value)
         if not {to_camel_case(name) for name in wire} - COMMON_PART_NAMES:
             return None
-        plain: JSONObject = {name: each for name, each in wire.items() if name not in IGNORED_FIELDS}
-        part = {name: _as_data(to_camel_case(name), each) for name, each in plain.items()}
+        part = {
+            name: _as_data(to_camel_case(name), each) for name, each in without_fields(wire, IGNORED_FIELDS).items()
+        }
         if among is DATA_TYPES and len(list(_split(part))) > 1:
             return part  # its content is reshaped later
-    reader = _Reader()
-    for _ in reader.pieces(part, (), (), among):
-        pass
-    return (text_block(_text_in(value)) if value is not None else None) if reader.misshapen else part
+    reader = _Reader({})
+    list(reader.pieces(part, (), (), among))
+    return (text_block(as_text(value)) if value is not None else None) if reader.misshapen else part
 
 
 def _as_data(name: str, value: JSON) -> JSON:
     """Return a data field with an object as its value, if it must be one."""
-    if name not in ("functionCall", "functionResponse") or not isinstance(value, dict):
+    if name not in ("functionCall", "functionResponse") or not is_object(value):
         return value
-    inside = cast(JSONObject, value)
+    inside = object_or_empty(value)
     if name == "functionCall":
         given: JSON = inside.get("args")
-        if given is None or isinstance(given, dict):
-            return inside
-        call = tool_call("-", "-", _text_in(given))
-        return {**inside, "args": {"malformed_arguments": call.raw} if call.malformed else call.arguments}
+        return inside if given is None or is_object(given) else {**inside, "args": as_arguments(as_text(given))}
     given = inside.get("response")
-    response = cast(JSONObject, given or {}) if isinstance(given, dict | None) else {"output": given}
+    response = object_or_empty(given) if given is None or is_object(given) else {"output": given}
     media = [part for _, part in iter_list(inside.get("parts"), ())]
-    sound = [part for part in media if not _media_error(part)]
-    if len(sound) == len(media):
+    if not (others := [part for part in media if _media_error(part)]):
         return {**inside, "response": response}
-    others = [part for part in media if _media_error(part)]
+    sound = [part for part in media if not _media_error(part)]
     return {**inside, "response": {**response, "parts": others}, "parts": sound}
 
 
 def iter_list(value: JSON, path: JSONPath) -> Iterator[tuple[JSONPath, JSON]]:
     """Yield the items of a value with their paths. A value that is not a list is its only item."""
-    if isinstance(value, list):
-        yield from (((*path, index), each) for index, each in enumerate(cast(list[JSON], value)))
+    if is_list(value):
+        yield from (((*path, index), each) for index, each in enumerate(value))
     elif value is not None:
         yield path, value
 
@@ -376,8 +345,7 @@ def to_camel_case(name: str) -> str:
 
 def with_camel_case(value: JSON) -> JSONObject:
     """Return an object with canonical field names and without nulls, or an empty one for any other value."""
-    wire = cast(JSONObject, value) if isinstance(value, dict) else {}
-    return {to_camel_case(name): each for name, each in wire.items() if each is not None}
+    return {to_camel_case(name): each for name, each in object_or_empty(value).items() if each is not None}
 
 
 def format_google_path(path: JSONPath) -> str:
@@ -392,7 +360,3 @@ def text_message(text: str) -> JSONObject:
 
 def text_block(text: str) -> JSONObject:
     return {"text": text}
-
-
-def _text_in(value: JSON) -> str:
-    return value if isinstance(value, str) else encode(value).decode()

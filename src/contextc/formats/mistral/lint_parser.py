@@ -4,25 +4,24 @@ Mistral rejects every field it does not define. The fields of messages, chunks, 
 `unknown_field_names` finds the others, and decoding drops them.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import text_block, text_message, without_fields, without_nulls, without_wrong_types
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
-    ParsedRequest,
     PartKind,
-    RequestMessage,
     RequestPart,
-    RuleFinding,
+    field_names,
     format_dotted_path,
-    make_finding,
     schema_error,
 )
 from contextc.formats.mistral import error_texts
 from contextc.formats.openai_chat import lint_parser as chat
-from contextc.formats.openai_chat.lint_parser import find_function, text_block, text_message
+from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES, find_function
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field
+from contextc.formats.request_settings import is_object, list_or_empty, object_or_empty
 
 __all__ = [
     "ALLOWED_CHUNKS",
@@ -83,24 +82,6 @@ TYPE_NAMES: dict[type, str] = {str: "string", list: "list", dict: "dictionary", 
 ROLE_ALIASES = {"developer": "system", "function": "user"}
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON value as a request, or as the messages of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    reader = _Reader()
-    turns: list[RequestMessage] = []
-    if isinstance(messages, list):
-        for index, wire in enumerate(cast(list[JSON], messages)):
-            turns += reader.turn(wire, (*base, index))
-    elif isinstance(body, dict) and "messages" not in body:
-        reader.refuse((), "messages", "`messages` is missing.", error_texts.MISSING)
-    else:
-        reader.refuse(base, "", "the messages must be a list.", error_texts.WRONG_TYPE, kind="list")
-    tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
-
-
 def vendor_path(path: JSONPath) -> str:
     """Return a path as Mistral's errors write it: `body.messages.2.content`."""
     return f"body.{format_dotted_path(path)}".removesuffix(".")
@@ -108,121 +89,97 @@ def vendor_path(path: JSONPath) -> str:
 
 def unknown_field_names(wire: JSONObject, fields: FieldTypes, *more: str) -> Iterator[str]:
     """Yield the field names that are neither in `fields` nor in `more`."""
-    known = {name.removesuffix("?") for name in (*fields, *more)}
+    known = field_names(fields, *more)
     return (name for name in wire if name not in known)
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self.misshapen: list[RuleFinding] = []
+class _Reader(RequestReader):
+    messages_required = True
+    part_kinds, default_kind = KINDS, "media"
 
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
-        if self.is_wrong(path, wire, {"role": str}):
-            return
-        given = cast(JSONObject, wire)
-        role = given["role"]
-        if role not in ROLES:
-            self.refuse(
-                path,
-                "role",
-                f"invalid role {role!r}: expected system, user, assistant or tool.",
-                _wrong_tag_message("role", role, ROLES),
-            )
-        elif role != "tool" and given.get("tool_call_id") is not None:
-            self.refuse(path, "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.EXTRA)
-        elif role == "tool" and given.get("tool_calls"):
-            self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", error_texts.EXTRA)
-        elif camel := next((name for name in chat.CAMEL_CASE_NAMES if given.get(name)), None):
-            self.refuse(path, camel, f"`{camel}` must be written `{chat.CAMEL_CASE_NAMES[camel]}`.", error_texts.EXTRA)
-        elif not self.is_wrong(path, given, ROLES[role]) and not self.is_unnamed(given, path):
-            pieces = (
-                [RequestPart(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
-            )
-            pieces += self.chunks(given.get("content"), (*path, "content"))
-            pieces += self.calls(given.get("tool_calls"), (*path, "tool_calls"))
-            yield RequestMessage(role=role, path=path, wire=given, parts=tuple(pieces))
+    def message_error(self, wire: JSON) -> Fault | None:
+        if wrong := _error(wire, {"role": str}):
+            return wrong
+        if (role := wire["role"]) not in ROLES:
+            message = f"invalid role {role!r}: expected system, user, assistant or tool."
+            return "role", message, _wrong_tag_message("role", role, ROLES)
+        if role != "tool" and wire.get("tool_call_id") is not None:
+            return "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.EXTRA
+        if role == "tool" and wire.get("tool_calls"):
+            return "tool_calls", "a tool message cannot contain tool calls.", error_texts.EXTRA
+        if camel := first_field(wire, CAMEL_CASE_NAMES):
+            return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", error_texts.EXTRA
+        if wrong := _error(wire, ROLES[role]):
+            return wrong
+        if (index := chat.find_unnamed_call(wire)) is None:
+            return None
+        message = f"`tool_calls[{index}]` does not name the tool to call."
+        return f"tool_calls.{index}.function.name", message, error_texts.MISSING
 
-    def is_unnamed(self, given: JSONObject, path: JSONPath) -> bool:
-        """Refuse a message with a tool call that has no tool name; return True if there is one."""
-        for index, call in enumerate(cast(list[JSON], given.get("tool_calls") or [])):
-            if find_function(call) is None:
-                place = f"tool_calls.{index}.function.name"
-                self.refuse(path, place, f"`tool_calls[{index}]` does not name the tool to call.", error_texts.MISSING)
-                return True
-        return False
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        if wire["role"] == "tool":
+            yield RequestPart(kind="result", path=path, wire=wire, id=wire["tool_call_id"])
+        yield from self.blocks(wire.get("content"), (*path, "content"))
+        for index, call in enumerate(wire.get("tool_calls") or []):
+            here = (*path, "tool_calls", index)
+            if wrong := _error(call, CALL) or _error(call["function"], FUNCTION, "function."):
+                self.refuse(here, *wrong)
+            else:
+                name = call["function"]["name"]
+                yield RequestPart(kind="call", path=here, wire=call, id=call.get("id") or "", name=name)
 
-    def chunks(self, content: JSON, path: JSONPath) -> Iterator[RequestPart]:
-        if isinstance(content, str):
-            yield RequestPart(kind="text", path=path, wire={}, text=content)
-        for index, chunk in enumerate(cast(list[JSON], content if isinstance(content, list) else [])):
-            here = (*path, index)
-            if self.is_wrong(here, chunk, {"type": str}) or self.is_strange(here, cast(JSONObject, chunk), CHUNKS):
-                continue
-            wire = cast(JSONObject, chunk)
-            picture: object = wire.get("image_url")
-            if isinstance(picture, dict) and self.is_wrong(here, cast(object, picture), IMAGE_URL, "image_url."):
-                continue
-            if wire["type"] == "thinking" and not self.is_thought(wire["thinking"], here):
-                continue
-            text = wire["text"] if wire["type"] == "text" else ""
-            yield RequestPart(kind=KINDS.get(wire["type"], "media"), path=here, wire=wire, text=text)
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        if wrong := _chunk_error(block, CHUNKS):
+            return wrong
+        if is_object(block.get("image_url")) and (wrong := _error(block["image_url"], IMAGE_URL, "image_url.")):
+            return wrong
+        thoughts = enumerate(block["thinking"] if block["type"] == "thinking" else ())
+        errors = (_chunk_error(each, THINKING_CHUNKS, f"thinking.{index}.") for index, each in thoughts)
+        return next(filter(None, errors), None)
 
-    def is_thought(self, thinking: list[JSON], path: JSONPath) -> bool:
-        for index, each in enumerate(thinking):
-            before = f"thinking.{index}."
-            if self.is_wrong(path, each, {"type": str}, before) or self.is_strange(path, each, THINKING_CHUNKS, before):
-                return False
-        return True
+    def tool_error(self, tool: JSON) -> Fault | None:
+        if _runs_at_provider(object_or_empty(tool)):
+            return None
+        return _error(tool, TOOL) or _error(tool["function"], FUNCTION_DEFINITION, "function.")
 
-    def calls(self, calls: JSON, path: JSONPath) -> Iterator[RequestPart]:
-        for index, call in enumerate(cast(list[JSONObject], calls or [])):
-            here = (*path, index)
-            if not (self.is_wrong(here, call, CALL) or self.is_wrong(here, call["function"], FUNCTION, "function.")):
-                yield RequestPart(
-                    kind="call", path=here, wire=call, id=call.get("id") or "", name=call["function"]["name"]
-                )
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return None if _runs_at_provider(tool) else tool["function"]["name"]
 
-    def tools(self, tools: JSON) -> Iterator[RequestPart]:
-        if tools is not None and not isinstance(tools, list):
-            self.refuse(("tools",), "", "the tools must be a list.", error_texts.WRONG_TYPE, kind="list")
-        for index, tool in enumerate(cast(list[JSON], tools if isinstance(tools, list) else [])):
-            path: JSONPath = ("tools", index)
-            wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
-            if wire.get("type") in OTHER_TOOLS and "function" not in wire:
-                continue
-            if not (
-                self.is_wrong(path, cast(object, tool), TOOL)
-                or self.is_wrong(path, wire["function"], FUNCTION_DEFINITION, "function.")
-            ):
-                yield RequestPart(kind="other", path=path, wire=wire, id=wire["function"]["name"])
-
-    def is_strange(self, path: JSONPath, wire: JSONObject, kinds: dict[str, FieldTypes], before: str = "") -> bool:
-        """Return True, and refuse the chunk, if its type is unknown or a field of that type is missing."""
-        kind = wire["type"]
-        if kind in kinds:
-            return self.is_wrong(path, wire, kinds[kind], before)
-        self.refuse(path, f"{before}type", f"unknown chunk type {kind!r}.", _wrong_tag_message("type", kind, kinds))
-        return True
-
-    def is_wrong(self, path: JSONPath, value: object, fields: FieldTypes, before: str = "") -> bool:
-        """Return True, and refuse the value, if it is not an object with these fields."""
-        if (wrong := schema_error(value, fields)) is None:
-            return False
-        name, said = wrong
-        kinds = fields.get(name, fields.get(f"{name}?", dict)) if name else dict
-        kind = TYPE_NAMES[kinds[0] if isinstance(kinds, tuple) else kinds]
-        self.refuse(
-            path,
-            before + name,
-            said,
-            error_texts.MISSING if "missing" in said else error_texts.WRONG_TYPE,
-            kind=kind,
-        )
-        return True
-
-    def refuse(self, path: JSONPath, field: str, message: str, says: str, **facts: str) -> None:
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
         where = vendor_path((*path, *field.removesuffix(".").split(".")) if field else path)
-        self.misshapen.append(make_finding(path, message, what=says.format(where=where, **facts)))
+        return (detail or (_type_message(list) if message.endswith("a list.") else error_texts.MISSING)).format(
+            where=where
+        )
+
+
+parse_request = _Reader.parse
+
+
+def _runs_at_provider(tool: JSONObject) -> bool:
+    return tool.get("type") in OTHER_TOOLS and "function" not in tool
+
+
+def _chunk_error(chunk: JSON, kinds: Mapping[str, FieldTypes], before: str = "") -> Fault | None:
+    """Return the fault of a chunk if its type is unknown or a field of that type is missing."""
+    if wrong := _error(chunk, TYPED, before):
+        return wrong
+    if (kind := chunk["type"]) in kinds:
+        return _error(chunk, kinds[kind], before)
+    return f"{before}type", f"unknown chunk type {kind!r}.", _wrong_tag_message("type", kind, kinds)
+
+
+def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
+    """Return the fault of a value that is not an object with these fields, with Mistral's error text."""
+    if (wrong := schema_error(value, fields)) is None:
+        return None
+    name, message = wrong
+    kinds = fields.get(name, fields.get(f"{name}?", dict))
+    text = _type_message(kinds[0] if isinstance(kinds, tuple) else kinds)
+    return before + name, message, error_texts.MISSING if "missing" in message else text
+
+
+def _type_message(kind: type) -> str:
+    return error_texts.WRONG_TYPE.format(where="{where}", kind=TYPE_NAMES[kind])
 
 
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
@@ -233,35 +190,36 @@ def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid message, chunk, call or tool, as OpenAI and others write them."""
-    shaped = chat.coerce_value(value, path)
+    shaped: JSON = chat.coerce_value(value, path)
+    if not is_object(shaped):
+        return shaped
     match path:
-        case ("messages", _) if isinstance(shaped, dict):
-            return _reshaped_message(cast(JSONObject, shaped))
-        case ("messages", _, "tool_calls", _) if isinstance(shaped, dict):
-            return _reshaped_call(cast(JSONObject, shaped))
-        case ("messages", *_) if isinstance(shaped, dict):
-            return _reshaped_chunk(cast(JSONObject, shaped))
-        case ("tools", _) if isinstance(shaped, dict) and isinstance(cast(JSONObject, shaped).get("function"), dict):
-            return _reshaped_tool(cast(JSONObject, shaped))
+        case ("messages", _):
+            return _reshaped_message(shaped)
+        case ("messages", _, "tool_calls", _):
+            return _reshaped_call(shaped)
+        case ("messages", _, *_):
+            return _reshaped_chunk(shaped)
+        case ("tools", _) if is_object(shaped.get("function")):
+            return _reshaped_tool(shaped)
         case _:
-            return cast(JSON, shaped)
+            return shaped
 
 
 def _reshaped_message(wire: JSONObject) -> JSONObject:
     role = ROLE_ALIASES.get(str(wire.get("role")), wire.get("role"))
     if not isinstance(role, str) or role not in ROLES or "content" not in wire:
         return wire
-    function = find_function(wire.get("function_call"))
-    calls = [*cast(list[JSON], wire.get("tool_calls") or []), *([wire["function_call"]] if function else [])]
-    kept = {name: each for name, each in wire.items() if name not in unknown_field_names(wire, ROLES[role], "role")}
-    kept = {**kept, "role": role}
+    calls = [
+        *list_or_empty(wire.get("tool_calls")),
+        *([wire["function_call"]] if find_function(wire.get("function_call")) else []),
+    ]
+    kept = {**without_fields(wire, list(unknown_field_names(wire, ROLES[role], "role"))), "role": role}
     if calls:
         kept["tool_calls"] = [
             _reshaped_call(chat.coerce_value(call, ("messages", 0, "tool_calls", 0))) for call in calls
         ]
-    for name, kind in (("prefix", bool), ("name", str)):
-        if name in kept and not isinstance(kept[name], kind):
-            del kept[name]
+    kept = without_wrong_types(kept, {"prefix": bool, "name": str})
     refusal: JSON = wire.get("refusal")
     if isinstance(refusal, str) and refusal and not kept.get("content"):
         kept["content"] = refusal
@@ -270,7 +228,7 @@ def _reshaped_message(wire: JSONObject) -> JSONObject:
 
 def _reshaped_call(call: JSONObject) -> JSONObject:
     """Return a function call, also for a call of a custom tool, whose input is a text."""
-    custom = cast(JSONObject | None, call.get("custom"))
+    custom: JSON = call.get("custom")
     function = {"name": custom["name"], "arguments": custom["input"]} if custom else call.get("function")
     kept = {name: each for name, each in call.items() if name in ("id", "type") and isinstance(each, str)}
     return {**kept, "type": "function", "function": function}
@@ -281,17 +239,9 @@ def _reshaped_chunk(wire: JSONObject) -> JSONObject:
         return {**wire, "thinking": [text_block(wire["thinking"])]}
     if wire.get("type") == "refusal" and isinstance(wire.get("refusal"), str):
         return text_block(wire["refusal"])
-    return {name: each for name, each in wire.items() if each is not None}
+    return without_nulls(wire)
 
 
 def _reshaped_tool(wire: JSONObject) -> JSONObject:
-    function = cast(JSONObject, wire["function"])
-    parameters: JSON = function.get("parameters")
-    sound = {
-        name: each for name, each in function.items() if f"{name}?" not in FUNCTION_DEFINITION or _is(each, f"{name}?")
-    }
-    return {**wire, "function": {**sound, "parameters": parameters if isinstance(parameters, dict) else {}}}
-
-
-def _is(value: JSON, name: str) -> bool:
-    return isinstance(value, FUNCTION_DEFINITION[name])
+    function = without_wrong_types(wire["function"], {"description": str, "strict": bool})
+    return {**wire, "function": {**function, "parameters": object_or_empty(function.get("parameters"))}}

@@ -4,10 +4,23 @@ The server decodes JSON into Go types. It rejects a field of a wrong type, treat
 unknown one. It also ignores a message whose role the model's template does not know, so that is reported.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc._json import JSON, JSONObject, parse_object
+from contextc.formats.coercion import (
+    ARGUMENT_NAMES,
+    ROLE_ALIASES,
+    as_function_tool,
+    as_list,
+    as_role,
+    as_text,
+    coerce_messages,
+    first_given,
+    text_message,
+    without_nulls,
+    without_wrong_types,
+)
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -24,10 +37,11 @@ from contextc.formats.lint_engine import (
 from contextc.formats.media_encoding import decode_base64, from_data_url
 from contextc.formats.ollama import error_texts
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("system", "user", "assistant", "tool")
-ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
+ALIASES = {**ROLE_ALIASES, "function": "tool"}
 MESSAGE: FieldTypes = {
     "role": str,
     "content?": str,
@@ -71,25 +85,6 @@ GO_ITEM_TYPES = {
 }
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON value as a request, or as the messages of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    listed = cast(list[JSON], messages) if isinstance(messages, list) else []
-    reader = _Reader(CallMatcher(listed))
-    for name, kind in SETTINGS.items():
-        if wrong := schema_error(whole, {name: kind}):
-            reader.refuse((wrong[0],), "", wrong[1], whole.get(wrong[0]))
-    if isinstance(body, dict) and "messages" not in body:
-        reader.refuse((), "messages", "`messages` is missing.", None)
-    elif not isinstance(messages, list):
-        reader.refuse(base, "", "the messages must be a list.", messages)
-    turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
-    tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
-
-
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and calls that Ollama does not define and would ignore."""
     for turn in sketch.messages:
@@ -108,82 +103,76 @@ before_next_reply = results_while(lambda turn: not is_assistant_message(turn.wir
 """Results must come before the next assistant message; other messages may come in between."""
 
 
-class _Reader:
-    def __init__(self, calls: CallMatcher) -> None:
-        self.seen = calls
-        self.misshapen: list[RuleFinding] = []
+class _Reader(RequestReader):
+    messages_required = True
 
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+    def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
+        self.given, self.seen = given, CallMatcher(list_or_empty(given))
+        for name, kind in SETTINGS.items():
+            if wrong := schema_error(self.body, {name: kind}):
+                self.refuse((wrong[0],), "", wrong[1], self.body[wrong[0]])
+        return super().messages(given, base)
+
+    def role(self, wire: JSONObject) -> str:
+        return wire["role"].lower()
+
+    def message_error(self, wire: JSON) -> Fault | None:
         if wrong := schema_error(wire, MESSAGE):
-            return self.refuse(path, *wrong, wire)
-        given = cast(JSONObject, wire)
-        role = given["role"].lower()
-        if role not in ROLES:
-            return self.refuse(
-                path, "role", f"invalid role {given['role']!r}: expected system, user, assistant or tool.", None
-            )
-        calls = cast(list[JSON], given.get("tool_calls") or [])
+            return *wrong, wire
+        if (role := wire["role"].lower()) not in ROLES:
+            return "role", f"invalid role {wire['role']!r}: expected system, user, assistant or tool."
+        calls = list_or_empty(wire.get("tool_calls"))
         if role == "tool" and calls:
-            return self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", None)
-        if (nameless := next((number for number, call in enumerate(calls) if not _is_named(call)), None)) is not None:
-            return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call.", None)
-        if is_assistant_message(given):
+            return "tool_calls", "a tool message cannot contain tool calls."
+        nameless = next((number for number, call in enumerate(calls) if not _is_named(call)), None)
+        missing = "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call."
+        return None if nameless is None else missing
+
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        if is_assistant_message(wire):
             self.seen.begin_reply()
-        pieces = [self.result(given, path)] if role == "tool" else []
-        if given.get("content"):
-            pieces.append(RequestPart(kind="text", path=(*path, "content"), wire={}, text=given["content"]))
-        if given.get("thinking"):
-            pieces.append(RequestPart(kind="reasoning", path=(*path, "thinking"), wire={}, text=given["thinking"]))
-        pieces += self.images(given.get("images"), (*path, "images"))
-        pieces += self.calls(calls, (*path, "tool_calls"))
-        yield RequestMessage(role=role, path=path, wire=given, parts=tuple(pieces))
-
-    def result(self, wire: JSONObject, path: JSONPath) -> RequestPart:
-        answers = self.seen.match_result(wire)
-        return RequestPart(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
-
-    def images(self, images: JSON, path: JSONPath) -> Iterator[RequestPart]:
-        for number, image in enumerate(cast(list[JSON], images or [])):
+        if wire["role"].lower() == "tool":
+            answers = self.seen.match_result(wire)
+            yield RequestPart(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
+        if wire.get("content"):
+            yield RequestPart(kind="text", path=(*path, "content"), wire={}, text=wire["content"])
+        if wire.get("thinking"):
+            yield RequestPart(kind="reasoning", path=(*path, "thinking"), wire={}, text=wire["thinking"])
+        for number, image in enumerate(wire.get("images") or []):
             if isinstance(image, str):
-                yield RequestPart(kind="media", path=(*path, number), wire={}, text=image)
+                yield RequestPart(kind="media", path=(*path, "images", number), wire={}, text=image)
             else:
-                self.refuse((*path, number), "", "an image must be a base64 string.", image)
-
-    def calls(self, calls: list[JSON], path: JSONPath) -> Iterator[RequestPart]:
-        for number, call in enumerate(calls):
-            here, function = (*path, number), object_or_empty(object_or_empty(call).get("function"))
-            if wrong := schema_error(call, CALL) or _function_error(function, FUNCTION):
-                self.refuse(here, *wrong, call)
+                self.refuse((*path, "images", number), "", "an image must be a base64 string.", image)
+        for number, call in enumerate(wire.get("tool_calls") or []):
+            here = (*path, "tool_calls", number)
+            if wrong := _function_error(call, CALL, FUNCTION):
+                self.refuse(here, *wrong)
             else:
-                wire = cast(JSONObject, call)
-                yield RequestPart(kind="call", path=here, wire=wire, id=self.seen.add_call(wire), name=function["name"])
+                call_id = self.seen.add_call(call)
+                yield RequestPart(kind="call", path=here, wire=call, id=call_id, name=call["function"]["name"])
 
-    def tools(self, tools: JSON) -> Iterator[RequestPart]:
-        if tools is not None and not isinstance(tools, list):
-            self.refuse(("tools",), "", "the tools must be a list.", tools)
-        for number, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
-            function = object_or_empty(object_or_empty(tool).get("function"))
-            if wrong := schema_error(tool, TOOL) or _function_error(function, FUNCTION_DEFINITION):
-                self.refuse(("tools", number), *wrong, tool)
-            else:
-                yield RequestPart(
-                    kind="other", path=("tools", number), wire=cast(JSONObject, tool), id=function["name"]
-                )
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return _function_error(tool, TOOL, FUNCTION_DEFINITION)
 
-    def refuse(self, path: JSONPath, field: str, message: str, value: JSON) -> None:
-        """Record a malformed value. `value` is the field or the object that holds it. Go does not report missing
-        fields.
-        """
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return tool["function"]["name"]
+
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        """Return Go's error. `detail` is the object that holds the field. Go does not report missing fields."""
+        lists = {self.messages_error: self.given, self.tools_error: self.body.get("tools")}
+        detail = lists.get(message, detail)
         for name in field.split(".") if field else ():
-            value = object_or_empty(value).get(name)
-        self.misshapen.append(
-            make_finding(path, message, what=_go_error((*path, *field.split(".")) if field else path, value))
-        )
+            detail = object_or_empty(detail).get(name)
+        return _go_error((*path, *field.split(".")) if field else path, detail)
 
 
-def _function_error(function: JSONObject, fields: FieldTypes) -> tuple[str, str] | None:
-    wrong = schema_error(function, fields)
-    return (f"function.{wrong[0]}", wrong[1]) if wrong else None
+parse_request = _Reader.parse
+
+
+def _function_error(wire: JSON, fields: FieldTypes, inner_fields: FieldTypes) -> Fault | None:
+    """Return the first fault of a call or a tool, with the object itself."""
+    wrong = schema_error(wire, fields) or nested_error("function", wire["function"], inner_fields)
+    return (*wrong, wire) if wrong else None
 
 
 def _go_error(path: JSONPath, value: JSON) -> str:
@@ -205,98 +194,76 @@ def _go_error(path: JSONPath, value: JSON) -> str:
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid message, call or tool: content in parts, roles of other providers, arguments as text."""
     match path:
-        case ():
-            return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
-        case ("messages",):
-            return [value] if isinstance(value, dict) else [text_message(value)] if isinstance(value, str) else value
+        case () | ("messages",):
+            return coerce_messages(value, path)
         case ("messages", _):
             return text_message(value) if isinstance(value, str) else _reshaped_message(value)
         case ("messages", _, "tool_calls", _):
             return _reshaped_call(value)
         case ("messages", _, "images", _):
-            return _text(value)
+            return as_text(value)
         case ("tools", _):
-            return _reshaped_tool(value)
+            return as_function_tool(_named(value)) if _is_named(value) else value
         case _:
             return value
 
 
 def _reshaped_message(value: JSON) -> JSON:
-    given = object_or_empty(value)
-    wire = {name: each for name, each in given.items() if each is not None}
+    wire = without_nulls(object_or_empty(value))
     if not wire or ("content" not in wire and not wire.keys() & {"tool_calls", "thinking", "images", "role"}):
         return value
     said, images = _text_and_images(wire.get("content", ""))
     calls = _as_list(wire.pop("tool_calls", []))
-    strays = [_text(call) for call in calls if not _is_named(call)]
-    images += [_text(image) for image in _as_list(wire.pop("images", []))]
+    strays = [as_text(call) for call in calls if not _is_named(call)]
+    images += [as_text(image) for image in _as_list(wire.pop("images", []))]
     wire["content"] = "\n\n".join(filter(None, [said, *strays]))
     if images:
         wire["images"] = images
     if calls := [_reshaped_call(call) for call in calls if _is_named(call)]:
         wire["tool_calls"] = calls
-    role = str(wire.get("role")).lower()
-    role = role if role in ROLES else ALIASES.get(role, "user")
+    role = as_role(wire.get("role"), ROLES, ALIASES)
     wire["role"] = "assistant" if calls and role == "tool" else role
-    texts = ("thinking", "tool_name", "tool_call_id")
-    return {name: each for name, each in wire.items() if name not in texts or isinstance(each, str)}
+    return without_wrong_types(wire, {"thinking": str, "tool_name": str, "tool_call_id": str})
 
 
 def _text_and_images(content: JSON) -> tuple[str, list[str]]:
     """Return the text of a content in parts, and its images if their data is included."""
-    if not isinstance(content, list):
-        return _text(content), []
+    if not is_list(content):
+        return as_text(content), []
     words: list[str] = []
     images: list[str] = []
-    for part in cast(list[JSON], content):
+    for part in content:
         url: JSON = object_or_empty(object_or_empty(part).get("image_url")).get("url")
         if isinstance(url, str) and from_data_url(url) is not None:
             images.append(url.partition(",")[2])
         else:
-            words.append(_text(object_or_empty(part).get("text", part)))
+            words.append(as_text(object_or_empty(part).get("text", part)))
     return "\n\n".join(words), images
 
 
 def _reshaped_call(value: JSON) -> JSON:
     if not _is_named(value):
         return value
-    wire = object_or_empty(value)
-    named = object_or_empty(wire.get("function")) or wire
-    written: JSON = next((named[name] for name in ("arguments", "input", "args") if named.get(name) is not None), "")
+    wire, named = object_or_empty(value), _named(value)
+    written: JSON = first_given(named, ARGUMENT_NAMES, "")
     given = object_or_empty(written)
-    if not isinstance(written, dict) and written != "":
+    if not is_object(written) and written != "":
         whole = parse_object(written) if isinstance(written, str) else None
-        given = {"malformed_arguments": _text(written)} if whole is None else whole
+        given = {"malformed_arguments": as_text(written)} if whole is None else whole
     index = {"index": named["index"]} if type(named.get("index")) is int else {}
     call_id = {"id": wire["id"]} if isinstance(wire.get("id"), str) else {}
     return {**call_id, "function": {**index, "name": named["name"], "arguments": given}}
 
 
-def _is_named(call: JSON) -> bool:
-    """Return True if a call, in any shape, names its tool."""
-    wire = object_or_empty(call)
-    return isinstance((object_or_empty(wire.get("function")) or wire).get("name"), str)
-
-
-def _reshaped_tool(value: JSON) -> JSON:
-    """Convert a tool of the Responses API or of Anthropic, or one with an invalid field."""
+def _named(value: JSON) -> JSONObject:
+    """Return the object in a call or a tool, in any shape, that should have the name of the tool."""
     wire = object_or_empty(value)
-    named = object_or_empty(wire.get("function")) or wire
-    if not isinstance(named.get("name"), str):
-        return value
-    schema: JSON = named.get("parameters") or named.get("input_schema")
-    described = {"description": named["description"]} if isinstance(named.get("description"), str) else {}
-    parameters = cast(JSONObject, schema) if isinstance(schema, dict) else {}
-    return {"type": "function", "function": {"name": named["name"], **described, "parameters": parameters}}
+    return object_or_empty(wire.get("function")) or wire
 
 
-def text_message(text: str) -> JSONObject:
-    return {"role": "user", "content": text}
+def _is_named(value: JSON) -> bool:
+    return isinstance(_named(value).get("name"), str)
 
 
 def _as_list(value: JSON) -> list[JSON]:
-    return cast(list[JSON], value) if isinstance(value, list) else [value] if value not in (None, "") else []
-
-
-def _text(value: JSON) -> str:
-    return value if isinstance(value, str) else encode(value).decode()
+    return [] if value == "" else as_list(value)

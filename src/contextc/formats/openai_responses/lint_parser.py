@@ -5,10 +5,12 @@ rejects an item without it. Items of tools that OpenAI runs itself are sent back
 """
 
 import re
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Mapping
 
-from contextc._json import JSON, JSONObject, encode
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import as_list, as_text, text_message
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -19,10 +21,11 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     field_names,
     format_path,
-    make_finding,
     schema_error,
     unknown_field_findings,
 )
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
@@ -62,9 +65,11 @@ ITEMS: dict[str, FieldTypes] = {
     "image_generation_call": {},
 }
 OTHER_VENDOR_ITEMS: dict[str, FieldTypes] = {
-    "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}
+    **ITEMS,
+    "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str},
 }
-"""Required fields of items where other vendors require fewer."""
+"""Required fields of items at other vendors, which require fewer."""
+FOREIGN_FIELDS = ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId")
 BLOCKS: dict[str, FieldTypes] = {
     "input_text": {"text": str},
     "input_image": {"image_url?": str, "file_id?": str},
@@ -94,6 +99,7 @@ UNKNOWN_TOOL_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
 """Type names of tool items. An unknown type of this form may be a new one, and is accepted."""
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 CLIENT_RESULTS = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
+CLIENT_TOOLS = ("function", "custom")
 CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
 INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT_BLOCKS = ("output_text", "refusal")
@@ -136,31 +142,6 @@ def is_other_vendor_model(body: JSONObject) -> bool:
     return isinstance(body.get("model"), str) and not is_openai_model(body)
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON value as a request, or as the input of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    reader = _Reader(lenient=is_other_vendor_model(whole))
-    given: JSON = whole.get("input") if isinstance(body, dict) else body
-    base: JSONPath = ("input",) if isinstance(body, dict) else ()
-    turns: list[RequestMessage] = []
-    if base and isinstance(given, str):
-        turns = [
-            RequestMessage(
-                role="user", path=base, wire={}, parts=(RequestPart(kind="text", path=base, wire={}, text=given),)
-            )
-        ]
-    elif isinstance(given, list):
-        items = enumerate(cast(list[JSON], given))
-        turns = [turn for index, item in items for turn in reader.turn(item, (*base, index))]
-    elif given is not None or not base:
-        reader.refuse(base, "", "the input must be a string or a list of items.")
-    instructions: JSON = whole.get("instructions")
-    if instructions is not None and not isinstance(instructions, str):
-        reader.refuse(("instructions",), "", "the instructions must be a string.")
-    tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
-
-
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages, calls and results that this API does not define."""
     for turn in sketch.messages:
@@ -178,107 +159,93 @@ def vendor_path(path: JSONPath) -> str:
     return format_path(path if path and isinstance(path[0], str) else ("input", *path))
 
 
-class _Reader:
-    def __init__(self, *, lenient: bool) -> None:
-        self.misshapen: list[RuleFinding] = []
-        self.lenient = lenient
+class _Reader(RequestReader):
+    messages_key, messages_error = "input", "the input must be a string or a list of items."
+    part_kinds = KINDS
+
+    def __init__(self, body: JSONObject) -> None:
+        super().__init__(body)
+        self.lenient = is_other_vendor_model(body)
         """True if the request is for another vendor, which may accept more types of items and blocks and require fewer
         fields.
         """
 
-    def turn(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+    def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
+        if base and isinstance(given, str):
+            yield RequestMessage(role="user", path=base, wire={}, parts=tuple(self.blocks(given, base)))
+        elif given is not None or not base:
+            yield from super().messages(given, base)
+        instructions: JSON = self.body.get("instructions")
+        if instructions is not None and not isinstance(instructions, str):
+            self.refuse(("instructions",), "", "the instructions must be a string.")
+
+    def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
         if wrong := schema_error(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
             self.refuse(path, *wrong)
             return
-        item = cast(JSONObject, wire)
-        kind = item.get("type") or ("message" if "role" in item else "item_reference")
+        kind = wire.get("type") or ("message" if "role" in wire else "item_reference")
         if kind == "message":
-            yield from self.message(item, path)
-        elif kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
-            self.refuse(path, "type", f"unknown item type {kind!r}.", kind)
-        elif wrong := schema_error(
-            item, OTHER_VENDOR_ITEMS.get(kind, ITEMS.get(kind, {})) if self.lenient else ITEMS.get(kind, {})
-        ):
+            yield from super().message(wire, path)
+        elif wrong := self.item_error(wire, kind):
             self.refuse(path, *wrong)
-            yield from self.half(item, kind, path)
-        elif kind == "additional_tools" and item.get("role") != "developer":
-            self.refuse(path, "role", "`role` must be developer for an item that adds tools.", item.get("role"))
+            yield from _half(wire, kind, path)
         else:
-            yield from self.item(item, kind, path)
+            output = wire.get("output") if kind in ("function_call_output", "custom_tool_call_output") else None
+            list(self.blocks(list_or_empty(output), (*path, "output"), RESULT_BLOCKS))
+            call_id, name = wire.get("call_id") or "", wire.get("name") or ""
+            piece = RequestPart(kind=_kind(wire, kind), path=path, wire=wire, id=call_id, name=name)
+            yield RequestMessage(role=_role(wire, kind, piece.kind), path=path, wire=wire, parts=(piece,))
 
-    def message(self, item: JSONObject, path: JSONPath) -> Iterator[RequestMessage]:
-        if wrong := schema_error(item, {"role": str, "content": (str, list)}):
-            self.refuse(path, *wrong)
-            return
-        if item["role"] not in ROLES:
-            message = f"invalid role {item['role']!r}: expected user, assistant, system or developer."
-            self.refuse(path, "role", message, item["role"])
-            return
-        for name in ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId"):
-            if item.get(name):
-                self.refuse(path, name, f"a message cannot have `{name}`: calls and results are separate items.")
-                return
-        content: JSON = item["content"]
-        here = (*path, "content")
-        pieces = [RequestPart(kind="text", path=here, wire={}, text=content)] if isinstance(content, str) else []
-        if isinstance(content, list):
-            pieces = list(self.blocks(cast(list[JSON], content), here, BLOCKS))
-        yield RequestMessage(role=item["role"], path=path, wire=item, parts=tuple(pieces))
+    def message_error(self, wire: JSONObject) -> Fault | None:
+        if wrong := schema_error(wire, {"role": str, "content": (str, list)}):
+            return wrong
+        if (role := wire["role"]) not in ROLES:
+            return "role", f"invalid role {role!r}: expected user, assistant, system or developer.", role
+        name = first_field(wire, FOREIGN_FIELDS)
+        return (name, f"a message cannot have `{name}`: calls and results are separate items.") if name else None
 
-    def item(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
-        if kind == "reasoning" and not self.lenient and (wrong := _reasoning_error(item)):
-            self.refuse(path, *wrong)
-            return
-        output: JSON = item.get("output")
-        if isinstance(output, list) and kind in ("function_call_output", "custom_tool_call_output"):
-            list(self.blocks(cast(list[JSON], output), (*path, "output"), RESULT_BLOCKS))
-        piece = RequestPart(
-            kind=_kind(item, kind), path=path, wire=item, id=item.get("call_id") or "", name=item.get("name") or ""
-        )
-        yield RequestMessage(role=_role(item, kind, piece.kind), path=path, wire=item, parts=(piece,))
+    def item_error(self, item: JSONObject, kind: str) -> Fault | None:
+        if kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
+            return "type", f"unknown item type {kind!r}.", kind
+        if wrong := schema_error(item, (OTHER_VENDOR_ITEMS if self.lenient else ITEMS).get(kind, {})):
+            return wrong
+        if kind == "additional_tools" and item.get("role") != "developer":
+            return "role", "`role` must be developer for an item that adds tools.", item.get("role")
+        return _reasoning_error(item) if kind == "reasoning" and not self.lenient else None
 
-    def half(self, item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
-        """Parse a malformed call or result, so that it still counts for pairing."""
-        paired = _kind(item, kind)
-        if paired in ("call", "result") and isinstance(item.get("call_id"), str):
-            piece = RequestPart(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
-            yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, parts=(piece,))
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        wrong = tagged_error(block, BLOCKS if shapes is None else shapes)
+        if wrong is None or wrong[0] != "type":
+            return wrong
+        kind: JSON = block.get("type")
+        return None if self.lenient and isinstance(kind, str) and kind not in BLOCKS else (*wrong, kind)
 
-    def blocks(self, blocks: list[JSON], path: JSONPath, shapes: dict[str, FieldTypes]) -> Iterator[RequestPart]:
-        for index, block in enumerate(blocks):
-            here = (*path, index)
-            if wrong := schema_error(block, {"type": str}) or self.unfit(cast(JSONObject, block), shapes):
-                given = cast(JSONObject, block).get("type") if wrong[0] == "type" and isinstance(block, dict) else None
-                self.refuse(here, *wrong, given)
-                continue
-            wire = cast(JSONObject, block)
-            kind = KINDS.get(wire["type"], "other")
-            yield RequestPart(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
+        return (replace(tool, name=tool.id) for tool in super().tools(given))
 
-    def unfit(self, block: JSONObject, shapes: dict[str, FieldTypes]) -> tuple[str, str] | None:
-        return None if self.lenient and block["type"] not in BLOCKS else _block_error(block, shapes)
+    def tool_error(self, tool: JSON) -> Fault | None:
+        client = object_or_empty(tool).get("type") in CLIENT_TOOLS
+        return schema_error(tool, {"name": str, "description?": str, "parameters?": dict} if client else TYPED)
 
-    def tools(self, tools: JSON) -> Iterator[RequestPart]:
-        if tools is not None and not isinstance(tools, list):
-            self.refuse(("tools",), "", "the tools must be a list.")
-        for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
-            path: JSONPath = ("tools", index)
-            kind = cast(JSONObject, tool).get("type") if isinstance(tool, dict) else None
-            fields: FieldTypes = {"type": str}
-            if kind in ("function", "custom"):
-                fields = {"name": str, "description?": str, "parameters?": dict}
-            if wrong := schema_error(cast(object, tool), fields):
-                self.refuse(path, *wrong)
-            elif kind in ("function", "custom"):
-                wire = cast(JSONObject, tool)
-                yield RequestPart(kind="other", path=path, wire=wire, id=wire["name"], name=wire["name"])
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return tool["name"] if tool["type"] in CLIENT_TOOLS else None
 
-    def refuse(self, path: JSONPath, field: str, message: str, value: JSON = None) -> None:
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        if detail is not None:
+            return f"Invalid value: '{detail}'."
         where = vendor_path((*path, field) if field else path)
-        what = f"Missing required parameter: '{where}'." if message.endswith("missing.") else f"Invalid '{where}'."
-        self.misshapen.append(
-            make_finding(path, message, what=f"Invalid value: '{value}'." if value is not None else what)
-        )
+        return f"Missing required parameter: '{where}'." if message.endswith("missing.") else f"Invalid '{where}'."
+
+
+parse_request = _Reader.parse
+
+
+def _half(item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
+    """Parse a malformed call or result, so that it still counts for pairing."""
+    paired = _kind(item, kind)
+    if paired in ("call", "result") and isinstance(item.get("call_id"), str):
+        piece = RequestPart(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
+        yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, parts=(piece,))
 
 
 def _kind(item: JSONObject, kind: str) -> PartKind:
@@ -293,52 +260,41 @@ def _kind(item: JSONObject, kind: str) -> PartKind:
 def _role(item: JSONObject, kind: str, piece: PartKind) -> str:
     if piece == "result" or kind in CLIENT_RESULTS:
         return "tool"
-    return "developer" if kind in CONTROL_ITEMS else cast(str, item.get("role") or "assistant")
+    return "developer" if kind in CONTROL_ITEMS else item.get("role") or "assistant"
 
 
-def _reasoning_error(item: JSONObject) -> tuple[str, str] | None:
+def _reasoning_error(item: JSONObject) -> Fault | None:
     for name in ("summary", "content"):
-        for thought in cast(list[JSON], item.get(name) or []):
-            if wrong := schema_error(thought, {"type": str}) or _block_error(
-                cast(JSONObject, thought), REASONING_BLOCKS
-            ):
+        for thought in list_or_empty(item.get(name)):
+            if wrong := tagged_error(thought, REASONING_BLOCKS):
                 return name, f"`{name}` has an invalid block: {wrong[1]}"
     return None
-
-
-def _block_error(block: JSONObject, shapes: dict[str, FieldTypes]) -> tuple[str, str] | None:
-    kind = block["type"]
-    if kind not in shapes:
-        return "type", f"unknown block type {kind!r}."
-    return schema_error(block, shapes[kind])
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Coerce an almost valid item, block or tool: arguments as an object, shapes of Chat Completions."""
     if path == ("input",):
-        return [value] if isinstance(value, dict) else _as_text(value)
+        return [value] if is_object(value) else as_text(value)
     if path[0] == "instructions":
-        blocks = cast(list[JSON], value) if isinstance(value, list) else [value]
-        return "\n\n".join(_as_text(_text(block)) for block in blocks)
+        return "\n\n".join(_text(block) for block in (value if is_list(value) else [value]))
     if isinstance(value, str):
         return text_block(value) if len(path) > 2 else text_message(value)
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    wire = cast(JSONObject, value)
     if path[0] == "tools":
-        inner: JSON = wire.get("function")
-        return {"type": "function", **cast(JSONObject, inner)} if isinstance(inner, dict) else wire
-    return _block(wire) if len(path) > 2 else _item(wire)
+        inner: JSON = value.get("function")
+        return {"type": "function", **inner} if is_object(inner) else value
+    return _block(value) if len(path) > 2 else _item(value)
 
 
 def _item(wire: JSONObject) -> JSONObject:
     match wire.get("type"):
         case "function_call":
             arguments = wire.get("arguments")
-            return {**wire, "arguments": "{}" if arguments is None else _as_text(arguments)}
+            return {**wire, "arguments": "{}" if arguments is None else as_text(arguments)}
         case "function_call_output" | "custom_tool_call_output":
             output = wire.get("output")
-            return wire if isinstance(output, list) else {**wire, "output": "" if output is None else _as_text(output)}
+            return wire if is_list(output) else {**wire, "output": "" if output is None else as_text(output)}
         case "reasoning":
             made: JSONObject = {**wire, "summary": _thoughts(wire.get("summary"), "summary_text")}
             return {**made, "content": _thoughts(made["content"], "reasoning_text")} if made.get("content") else made
@@ -362,30 +318,19 @@ def _block(wire: JSONObject) -> JSONObject:
         return text_block(text)
     inner: JSON = wire.get(str(wire.get("type")))
     if wire.get("type") == "image_url":
-        url: JSON = cast(JSONObject, inner).get("url") if isinstance(inner, dict) else inner
+        url: JSON = inner.get("url") if is_object(inner) else inner
         return {"type": "input_image", "detail": "auto", "image_url": url} if isinstance(url, str) else wire
-    if wire.get("type") == "file" and isinstance(inner, dict):
-        return {"type": "input_file", **cast(JSONObject, inner)}
-    return wire
+    return {"type": "input_file", **inner} if wire.get("type") == "file" and is_object(inner) else wire
 
 
 def _thoughts(value: JSON, kind: str) -> list[JSONObject]:
-    given = cast(list[JSON], value) if isinstance(value, list) else [value] if value else []
-    return [{"type": kind, "text": _as_text(_text(each))} for each in given]
+    return [{"type": kind, "text": _text(each)} for each in as_list(value or None)]
 
 
-def _text(value: JSON) -> JSON:
+def _text(value: JSON) -> str:
     """Return the text of an almost valid text block."""
-    text: JSON = cast(JSONObject, value).get("text") if isinstance(value, dict) else None
-    return text if isinstance(text, str) else cast(JSON, value)
-
-
-def _as_text(value: JSON) -> str:
-    return value if isinstance(value, str) else encode(value).decode()
-
-
-def text_message(text: str) -> JSONObject:
-    return {"role": "user", "content": text}
+    text: JSON = object_or_empty(value).get("text")
+    return text if isinstance(text, str) else as_text(value)
 
 
 def text_block(text: str) -> JSONObject:

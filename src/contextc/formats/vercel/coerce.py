@@ -1,25 +1,27 @@
 """Coerce almost valid messages, parts and tools of the AI SDK: older versions, and those of OpenAI."""
 
-from typing import TypeGuard, cast
+from typing import cast
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import (
+    ROLE_ALIASES,
+    as_arguments,
+    as_role,
+    as_text,
+    text_block,
+    text_message,
+    without_fields,
+    without_wrong_types,
+)
 from contextc.formats.lint_engine import JSONPath
+from contextc.formats.request_settings import is_object
 from contextc.formats.vercel.schema import CONTENT, REMOVED_FIELDS, STATE_FIELDS
 from contextc.formats.vercel.ui_messages import is_ui_message
-from contextc.messages import tool_call
 
-ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
+ALIASES = {**ROLE_ALIASES, "function": "tool"}
 STATES = {"partial-call": "input-streaming", "call": "input-available", "result": "output-available"}
 UNKNOWN_TOOL = "unknown"
 UNKNOWN_TYPE = "application/octet-stream"
-
-
-def text_message(text: str) -> JSONObject:
-    return {"role": "user", "content": text}
-
-
-def text_block(text: str) -> JSONObject:
-    return {"type": "text", "text": text}
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
@@ -35,7 +37,7 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
 
 def _prompt(value: JSON, *, listed: bool) -> JSON:
     content: JSON = cast(JSONObject, value).get("content") if isinstance(value, dict) else value
-    text = text_of_value(content if content is not None else value)
+    text = as_text(content if content is not None else value)
     return {"role": "system", "content": text} if listed else text
 
 
@@ -44,31 +46,24 @@ def _tool(value: JSON) -> JSON:
         return None
     tool = cast(JSONObject, value)
     if tool.get("inputSchema") is None and isinstance(tool.get("parameters"), dict):
-        return {
-            **{name: each for name, each in tool.items() if name != "parameters"},
-            "inputSchema": tool["parameters"],
-        }
+        return {**without_fields(tool, ("parameters",)), "inputSchema": tool["parameters"]}
     return tool
 
 
 def _message(value: JSON) -> JSON:
     if not isinstance(value, dict):
-        return text_message(text_of_value(value))
-    wire = {
-        name: each for name, each in cast(JSONObject, value).items() if name != "providerOptions" or is_object(each)
-    }
-    role = str(wire.get("role")).lower()
-    role = role if role in CONTENT else ALIASES.get(role, "user")
+        return text_message(as_text(value))
+    wire = without_wrong_types(cast(JSONObject, value), {"providerOptions": dict})
+    role = as_role(wire.get("role"), CONTENT, ALIASES)
     content: JSON = wire.get("content")
     if is_ui_message(wire):
         named = {"id": wire["id"]} if isinstance(wire.get("id"), str) else {}
-        rest = {name: each for name, each in wire.items() if name != "id"}
-        return {**rest, **named, "role": "assistant" if role == "tool" else role}
+        return {**without_fields(wire, ("id",)), **named, "role": "assistant" if role == "tool" else role}
     if calls := _legacy_calls(wire):
         said = (
             cast(list[JSON], content)
             if isinstance(content, list)
-            else [text_block(text_of_value(content))]
+            else [text_block(as_text(content))]
             if content
             else []
         )
@@ -76,15 +71,14 @@ def _message(value: JSON) -> JSON:
     if "content" not in wire and wire.keys() - {"role"}:
         return cast(JSONObject, value)
     if role == "tool" and not isinstance(content, list):
-        return _legacy_result(wire) or text_message(text_of_value(content))
+        return _legacy_result(wire) or text_message(as_text(content))
     if role == "system":
         parts = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
-        content = "\n\n".join(text_of_value(_text(part)) for part in parts)
+        content = "\n\n".join(as_text(_text(part)) for part in parts)
     elif not isinstance(content, str | list):
-        part: JSON = content if is_object(content) else text_block(text_of_value(content))
+        part: JSON = content if is_object(content) else text_block(as_text(content))
         content = [] if content is None else [part]
-    rest = {name: each for name, each in wire.items() if name not in REMOVED_FIELDS}
-    return {**rest, "role": role, "content": cast(JSON, content)}
+    return {**without_fields(wire, REMOVED_FIELDS), "role": role, "content": cast(JSON, content)}
 
 
 def _legacy_calls(wire: JSONObject) -> list[JSONObject]:
@@ -112,15 +106,12 @@ def _legacy_result(wire: JSONObject) -> JSONObject | None:
     if call_id is None:
         return None
     names = {"toolCallId": str(call_id), "toolName": name}
-    output = {"type": "text", "value": text_of_value(wire.get("content") or "")}
+    output = {"type": "text", "value": as_text(wire.get("content") or "")}
     return {"role": "tool", "content": [{"type": "tool-result", **names, "output": output}]}
 
 
 def _call(call_id: str, name: str, arguments: JSON) -> JSONObject:
-    given = arguments
-    if not is_object(arguments):
-        read = tool_call("-", "-", text_of_value(arguments or ""))
-        given = {"malformed_arguments": read.raw} if read.malformed else read.arguments
+    given = arguments if is_object(arguments) else as_arguments(as_text(arguments or ""))
     return {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
 
 
@@ -129,10 +120,7 @@ def _part(value: JSON) -> JSON:
         return text_block(value)
     if not isinstance(value, dict):
         return value
-    part = cast(JSONObject, value)
-    for name in ("providerOptions", "providerMetadata"):
-        if name in part and not is_object(part[name]):
-            part = {key: each for key, each in part.items() if key != name}
+    part = without_wrong_types(cast(JSONObject, value), {"providerOptions": dict, "providerMetadata": dict})
     kind = str(part.get("type"))
     if kind == "tool-invocation" and is_object(old := part.get("toolInvocation")):
         output = {"output": old["result"]} if "result" in old else {}
@@ -144,11 +132,11 @@ def _part(value: JSON) -> JSON:
             **output,
         }
     if kind == "tool-result":
-        rest = {name: each for name, each in part.items() if name != "result"}
+        rest = without_fields(part, ("result",))
         given: JSON = part.get("output", part.get("result"))
         return {"toolName": UNKNOWN_TOOL, **rest, "output": _output(given)}
     if kind == "tool-call" or "state" in part:
-        rest = {name: each for name, each in part.items() if name != "args"}
+        rest = without_fields(part, ("args",))
         known = [state for name, state in STATE_FIELDS.items() if "state" in part and part.get(name) is not None]
         return {**rest, **({"state": known[0]} if known else {}), "input": part.get("input", part.get("args", {}))}
     return _file(part) if kind in ("file", "image", "reasoning-file") else part
@@ -164,7 +152,7 @@ def _file(part: JSONObject) -> JSONObject:
     head = data.partition(";")[0].removeprefix("data:") if isinstance(data, str) and data.startswith("data:") else ""
     mime_type = part.get("mediaType") or part.get("mimeType") or head or UNKNOWN_TYPE
     place = "url" if "url" in part else "data"
-    rest = {name: each for name, each in part.items() if name != "mimeType"}
+    rest = without_fields(part, ("mimeType",))
     return {**rest, place: data, "mediaType": mime_type} if isinstance(mime_type, str) else part
 
 
@@ -174,17 +162,9 @@ def _output(value: JSON) -> JSONObject:
     return {"type": "json", "value": value}
 
 
-def text_of_value(value: JSON) -> str:
-    return value if isinstance(value, str) else encode(value).decode()
-
-
 def list_objects(value: JSON) -> list[JSONObject]:
     """Return the objects in a list; none if the value is not a list."""
     return [each for each in cast(list[JSON], value) if is_object(each)] if isinstance(value, list) else []
-
-
-def is_object(value: JSON) -> TypeGuard[JSONObject]:
-    return isinstance(value, dict)
 
 
 def _text(part: JSON) -> JSON:

@@ -4,12 +4,14 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import as_text as text_of_value
+from contextc.formats.coercion import text_block, text_message
 from contextc.formats.lint_engine import JSONPath, RequestMessage, RequestPart
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.signature_check import MIN_LENGTH, is_protobuf_message
 from contextc.formats.vercel import lint_parser
-from contextc.formats.vercel.coerce import list_objects, text_block, text_message, text_of_value
+from contextc.formats.vercel.coerce import list_objects
 from contextc.formats.vercel.schema import PART_ROLES
 
 EMPTY_CONVERSATION = "(Nothing has been said yet.)"

@@ -5,10 +5,10 @@ rule deals with `ModelMessage`s only. Paths in findings refer to the original re
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import without_fields
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -22,6 +22,8 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.schema import (
     CALL,
@@ -48,132 +50,123 @@ CALL_FIELDS = field_names(
 URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]+")
 
 
-class SchemaError(NamedTuple):
-    """A field, the finding's message, the broken rule ("" for malformed values), and the SDK's error."""
+class _Reader(RequestReader):
+    """The detail of a fault is the broken rule ("" for malformed values), and the SDK's error, if it has one."""
 
-    field: str
-    message: str
-    rule: str = ""
-    provider_message: str = ""
+    answered = False
+    """True if a user message follows, so that open approval requests are void."""
 
+    def refuse(self, path: JSONPath, field: str, message: str, detail: JSON = None) -> None:
+        rule, says = detail or ("", "")
+        what = says or (f"{field}: Invalid input" if field else "Invalid input")
+        self.misshapen.append(make_finding(path, message, what=what, rule=rule, role=field))
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON value as a request, or as the messages of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    reader = _Reader()
-    turns: list[RequestMessage] = []
-    if isinstance(messages, list):
-        turns = list(reader.turns(cast(list[JSON], messages), base))
-    elif messages is not None or whole.get("prompt") is None:
-        reader.refuse(base, SchemaError("", "the messages must be a list."))
-    for name in ("instructions", "system"):
-        reader.instructions(whole.get(name), (name,))
-    tools = tuple(reader.tools(whole.get("tools")))
-    return ParsedRequest(messages=tuple(turns), body=whole, tools=tools, malformed=tuple(reader.misshapen))
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.misshapen: list[RuleFinding] = []
-
-    def refuse(self, path: JSONPath, wrong: SchemaError) -> None:
-        what = wrong.provider_message or (f"{wrong.field}: Invalid input" if wrong.field else "Invalid input")
-        self.misshapen.append(make_finding(path, wrong.message, what=what, rule=wrong.rule, role=wrong.field))
-
-    def turns(self, messages: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
-        last = max([number for number, each in enumerate(messages) if _get(each, "role") == "user"], default=0)
+    def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
+        if not is_list(given) and (given is not None or self.body.get("prompt") is None):
+            self.refuse(base, "", self.messages_error)
+        messages = list_or_empty(given)
+        users = [number for number, each in enumerate(messages) if object_or_empty(each).get("role") == "user"]
+        last = max(users, default=0)
         for number, wire in enumerate(messages):
-            path = (*base, number)
-            if isinstance(wire, dict) and ui_messages.is_ui_message(cast(JSONObject, wire)):
-                yield from self.shown(cast(JSONObject, wire), path, answered=number < last)
-            elif wrong := _message_error(wire):
-                self.refuse(path, wrong)
-            else:
-                given = {name: each for name, each in cast(JSONObject, wire).items() if name != "parts"}
-                pieces = self.pieces(given["content"], (*path, "content"))
-                yield RequestMessage(role=given["role"], path=path, wire=given, parts=tuple(pieces))
+            self.answered = number < last
+            yield from self.message(wire, (*base, number))
 
-    def pieces(self, content: JSON, path: JSONPath) -> Iterator[RequestPart]:
-        if isinstance(content, str):
-            yield RequestPart(kind="text", path=path, wire={"type": "text"}, text=content)
-            return
-        for number, part in enumerate(cast(list[JSON], content)):
-            here = (*path, number)
-            if wrong := _part_error(part, PART_FIELDS):
-                self.refuse(here, wrong)
-                continue
-            yield _piece(cast(JSONObject, part), here)
-            if part["type"] == "tool-result" and part["output"]["type"] == "content":
-                for place, each in enumerate(cast(list[JSON], part["output"]["value"])):
-                    if wrong := _part_error(each, OUTPUT_PARTS):
-                        self.refuse((*here, "output", "value", place), wrong)
+    def message(self, wire: JSON, path: JSONPath) -> Iterable[RequestMessage]:
+        if is_object(wire) and ui_messages.is_ui_message(wire):
+            return self.shown(wire, path)
+        return super().message(without_fields(wire, ("parts",)) if is_object(wire) else wire, path)
 
-    def shown(self, wire: JSONObject, path: JSONPath, *, answered: bool) -> Iterator[RequestMessage]:
-        """Parse a `UIMessage` as turns. `answered`: a user message follows, so open approval requests are void."""
+    def message_error(self, wire: JSON) -> Fault | None:
+        if wrong := schema_error(wire, {"role": str}):
+            return wrong
+        if (role := wire["role"]) not in CONTENT:
+            return role, f"invalid role {role!r}: expected system, user, assistant or tool.", ("role", "")
+        if name := first_field(wire, REMOVED_FIELDS):
+            return name, f"the SDK removes `{name}`: calls must be parts of `content`.", ("stripped", "")
+        return schema_error(wire, {"content": CONTENT[role], **OPTIONS})
+
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterable[RequestPart]:
+        if isinstance(wire["content"], str):
+            return (RequestPart(kind="text", path=(*path, "content"), wire={"type": "text"}, text=wire["content"]),)
+        return super().parts(wire, path)
+
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        return _part_error(block, PART_FIELDS if shapes is None else shapes)
+
+    def part(self, block: JSONObject, path: JSONPath) -> RequestPart:
+        if block["type"] == "tool-result" and block["output"]["type"] == "content":
+            here = (*path, "output", "value")
+            for place, each in enumerate(block["output"]["value"]):
+                if wrong := _part_error(each, OUTPUT_PARTS):
+                    self.refuse((*here, place), *wrong)
+        return _piece(block, path)
+
+    def shown(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestMessage]:
+        """Parse a `UIMessage` as turns."""
         wrong = schema_error(wire, {"role": str, "id?": str})
         if wrong is None and wire["role"] not in ("system", "user", "assistant"):
             wrong = "role", f"invalid role {wire['role']!r}: expected system, user or assistant."
         if wrong:
-            self.refuse(path, SchemaError(*wrong))
+            self.refuse(path, *wrong)
             return
         said: list[RequestPart] = []
         answers: list[RequestPart] = []
-        for number, part in enumerate(cast(list[JSON], wire["parts"])):
+        for number, part in enumerate(wire["parts"]):
             here = (*path, "parts", number)
             if wrong := _ui_part_error(part):
-                self.refuse(here, wrong)
+                self.refuse(here, *wrong)
                 said.append(RequestPart(kind="other", path=here, wire={"type": ""}))
             elif part["type"] in ("step-start", "steering-message") and wire["role"] == "assistant":
                 yield from _step(wire, path, said, answers)
                 said, answers = [], []
                 if part["type"] == "steering-message":
-                    yield from self.shown({"role": "user", "parts": part["parts"]}, here, answered=answered)
+                    yield from self.shown({"role": "user", "parts": part["parts"]}, here)
             elif _is_call(part):
-                if part["state"] == "input-streaming" or (part["state"] == "approval-requested" and answered):
+                if part["state"] == "input-streaming" or (part["state"] == "approval-requested" and self.answered):
                     continue  # the SDK drops it
-                asked, told = _called(cast(JSONObject, part), here)
+                asked, told = _called(part, here)
                 said, answers = said + asked, answers + told
             elif not part["type"].startswith("source-"):
-                said.append(_piece(ui_messages.to_model_part(cast(JSONObject, part)), here))
+                said.append(_piece(ui_messages.to_model_part(part), here))
         yield from _step(wire, path, said, answers)
 
-    def instructions(self, given: JSON, path: JSONPath) -> None:
-        if given is None or isinstance(given, str):
-            return
-        several = cast(list[JSON], given) if isinstance(given, list) else None
-        for number, each in enumerate([given] if several is None else several):
-            if wrong := schema_error(cast(object, each), {"content": str, **OPTIONS}):
-                message = "a system prompt must be a string, or a system message with one."
-                self.refuse(path if several is None else (*path, number), SchemaError(wrong[0], message))
+    def system(self) -> Iterable[RequestPart]:
+        for name in ("instructions", "system"):
+            given: JSON = self.body.get(name)
+            listed = is_list(given)
+            for number, each in enumerate(given if listed else [given] if given is not None else []):
+                if (listed or not isinstance(each, str)) and (wrong := schema_error(each, {"content": str, **OPTIONS})):
+                    message = "a system prompt must be a string, or a system message with one."
+                    self.refuse((name, number) if listed else (name,), wrong[0], message)
+        return ()
 
-    def tools(self, tools: JSON) -> Iterator[RequestPart]:
-        if tools is None:
-            return
-        if not isinstance(tools, dict | list):
-            self.refuse(("tools",), SchemaError("", "the tools must be an object, keyed by tool name."))
-            return
-        listed = isinstance(tools, list)
-        given = enumerate(cast(list[JSON], tools)) if listed else cast(JSONObject, tools).items()
-        for name, tool in given:
-            path: JSONPath = ("tools", name)
-            wrong = schema_error(tool, {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict})
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
+        if given is not None and not is_object(given) and not is_list(given):
+            self.refuse(("tools",), "", "the tools must be an object, keyed by tool name.")
+        listed = is_list(given)
+        fields: FieldTypes = {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict}
+        for name, tool in enumerate(list_or_empty(given)) if listed else object_or_empty(given).items():
+            wrong = schema_error(tool, fields)
             if wrong is None and tool.get("type") not in TOOL_TYPES:
                 wrong = "type", f"unknown tool type {tool['type']!r}."
             if wrong is None and "parameters" in tool and tool.get("inputSchema") is None:
                 wrong = "inputSchema", "`inputSchema` is missing: `parameters` is its name in older versions."
             if wrong:
-                self.refuse(path, SchemaError(*wrong))
+                self.refuse(("tools", name), *wrong)
             else:
-                yield RequestPart(kind="other", path=path, wire=tool, id=tool["name"] if listed else cast(str, name))
+                yield RequestPart(
+                    kind="other", path=("tools", name), wire=tool, id=tool["name"] if listed else str(name)
+                )
+
+
+parse_request = _Reader.parse
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages and parts that the SDK does not define and would remove."""
     seen: set[JSONPath] = set()
     for turn in sketch.messages:
-        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, which may have several turns
+        if is_list(turn.wire.get("parts")):  # a `UIMessage`, which may have several turns
             if turn.path not in seen:
                 yield from _unknown_ui_fields(turn.wire, turn.path)
             seen.add(turn.path)
@@ -189,7 +182,7 @@ COMMON_UI_FIELDS = ("text", "providerMetadata", "isAutomatic", "inputSchemaInput
 
 def _unknown_ui_fields(wire: JSONObject, path: JSONPath) -> Iterator[RuleFinding]:
     yield from unknown_field_findings(wire, UI_MESSAGE_FIELDS, path)
-    for number, part in enumerate(cast(list[JSONObject], wire["parts"])):
+    for number, part in enumerate(wire["parts"]):
         kind = str(part.get("type"))
         if kind in UI_PARTS:
             yield from unknown_field_findings(
@@ -291,51 +284,27 @@ def _is_call(part: JSON) -> bool:
     return part["type"] == "dynamic-tool" or part["type"].startswith("tool-")
 
 
-def _message_error(wire: JSON) -> SchemaError | None:
-    if wrong := schema_error(wire, {"role": str}):
-        return SchemaError(*wrong)
-    role = wire["role"]
-    if role not in CONTENT:
-        return SchemaError(role, f"invalid role {role!r}: expected system, user, assistant or tool.", "role")
-    for name in REMOVED_FIELDS:
-        if wire.get(name):
-            return SchemaError(name, f"the SDK removes `{name}`: calls must be parts of `content`.", "stripped")
-    wrong = schema_error(wire, {"content": CONTENT[role], **OPTIONS})
-    return SchemaError(*wrong) if wrong else None
-
-
-def _part_error(part: JSON, shapes: dict[str, FieldTypes]) -> SchemaError | None:
-    if wrong := schema_error(part, {"type": str}):
-        return SchemaError(*wrong)
-    kind = part["type"]
-    if kind not in shapes:
-        return SchemaError("type", f"unknown part type {kind!r}.")
-    if wrong := schema_error(part, shapes[kind]):
-        return SchemaError(*wrong, "input" if wrong[0] == "input" else "")
-    if kind == "tool-result":
+def _part_error(part: JSON, shapes: Mapping[str, FieldTypes]) -> Fault | None:
+    if wrong := tagged_error(part, shapes, "part"):
+        return (*wrong, ("input", "")) if wrong[0] == "input" else wrong
+    if part["type"] == "tool-result":
         output: JSON = part["output"]
         if (form := str(output.get("type"))) not in OUTPUTS:
-            return SchemaError("output", f"unknown output type {form!r}.")
-        wrong = schema_error(output, OUTPUTS[form])
-        return SchemaError(f"output.{wrong[0]}", wrong[1]) if wrong else None
+            return "output", f"unknown output type {form!r}."
+        return nested_error("output", output, OUTPUTS[form])
     return _file_data_error(part.get("data", part.get("image", part.get("url"))), located="url" in part)
 
 
-def _ui_part_error(part: JSON) -> SchemaError | None:
-    if wrong := schema_error(part, {"type": str}):
-        return SchemaError(*wrong)
+def _ui_part_error(part: JSON) -> Fault | None:
+    if wrong := schema_error(part, TYPED):
+        return wrong
     kind = part["type"]
     if kind.startswith("data-"):
         return None
     if not _is_call(part):
-        if (
-            wrong := ("type", f"unknown part type {kind!r}.")
-            if kind not in UI_PARTS
-            else schema_error(part, UI_PARTS[kind])
-        ):
-            return SchemaError(*wrong)
         located = kind in ("file", "reasoning-file") and part.get("providerReference") is None
-        return _file_data_error(part["url"], located=True) if located else None
+        wrong = tagged_error(part, UI_PARTS, "part")
+        return wrong or (_file_data_error(part["url"], located=True) if located else None)
     wrong = schema_error(part, {**CALL, **({"toolName": str} if kind == "dynamic-tool" else {})})
     if wrong is None and part["state"] not in STATES:
         wrong = "state", f"unknown state {part['state']!r} of a tool call."
@@ -347,27 +316,23 @@ def _ui_part_error(part: JSON) -> SchemaError | None:
         if wrong is None and part["state"] != state and part.get(name) is not None:
             wrong = name, f"a tool call in the state {part['state']} cannot have `{name}`."
     if wrong:
-        return SchemaError(*wrong)
+        return wrong
     given = "input" in part or (part["state"] == "output-error" and "rawInput" in part)
-    return None if given or part["state"] == "input-streaming" else SchemaError("input", "`input` is missing.", "input")
+    return None if given or part["state"] == "input-streaming" else ("input", "`input` is missing.", ("input", ""))
 
 
-def _file_data_error(data: JSON, *, located: bool) -> SchemaError | None:
+def _file_data_error(data: JSON, *, located: bool) -> Fault | None:
     """Return the error in the data or URL of a file; None if it is valid."""
-    inline = _get(data, "data") if _get(data, "type") == "data" else None
+    holder = object_or_empty(data)
+    inline: JSON = holder.get("data") if holder.get("type") == "data" else None
     if isinstance(inline, str) and inline.startswith("data:"):
         says = 'Data URLs are not valid inline data. Pass them as { type: "url", url } instead.'
-        return SchemaError("data", "expected base64, got a data URL.", "data", says)
+        return "data", "expected base64, got a data URL.", ("data", says)
     if not isinstance(data, str):
         return None
     if data.startswith("data:") and "," not in data:
-        return SchemaError(
-            "data", "this data URL contains no data.", "data", f"Invalid data URL format in content {data[:40]}"
-        )
+        says = f"Invalid data URL format in content {data[:40]}"
+        return "data", "this data URL contains no data.", ("data", says)
     if located and not URL.fullmatch(data):
-        return SchemaError("url", f"{data[:40]!r} is not a URL.", "data", "Invalid URL")
+        return "url", f"{data[:40]!r} is not a URL.", ("data", "Invalid URL")
     return None
-
-
-def _get(value: JSON, name: str) -> JSON:
-    return cast(JSONObject, value).get(name) if isinstance(value, dict) else None

@@ -5,7 +5,6 @@ JSON has neither `URL` nor bytes. Where the schemas require those, text is accep
 
 from contextc.formats.lint_engine import FieldTypes, PartKind
 
-ANY = (str, dict, list, bool, int, float, type(None))
 OPTIONS: FieldTypes = {"providerOptions?": dict}
 CONTENT: dict[str, tuple[type, ...]] = {
     "system": (str,),
@@ -21,7 +20,7 @@ PART_FIELDS: dict[str, FieldTypes] = {
     "reasoning": {"text": str, **OPTIONS},
     "reasoning-file": {"data": (str, dict), "mediaType": str, **OPTIONS},
     "custom": {"kind": str, **OPTIONS},
-    "tool-call": {"toolCallId": str, "toolName": str, "input": ANY, "providerExecuted?": bool, **OPTIONS},
+    "tool-call": {"toolCallId": str, "toolName": str, "input": object, "providerExecuted?": bool, **OPTIONS},
     "tool-result": {"toolCallId": str, "toolName": str, "output": dict, **OPTIONS},
     "tool-approval-request": {"approvalId": str, "toolCallId": str, "reason?": str},
     "tool-approval-response": {"approvalId": str, "approved": bool, "reason?": str},
@@ -41,10 +40,10 @@ PART_ROLES: dict[str, tuple[str, ...]] = {
 """Roles whose messages may hold a part, by part type."""
 OUTPUTS: dict[str, FieldTypes] = {
     "text": {"value": str},
-    "json": {"value": ANY},
+    "json": {"value": object},
     "execution-denied": {"reason?": str},
     "error-text": {"value": str},
-    "error-json": {"value": ANY},
+    "error-json": {"value": object},
     "content": {"value": list},
 }
 OUTPUT_PARTS: dict[str, FieldTypes] = {

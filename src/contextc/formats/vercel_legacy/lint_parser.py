@@ -1,9 +1,9 @@
 """Parse requests of the older AI SDK for the rules: required fields of messages, and positions of calls and results."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import cast
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
+from contextc.formats.coercion import ROLE_ALIASES, as_role, as_text, text_message
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -13,18 +13,18 @@ from contextc.formats.lint_engine import (
     RequestPart,
     RuleFinding,
     field_names,
-    make_finding,
     schema_error,
     unknown_field_findings,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel_legacy.decode import written_function
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
 
 ROLES = ("system", "user", "assistant", "function", "tool", "data")
 RESULT_ROLES = ("function", "tool")
-ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+NO_CALL_ROLES = (*RESULT_ROLES, "data")
 ID_FIELDS: FieldTypes = {"id?": str, "name?": str, "tool_call_id?": str}
 MESSAGE: FieldTypes = {
     **ID_FIELDS,
@@ -36,8 +36,10 @@ MESSAGE: FieldTypes = {
     "parts?": list,
     f"{ATTACHMENTS}?": list,
 }
+RESULT_MESSAGE: FieldTypes = {**MESSAGE, "content": str}
 CALL: FieldTypes = {"id": str, "function": dict}
 FUNCTION: FieldTypes = {"name": str}
+CALLED: FieldTypes = {**FUNCTION, "arguments?": (str, dict)}
 INVOCATION: FieldTypes = {"toolCallId": str, "toolName": str, "state": str, "step?": int}
 ATTACHMENT: FieldTypes = {"url": str, "contentType?": str, "name?": str}
 FUNCTION_DEFINITION: FieldTypes = {"name": str, "description?": str, "parameters?": dict}
@@ -50,34 +52,33 @@ FIELDS = field_names(MESSAGE, "role", "createdAt", "revisionId", "data", "annota
 INVOCATION_FIELDS = field_names(INVOCATION, "args", "result")
 
 
-def parse_request(body: JSON) -> ParsedRequest:
-    """Parse any JSON value as a request, or as the messages of one."""
-    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
-    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
-    base: JSONPath = ("messages",) if isinstance(body, dict) else ()
-    turns: list[RequestMessage] = []
-    misshapen: list[RuleFinding] = []
-    if isinstance(messages, list):
-        for number, wire in enumerate(cast(list[JSON], messages)):
-            path = (*base, number)
-            if wrong := schema_error(wire, {"role": str}) or _message_error(cast(JSONObject, wire)):
-                misshapen.append(_refused(path, *wrong))
-            else:
-                pieces = tuple(_pieces(cast(JSONObject, wire), path))
-                turns.append(RequestMessage(role=wire["role"], path=path, wire=wire, parts=pieces))
-    else:
-        misshapen.append(_refused(base, "", "the messages must be a list."))
-    functions: JSON = whole.get("functions")
-    tools: list[RequestPart] = []
-    if functions is not None and not isinstance(functions, list):
-        misshapen.append(_refused(("functions",), "", "the functions must be a list."))
-    for number, wire in enumerate(cast(list[JSON], functions) if isinstance(functions, list) else []):
-        path = ("functions", number)
-        if wrong := schema_error(wire, FUNCTION_DEFINITION):
-            misshapen.append(_refused(path, *wrong))
-        else:
-            tools.append(RequestPart(kind="other", path=path, wire=wire, id=wire["name"]))
-    return ParsedRequest(messages=tuple(turns), body=whole, tools=tuple(tools), malformed=tuple(misshapen))
+class _Reader(RequestReader):
+    tools_key, tools_error = "functions", "the functions must be a list."
+
+    def message_error(self, wire: JSON) -> Fault | None:
+        return schema_error(wire, {"role": str}) or _message_error(wire)
+
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        call_id, name = wire.get("tool_call_id") or "", wire.get("name") or ""
+        if wire["role"] in RESULT_ROLES:
+            yield RequestPart(kind="result", path=path, wire=wire, id=call_id, name=name, text=wire["content"])
+        if wire["role"] in NO_CALL_ROLES:
+            return
+        if given := wire.get("function_call"):
+            function = written_function(given) if isinstance(given, str) else object_or_empty(given)
+            yield RequestPart(kind="call", path=path, wire=function, id=call_id, name=str(function.get("name") or ""))
+        for call in list_or_empty(wire.get("tool_calls")):
+            function = call["function"]
+            yield RequestPart(kind="call", path=path, wire=function, id=call["id"], name=function["name"])
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return schema_error(tool, FUNCTION_DEFINITION)
+
+    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+        return f"'{field}' is not valid." if field else message
+
+
+parse_request = _Reader.parse
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
@@ -87,8 +88,7 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
         yield from unknown_field_findings(
             turn.wire.get("function_call"), field_names(FUNCTION, "arguments"), (*turn.path, "function_call")
         )
-        calls: JSON = turn.wire.get("tool_calls")
-        for index, call in enumerate(cast(list[JSON], calls) if isinstance(calls, list) else []):
+        for index, call in enumerate(list_or_empty(turn.wire.get("tool_calls"))):
             path = (*turn.path, "tool_calls", index)
             yield from unknown_field_findings(call, field_names(CALL, "type"), path)
             yield from unknown_field_findings(
@@ -130,96 +130,68 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return [] if value is None else [value]
     if isinstance(value, str) and path[0] == "messages":
         return text_message(value)
-    if not isinstance(value, dict) or path[0] != "messages":
-        return cast(JSON, value)
-    wire = cast(JSONObject, value)
-    role = str(wire.get("role")).lower()
-    role = role if role in ROLES else ALIASES.get(role, "user")
-    if role in RESULT_ROLES and any(wire.get(name) for name in CONTENT_SUBSTITUTES[:3]):
+    if not is_object(value) or path[0] != "messages":
+        return value
+    role = as_role(value.get("role"), ROLES, ROLE_ALIASES)
+    if role in RESULT_ROLES and first_field(value, CONTENT_SUBSTITUTES[:3]):
         role = "assistant"
-    content: JSON = wire.get("content")
-    if content is None and role != "assistant" and not wire.keys() - {"role", "content"}:
+    content: JSON = value.get("content")
+    if content is None and role != "assistant" and not value.keys() - {"role", "content"}:
         content = ""
-    if not isinstance(content, str | list) and isinstance(wire.get("parts"), list):
-        content = cast(JSON, [part for part in wire["parts"] if object_or_empty(part).get("type") == "text"]) or content
-    if isinstance(content, list):
-        content = "\n\n".join(_words(part) for part in cast(list[JSON], content))
+    if not isinstance(content, str | list):
+        parts = list_or_empty(value.get("parts"))
+        content = [part for part in parts if object_or_empty(part).get("type") == "text"] or content
+    if is_list(content):
+        content = "\n\n".join(_words(part) for part in content)
     elif content is not None and not isinstance(content, str):
         content = _words(content)
     elif content is None and role in RESULT_ROLES:
         content = ""
-    rest = {name: each for name, each in wire.items() if f"{name}?" not in ID_FIELDS or isinstance(each, str)}
-    return {**rest, "role": role, "content": cast(JSON, content)}
-
-
-def text_message(text: str) -> JSONObject:
-    return {"role": "user", "content": text}
+    rest = {name: each for name, each in value.items() if f"{name}?" not in ID_FIELDS or isinstance(each, str)}
+    return {**rest, "role": role, "content": content}
 
 
 def tool_invocations(wire: JSONObject) -> list[JSON]:
     """Return the calls of version 4, which include their results."""
-    if isinstance(wire.get("toolInvocations"), list):
-        return cast(list[JSON], wire["toolInvocations"])
-    parts = cast(list[JSON], wire["parts"] if isinstance(wire.get("parts"), list) else [])
-    return [
-        object_or_empty(part).get("toolInvocation")
-        for part in parts
-        if object_or_empty(part).get("type") == "tool-invocation"
-    ]
+    if is_list(wire.get("toolInvocations")):
+        return wire["toolInvocations"]
+    parts = map(object_or_empty, list_or_empty(wire.get("parts")))
+    return [part.get("toolInvocation") for part in parts if part.get("type") == "tool-invocation"]
 
 
-def _refused(path: JSONPath, field: str, message: str) -> RuleFinding:
-    return make_finding(path, message, what=f"'{field}' is not valid." if field else message)
-
-
-def _message_error(wire: JSONObject) -> tuple[str, str] | None:
+def _message_error(wire: JSONObject) -> Fault | None:
     role = wire["role"]
     if role not in ROLES:
         return "role", f"invalid role {role!r}: expected system, user, assistant or function."
     if role == "data":
         return schema_error(wire, ID_FIELDS)
-    if wrong := schema_error(wire, {**MESSAGE, **({"content": str} if role in RESULT_ROLES else {})}):
+    if wrong := schema_error(wire, RESULT_MESSAGE if role in RESULT_ROLES else MESSAGE):
         return wrong
-    if wire.get("content") is None and not any(wire.get(name) for name in CONTENT_SUBSTITUTES):
+    if wire.get("content") is None and not first_field(wire, CONTENT_SUBSTITUTES):
         return "content", "`content` is missing."
-    if role in RESULT_ROLES and any(wire.get(name) for name in CONTENT_SUBSTITUTES[:3]):
+    if role in RESULT_ROLES and first_field(wire, CONTENT_SUBSTITUTES[:3]):
         return "role", f"a message of role {role} cannot contain calls."
-    if isinstance(wire.get("function_call"), dict) and (wrong := schema_error(wire["function_call"], FUNCTION)):
-        return f"function_call.{wrong[0]}", wrong[1]
+    function: JSON = wire.get("function_call")
+    if is_object(function) and (wrong := nested_error("function_call", function, FUNCTION)):
+        return wrong
     return _nested_error(wire)
 
 
-def _nested_error(wire: JSONObject) -> tuple[str, str] | None:
+def _nested_error(wire: JSONObject) -> Fault | None:
     """Return the first error in the lists of a message; None if there is none."""
-    for call in cast(list[JSON], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
-        if wrong := schema_error(call, CALL) or schema_error(call["function"], {**FUNCTION, "arguments?": (str, dict)}):
-            return f"tool_calls.{wrong[0]}", wrong[1]
-    for part in cast(list[JSON], wire.get("parts") or []):
-        if wrong := schema_error(part, {"type": str}):
-            return f"parts.{wrong[0]}", wrong[1]
+    for call in list_or_empty(wire.get("tool_calls")):
+        if wrong := nested_error("tool_calls", call, CALL) or nested_error("tool_calls", call["function"], CALLED):
+            return wrong
+    for part in list_or_empty(wire.get("parts")):
+        if wrong := nested_error("parts", part, TYPED):
+            return wrong
     for each in tool_invocations(wire):
-        if wrong := schema_error(each, INVOCATION):
-            return f"toolInvocations.{wrong[0]}", wrong[1]
+        if wrong := nested_error("toolInvocations", each, INVOCATION):
+            return wrong
         if each["state"] not in STATES:
             return "toolInvocations.state", f"unknown state {each['state']!r} of a tool call."
-    for each in cast(list[JSON], wire.get(ATTACHMENTS) or []):
-        if wrong := schema_error(each, ATTACHMENT):
-            return f"{ATTACHMENTS}.{wrong[0]}", wrong[1]
-    return None
-
-
-def _pieces(wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
-    call_id, name = wire.get("tool_call_id") or "", wire.get("name") or ""
-    if wire["role"] in RESULT_ROLES:
-        yield RequestPart(kind="result", path=path, wire=wire, id=call_id, name=name, text=wire["content"])
-        return
-    if wire["role"] == "data":
-        return
-    if given := wire.get("function_call"):
-        function = written_function(given) if isinstance(given, str) else object_or_empty(given)
-        yield RequestPart(kind="call", path=path, wire=function, id=call_id, name=str(function.get("name") or ""))
-    for call in cast(list[JSONObject], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
-        yield RequestPart(kind="call", path=path, wire=call["function"], id=call["id"], name=call["function"]["name"])
+    errors = (nested_error(ATTACHMENTS, each, ATTACHMENT) for each in list_or_empty(wire.get(ATTACHMENTS)))
+    return next(filter(None, errors), None)
 
 
 def _keys(call: RequestPart) -> list[Hashable]:
@@ -243,5 +215,4 @@ def _matching_keys(result: RequestPart) -> tuple[list[Hashable], list[Hashable]]
 
 
 def _words(part: JSON) -> str:
-    given: JSON = object_or_empty(part).get("text", part)
-    return given if isinstance(given, str) else encode(given).decode()
+    return as_text(object_or_empty(part).get("text", part))
