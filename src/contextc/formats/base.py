@@ -22,7 +22,7 @@ from contextc.formats.message_groups import merge_unordered_results, split_segme
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
 from contextc.formats.stream import StreamReader
-from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, ToolCall, ToolResult, system
+from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, system
 from contextc.messages.pairing import PairedHistory, PairingRepair, pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 
@@ -454,28 +454,5 @@ def describe_media(media: Media) -> str:
     return f"[{media.kind}{name}: {media.mime_type}{size}{where}; not shown]"
 
 
-def describe_native(native: ProviderBlock) -> str:
-    """Return one line of text that replaces another provider's block. A refusal keeps its text."""
-    data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
-    if isinstance(data.get("refusal"), str) and data["refusal"].strip():
-        return data["refusal"]
-    kind = data.get("type") or next(iter(data), "block")
-    return f"[{native.provider} {kind}; not shown]"
-
-
 def describe_tool(tool: NativeTool) -> str:
     return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
-
-
-def error_flag_note(result: ToolResult) -> ConversionNote:
-    """Return a note for formats without an error flag: only the text of a result can state an error."""
-    return ConversionNote("left out", f"that the result of {result.name} is an error")
-
-
-def wrapped_arguments_note(call: ToolCall) -> ConversionNote:
-    """Return a note for formats whose arguments must be objects, on a call with malformed arguments."""
-    return ConversionNote("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
-
-
-def is_foreign(reasoning: Reasoning, provider: str) -> bool:
-    return reasoning.provider != provider

@@ -10,7 +10,6 @@ from contextc.formats.anthropic.encode import (
     FIELDS_KEY,
     encode_segment,
     encode_system,
-    tag_system_blocks,
     without_trailing_space,
 )
 from contextc.formats.anthropic.rules import RULES
@@ -20,6 +19,7 @@ from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Reque
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleSet
 from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_encoding import tag_system_blocks
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import SettingsTable
 from contextc.formats.stream import StreamReader

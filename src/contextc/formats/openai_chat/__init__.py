@@ -74,9 +74,6 @@ class OpenAIFormatter(Formatter):
             media_in_results=self.media_in_results,
         )
 
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(message for segment in segments for message in segment.messages)]
-
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         head = self.encode([request.system]).messages if request.system is not None else ()
         body: JSONObject = {**request.settings, "messages": [*head, *messages]}

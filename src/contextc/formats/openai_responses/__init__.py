@@ -61,9 +61,6 @@ class OpenAIResponsesFormatter(Formatter):
     def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         return (Reasoning(provider=reasoning.provider),)  # so that the item after it is sent without its id
 
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(item for segment in segments for item in segment.messages)]
-
     def apply_settings(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         body: JSONObject = {**settings, "input": messages}
         if is_openai_model(settings):
