@@ -7,6 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import error_texts, fixes, lint_parser
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
@@ -50,7 +51,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -243,7 +244,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, error_texts.THINKING_FIRST, fix=fixes.without_thinking)
+@rule(15, error_texts.THINKING_FIRST, fix=remove_settings("thinking"))
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -336,7 +337,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(20, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -367,7 +368,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, error_texts.MAX_TOKENS, fix=fixes.with_max_tokens)
+@rule(22, error_texts.MAX_TOKENS, fix=set_setting("max_tokens", fixes.DEFAULT_MAX_TOKENS))
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 

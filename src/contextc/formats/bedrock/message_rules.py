@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
+from contextc.formats.common_fixes import insert_first_message
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
@@ -38,7 +39,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code import error_texts, fixes, lint_parser
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
@@ -56,7 +57,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, fix=fixes.with_first_message)
+@rule(2, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """There is at least one message of the user or the assistant.
 
@@ -191,7 +192,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, error_texts.INVALID_SESSION_ID, fix=fixes.without_session)
+@rule(11, error_texts.INVALID_SESSION_ID, fix=remove_settings("resume"))
 def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
+from contextc.formats.common_fixes import insert_first_message
 from contextc.formats.gemini import error_texts, fixes, lint_parser
 from contextc.formats.gemini.lint_parser import format_google_path, iter_list, with_camel_case
 from contextc.formats.lint_engine import (
@@ -49,7 +50,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, error_texts.NO_CONTENTS, fix=fixes.with_first_content)
+@rule(2, error_texts.NO_CONTENTS, fix=insert_first_message(RULES))
 def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 

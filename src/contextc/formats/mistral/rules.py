@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
@@ -33,7 +34,7 @@ from contextc.formats.mistral.lint_parser import (
     unknown_field_names,
     vendor_path,
 )
-from contextc.formats.openai_chat.fixes import with_a_message, with_assistant_calls
+from contextc.formats.openai_chat.fixes import with_assistant_calls
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -66,7 +67,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -318,7 +319,7 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, error_texts.ONE_OF, fix=fixes.without_tool_choice)
+@rule(18, error_texts.ONE_OF, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
@@ -333,7 +334,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(19, error_texts.EXTRA, fix=fixes.without_other_api_settings)
+@rule(19, error_texts.EXTRA, fix=remove_settings(*fixes.OTHER_API_SETTINGS))
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -365,7 +366,7 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, error_texts.ONE_OF, fix=fixes.without_response_format)
+@rule(21, error_texts.ONE_OF, fix=remove_settings("response_format"))
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 

@@ -7,6 +7,7 @@ unmatched calls and results. Others silently show the model a part of them. Both
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
@@ -45,7 +46,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, fix=fixes.with_a_message)
+@rule(2, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -144,7 +145,7 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, error_texts.THINK, fix=fixes.without_think)
+@rule(9, error_texts.THINK, fix=remove_settings("think"))
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -156,7 +157,7 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, error_texts.FORMAT, fix=fixes.without_format)
+@rule(10, error_texts.FORMAT, fix=remove_settings("format"))
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 

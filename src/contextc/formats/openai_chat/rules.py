@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, limit_list, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
@@ -55,7 +56,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -263,7 +264,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, error_texts.TOO_MANY, fix=fixes.with_allowed_tools)
+@rule(15, error_texts.TOO_MANY, fix=limit_list("tools", fixes.MAX_TOOLS))
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
@@ -295,7 +296,7 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -326,7 +327,7 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.TOO_MANY, fix=fixes.with_allowed_stops)
+@rule(18, error_texts.TOO_MANY, fix=limit_list("stop", fixes.MAX_STOPS))
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -388,7 +389,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(22, error_texts.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -403,7 +404,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, error_texts.TOOLS_AND_EFFORT, fix=fixes.with_no_effort)
+@rule(23, error_texts.TOOLS_AND_EFFORT, fix=set_setting("reasoning_effort", "none"))
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 

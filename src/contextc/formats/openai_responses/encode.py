@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request, extra_of, merge_extra, own_extra
+from contextc.formats.common_fixes import without_fields
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
@@ -119,7 +120,7 @@ class _Encoder(PartEncoder):
 
     def message(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
         wire: JSONObject = {"role": ROLES.get(message.role, "user"), "content": simplify_content(blocks, "input_text")}
-        return [_without(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
+        return [without_fields(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
 
     def reply(self, message: Message) -> list[JSONObject]:
         """Encode a reply item by item."""
@@ -145,7 +146,7 @@ class _Encoder(PartEncoder):
         fields = cast(JSONObject, rest.get(ITEM) or {})
         if items and rest.get(NESTED) and items[-1].get("role") == "assistant":
             before = items[-1]
-            if _without(before, "role", "content") == fields:
+            if without_fields(before, "role", "content") == fields:
                 items[-1] = {**before, "content": [*before["content"], block]}
                 return
         items.append({**fields, "role": "assistant", "content": [block]})
@@ -258,17 +259,13 @@ def _simplify_message(item: JSONObject) -> JSONObject:
 
 def _block_extra(extra: Extra | None, place: str) -> Extra | None:
     """Return the extra fields of a block, without those of its message item."""
-    rest = _without(own_extra(extra, place), ITEM, NESTED)
+    rest = without_fields(own_extra(extra, place), ITEM, NESTED)
     return {place: rest} if rest else None
 
 
 def _without_id(item: JSONObject) -> JSONObject:
     """Return a message or call without its id; other items require theirs."""
-    return _without(item, "id") if item.get("type") in (None, "message", "function_call") else item
-
-
-def _without(value: JSONObject, *names: str) -> JSONObject:
-    return {name: each for name, each in value.items() if name not in names}
+    return without_fields(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
 
 def _is_reference(part: AnyPart) -> bool:

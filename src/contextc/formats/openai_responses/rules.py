@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestPart,
@@ -53,7 +54,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_INPUT, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_INPUT, fix=insert_first_message(RULES))
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
@@ -281,7 +282,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, error_texts.TWO_HISTORIES, fix=fixes.with_single_history)
+@rule(15, error_texts.TWO_HISTORIES, fix=remove_settings("previous_response_id"))
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
@@ -292,7 +293,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, error_texts.TOO_SHORT, fix=fixes.with_min_output_tokens)
+@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", fixes.MIN_OUTPUT_TOKENS))
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -320,7 +321,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.vercel import coerce, error_texts, fixes, lint_parser
@@ -90,7 +91,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(6, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -116,7 +117,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=fixes.with_system_allowed)
+@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=set_setting("allowSystemInMessages", True))
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -266,7 +267,7 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(17, error_texts.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 

@@ -7,6 +7,7 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.vercel_legacy import error_texts, fixes, lint_parser
@@ -34,7 +35,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -158,7 +159,7 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, error_texts.UNKNOWN_CHOICE, fix=fixes.without_function_choice)
+@rule(11, error_texts.UNKNOWN_CHOICE, fix=remove_settings("function_call"))
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 
