@@ -133,6 +133,8 @@ class Formatter(ABC):
     input_includes_cached: ClassVar[bool] = True
     """True if the input tokens of a reply include cached ones. Otherwise cached tokens may be missing from the count.
     """
+    stream_reader: ClassVar[type[StreamReader] | None] = None
+    """The class that reads streamed replies. None if no provider streams this format."""
     encoding_version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
@@ -189,6 +191,14 @@ class Formatter(ABC):
     @abstractmethod
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         """Return the whole body: settings, system prompt, tools and messages."""
+
+    def _body_with_system_message(
+        self, request: Request, messages: list[JSONObject], tools_key: str = "tools"
+    ) -> JSONObject:
+        """Return a body whose first message is the system prompt, for formats with `system_among_messages`."""
+        head = self.encode([request.system]).messages if request.system is not None else ()
+        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
+        return {**body, tools_key: tools} if (tools := self.encode_tools(request.tools)) else body
 
     @abstractmethod
     def encode_tool(self, tool: Tool) -> JSONObject: ...
@@ -272,6 +282,8 @@ class Formatter(ABC):
 
     def create_reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""
+        if self.stream_reader is not None:
+            return self.stream_reader(self)
         raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:

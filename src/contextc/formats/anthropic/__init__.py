@@ -34,6 +34,7 @@ class AnthropicFormatter(Formatter):
     """Anthropic's Messages API. `system_between`: the model accepts system messages between other messages."""
 
     name: ClassVar[str] = "anthropic"
+    stream_reader: ClassVar[type[StreamReader] | None] = AnthropicStreamReader
     settings: ClassVar[SettingsTable] = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec(
         "anthropic",
@@ -137,9 +138,6 @@ class AnthropicFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return AnthropicStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.collect_events(events)

@@ -15,6 +15,7 @@ from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_o
 from contextc.formats.bedrock.media import describe_block, encode_media, find_documents, with_unique_name
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
+from contextc.formats.tool_codecs import encode_definition
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.tools.spec import NativeTool, Tool
@@ -80,10 +81,7 @@ def encode_system(message: Message, provider: str) -> list[JSONObject]:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
-    schema = {"json": tool.parameters or {"type": "object"}}
-    return {"toolSpec": {"name": tool.name, **described, "inputSchema": schema, **strict}}
+    return {"toolSpec": encode_definition(tool, "inputSchema", {"json": tool.parameters or {"type": "object"}})}
 
 
 def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSONObject]:

@@ -52,6 +52,7 @@ class ClaudeCodeFormatter(Formatter):
     """
 
     name: ClassVar[str] = "claude_code"
+    stream_reader: ClassVar[type[StreamReader] | None] = ClaudeCodeStreamReader
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec(
@@ -125,9 +126,6 @@ class ClaudeCodeFormatter(Formatter):
         for event in events:
             reader.read(as_json(event))
         return reader.message()
-
-    def create_reader(self) -> StreamReader:
-        return ClaudeCodeStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return collect_events(event["event"] for event in events if event.get("type") == "stream_event")

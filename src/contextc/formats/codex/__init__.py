@@ -29,6 +29,7 @@ class CodexFormatter(Formatter):
     """Codex. `messages` are the items of a thread, and the system prompt is `developerInstructions`."""
 
     name: ClassVar[str] = "codex"
+    stream_reader: ClassVar[type[StreamReader] | None] = CodexStreamReader
     rules: ClassVar[RuleSet] = RULES
     messages_key: ClassVar[str] = "items"
     settings: ClassVar[SettingsTable] = SETTINGS
@@ -76,9 +77,6 @@ class CodexFormatter(Formatter):
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
-
-    def create_reader(self) -> StreamReader:
-        return CodexStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return turn_decoding.collect_turn(events)

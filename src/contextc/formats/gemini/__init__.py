@@ -43,6 +43,7 @@ class GeminiFormatter(Formatter):
     """
 
     name: ClassVar[str] = "gemini"
+    stream_reader: ClassVar[type[StreamReader] | None] = GeminiStreamReader
     messages_key: ClassVar[str] = "contents"
     rules: ClassVar[RuleSet] = RULES
     user_first: ClassVar[bool] = True
@@ -140,9 +141,6 @@ class GeminiFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return GeminiStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.collect_events(events)

@@ -34,6 +34,7 @@ class MistralFormatter(Formatter):
     """Format of Mistral's chat completions. A last assistant message gets `prefix`: the model continues it."""
 
     name: ClassVar[str] = "mistral"
+    stream_reader: ClassVar[type[StreamReader] | None] = MistralStreamReader
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
     settings: ClassVar[SettingsTable] = SETTINGS
@@ -72,11 +73,7 @@ class MistralFormatter(Formatter):
         return messages
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        head = self.encode([request.system]).messages if request.system is not None else ()
-        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
-        if tools := self.encode_tools(request.tools):
-            body["tools"] = tools
-        return body
+        return self._body_with_system_message(request, messages)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)
@@ -90,9 +87,6 @@ class MistralFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return MistralStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -4,17 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request, own_extra
+from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import RuleSet
 from contextc.formats.ollama import decode
-from contextc.formats.ollama.encode import encode_segment, encode_tool, with_nested_extra
+from contextc.formats.ollama.encode import encode_segment, encode_tool
 from contextc.formats.ollama.rules import RULES
 from contextc.formats.ollama.settings import SETTINGS
 from contextc.formats.ollama.stream import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import SettingsTable, object_or_empty
 from contextc.formats.stream import StreamReader
+from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
 
@@ -41,6 +42,7 @@ class OllamaFormatter(Formatter):
     """
 
     name: ClassVar[str] = "ollama"
+    stream_reader: ClassVar[type[StreamReader] | None] = OllamaStreamReader
     rules: ClassVar[RuleSet] = RULES
     settings: ClassVar[SettingsTable] = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec("ollama")
@@ -74,7 +76,7 @@ class OllamaFormatter(Formatter):
         return {name: value for name, value in body.items() if name in SDK_ARGUMENTS}
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        return with_nested_extra(ours, own_extra(extra, self.provider), self.provider)
+        return merge_function_extra(ours, extra, self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)
@@ -87,9 +89,6 @@ class OllamaFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return OllamaStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

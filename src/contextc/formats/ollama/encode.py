@@ -15,12 +15,12 @@ from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.formats.part_encoding import PartEncoder
+from contextc.formats.tool_codecs import NO_PARAMETERS, encode_definition, merge_function_extra
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.tools.spec import Tool
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
-NO_PARAMETERS: JSONObject = {"type": "object", "properties": {}}
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
@@ -32,21 +32,8 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    function: JSONObject = {
-        "name": tool.name,
-        **described,
-        "parameters": remove_type_mismatches(tool.parameters or NO_PARAMETERS),
-    }
-    return {"type": "function", "function": function}
-
-
-def with_nested_extra(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
-    """Return a call or tool with the extra fields of its provider, those inside `function` nested."""
-    rest = dict(rest)
-    inside = cast(JSONObject, rest.pop("function", {}))
-    whole = merge_extra(ours, {provider: rest}, provider)
-    return {**whole, "function": merge_extra(ours["function"], {provider: inside}, provider)} if inside else whole
+    schema = remove_type_mismatches(tool.parameters or NO_PARAMETERS)
+    return {"type": "function", "function": encode_definition(tool, "parameters", schema, strict=False)}
 
 
 class _Encoder(PartEncoder):
@@ -101,7 +88,7 @@ class _Encoder(PartEncoder):
         if not own_extra(part.extra, self.provider).get("id", part.id):
             self.unnamed.add(part.id)
         call: JSONObject = {**named, "function": {"name": part.name, "arguments": given}}
-        return with_nested_extra(call, own_extra(part.extra, self.provider), self.provider)
+        return merge_function_extra(call, part.extra, self.provider)
 
     def words(self, message: Message) -> str:
         said = [self.said(part, message.role) for part in message.parts]

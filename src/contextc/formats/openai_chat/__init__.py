@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request, merge_extra, own_extra
+from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleSet
 from contextc.formats.openai_chat import cache_control, decode
@@ -15,6 +15,7 @@ from contextc.formats.openai_chat.stream import ChatStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import SettingsTable
 from contextc.formats.stream import StreamReader
+from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
 
@@ -30,6 +31,7 @@ class OpenAIFormatter(Formatter):
     """
 
     name: ClassVar[str] = "openai_chat"
+    stream_reader: ClassVar[type[StreamReader] | None] = ChatStreamReader
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = (
         *("reasoning_effort", "reasoning"),
@@ -75,11 +77,7 @@ class OpenAIFormatter(Formatter):
         )
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        head = self.encode([request.system]).messages if request.system is not None else ()
-        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
-        if tools := self.encode_tools(request.tools):
-            body["tools"] = tools
-        return body
+        return self._body_with_system_message(request, messages)
 
     def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         return cache_control.with_cache_breakpoint(message) if self.cache_marks else None
@@ -96,9 +94,7 @@ class OpenAIFormatter(Formatter):
         return cache_control.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        rest = dict(own_extra(extra, self.provider))
-        function = merge_extra(ours["function"], {self.provider: rest.pop("function", {})}, self.provider)
-        return {**merge_extra(ours, {self.provider: rest}, self.provider), "function": function}
+        return merge_function_extra(ours, extra, self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
@@ -112,9 +108,6 @@ class OpenAIFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
-
-    def create_reader(self) -> StreamReader:
-        return ChatStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -34,6 +34,7 @@ class OpenAIResponsesFormatter(Formatter):
     """Format of the Responses API. Its `messages` are the items of `input`; the system prompt is `instructions`."""
 
     name: ClassVar[str] = "openai_responses"
+    stream_reader: ClassVar[type[StreamReader] | None] = ResponsesStreamReader
     rules: ClassVar[RuleSet] = RULES
     prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning", "text")
     messages_key: ClassVar[str] = "input"
@@ -103,9 +104,6 @@ class OpenAIResponsesFormatter(Formatter):
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return decode.find_session(reply, field)
-
-    def create_reader(self) -> StreamReader:
-        return ResponsesStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -36,11 +36,7 @@ class VercelLegacyFormatter(Formatter):
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        head = self.encode([request.system]).messages if request.system is not None else ()
-        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
-        if tools := self.encode_tools(request.tools):
-            body["functions"] = tools
-        return body
+        return self._body_with_system_message(request, messages, "functions")
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
