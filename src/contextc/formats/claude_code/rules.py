@@ -20,6 +20,7 @@ from contextc.formats.lint_engine import (
     make_finding,
     match_results,
 )
+from contextc.formats.rule_checks import find_empty_request
 
 RULES = RuleSet(
     "CLC",
@@ -66,8 +67,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "mode", "mode": "normal"}]
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "messages is empty.")
+    return find_empty_request(request, "messages is empty.")
 
 
 @rule(3)

@@ -25,6 +25,13 @@ from contextc.formats.lint_engine import (
 )
 from contextc.formats.openai_chat import error_texts, fixes, lint_parser
 from contextc.formats.openai_chat.lint_parser import vendor_group, vendor_path
+from contextc.formats.rule_checks import (
+    find_duplicate_ids,
+    find_empty_request,
+    iter_calls,
+    iter_parts,
+    repeat_in_example,
+)
 
 MAX_ID_LENGTH = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -63,8 +70,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return find_empty_request(request)
 
 
 @rule(3, error_texts.EMPTY_REPLY, fix=fixes.without_empty_replies)
@@ -155,15 +161,14 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     doubled = {result.path for _, result in match_results(request.messages, results_directly_after).duplicate_results}
     latest: dict[str, RequestMessage] = {}
-    for turn in request.messages:
-        for result in turn.parts_of("result"):
-            first = latest.get(result.id, turn)
-            latest[result.id] = turn
-            if result.path in doubled:
-                message = f"tool call {result.id} already has a result."
-                yield make_finding(
-                    result.path, message, id=result.id, first=vendor_path(first.path), where=vendor_path(result.path)
-                )
+    for turn, result in iter_parts(request, "result"):
+        first = latest.get(result.id, turn)
+        latest[result.id] = turn
+        if result.path in doubled:
+            message = f"tool call {result.id} already has a result."
+            yield make_finding(
+                result.path, message, id=result.id, first=vendor_path(first.path), where=vendor_path(result.path)
+            )
 
 
 @rule(9, error_texts.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
@@ -177,10 +182,9 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.messages:
-        for call in find_duplicates(turn.parts_of("call")):
-            message = f"another tool call in this message already has the id {call.id}."
-            yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
+    for turn, call in find_duplicate_ids(request.messages):
+        message = f"another tool call in this message already has the id {call.id}."
+        yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
 @rule(10, error_texts.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
@@ -265,28 +269,11 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 @rule(15, error_texts.TOO_MANY, fix=limit_list("tools", fixes.MAX_TOOLS))
+@repeat_in_example('{"type": "a"}', fixes.MAX_TOOLS + 1)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
-    Example: {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "a"}, {"type": "a"}, {"type":
-        "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}]}
+    Example: {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "a"}, …]}
     Repair: the first 128 tools are kept.
     """
     count = _length(request.body.get("tools"))
@@ -433,10 +420,9 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if request.facts.media != ():
         return
-    for turn in request.messages:
-        for piece in turn.parts_of("media"):
-            if piece.wire["type"] == fixes.IMAGE_TYPE:
-                yield make_finding(piece.path, "this model accepts only text.")
+    for _, piece in iter_parts(request, "media"):
+        if piece.wire["type"] == fixes.IMAGE_TYPE:
+            yield make_finding(piece.path, "this model accepts only text.")
 
 
 @rule(25, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
@@ -455,11 +441,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
-    return (
-        (call for turn in request.messages for call in turn.parts_of("call"))
-        if vendor_group(request.body) != "other"
-        else iter(())
-    )
+    return iter_calls(request) if vendor_group(request.body) != "other" else iter(())
 
 
 def _length(value: JSON) -> int:

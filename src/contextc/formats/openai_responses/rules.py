@@ -20,6 +20,7 @@ from contextc.formats.lint_engine import (
 )
 from contextc.formats.openai_responses import error_texts, fixes, lint_parser
 from contextc.formats.openai_responses.lint_parser import vendor_path
+from contextc.formats.rule_checks import find_empty_request
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_ID_LENGTH = 64
@@ -61,8 +62,8 @@ def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed and not any(request.body.get(name) for name in HISTORIES):
-        yield make_finding(("input",) if request.body else (), "the request has no input.")
+    stored = any(request.body.get(name) for name in HISTORIES)
+    return () if stored else find_empty_request(request, "the request has no input.", "input")
 
 
 @rule(3, error_texts.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)

@@ -11,6 +11,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
+from contextc.formats.rule_checks import find_empty_request, iter_parts
 from contextc.formats.vercel import coerce, error_texts, fixes, lint_parser
 
 RULES = RuleSet(
@@ -99,8 +100,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     prompted = request.body.get("prompt") is not None and request.body.get("messages") is None
-    if not request.messages and not request.malformed and not prompted:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return () if prompted else find_empty_request(request)
 
 
 @rule(7, error_texts.EMPTY, fix=fixes.without_empty)
@@ -261,10 +261,9 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the signature is removed; without one, the SDK does not send the reasoning to Anthropic.
     """
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if not fixes.has_valid_signature(piece.wire):
-                yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
+    for _, piece in iter_parts(request, "reasoning"):
+        if not fixes.has_valid_signature(piece.wire):
+            yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
 @rule(17, error_texts.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
