@@ -10,7 +10,7 @@ from contextc.formats.common_fixes import change_messages, keep_messages, messag
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_chat.lint_parser import FIELDS, KINDS, find_function, text_block
-from contextc.formats.signature_check import is_valid_signature
+from contextc.formats.signature_check import MIN_LENGTH, is_fernet_token, is_valid_signature
 
 MAX_STOPS, MAX_TOOLS = 4, 128
 TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64)
@@ -21,10 +21,8 @@ CONTENT_SUBSTITUTES = (
 )
 REQUIRED_FIELDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are rejected unless the field they depend on is present."""
-MIN_SECRET_LENGTH = 64  # anything shorter is a placeholder, in tests and replays
 SAMPLING = ("temperature", "top_p")
 IMAGE_TYPE = "image_url"
-FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 
 def is_empty_reply(message: JSONObject) -> bool:
@@ -176,7 +174,7 @@ def _is_whole(detail: JSONObject) -> bool:
     secrets = [secret for name in ("signature", "data") if isinstance(secret := cast(JSON, detail.get(name)), str)]
     for secret in secrets:
         sound = is_valid_signature(secret) if format.startswith("anthropic") else _is_encrypted(secret, format)
-        if len(secret) >= MIN_SECRET_LENGTH and not sound:
+        if len(secret) >= MIN_LENGTH and not sound:
             return False
     return True
 
@@ -186,8 +184,7 @@ def _is_encrypted(secret: str, format: str) -> bool:
     data = decode_base64(secret, urlsafe=True)
     if data is None:
         return False
-    framed = data[:1] == FERNET_VERSION and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
-    return framed or not format.startswith("openai")
+    return is_fernet_token(data) or not format.startswith("openai")
 
 
 def has_calls(message: JSONObject) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.media_encoding import from_data_url, media_from_url
-from contextc.formats.message_groups import merge_messages
+from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.openai_responses.encode import (
     ITEM,
     NESTED,
@@ -189,14 +189,7 @@ class _Decoder:
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
         """Return the items as messages. Consecutive items of the model become one message."""
-        groups: list[list[Message]] = []
-        for item in items:
-            message = self.message(item)
-            if groups and groups[-1][0].role == message.role == "assistant":
-                groups[-1].append(message)
-            else:
-                groups.append([message])
-        return [merge_messages(group) for group in groups]
+        return merge_neighbours([self.message(item) for item in items], "assistant")
 
     def message(self, item: JSONObject) -> Message:
         role = ROLES.get(item.get("role") or "")

@@ -68,7 +68,8 @@ def encode_text(message: Message, provider: str) -> str:
 
 def encode_stored_results(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
     """Return the messages. Results of calls that the provider stores become native items."""
-    referred = any(_is_reference(part) for message in request.messages for part in message.parts)
+    blocks = [part.data for message in request.messages for part in message.parts if isinstance(part, ProviderBlock)]
+    referred = any(isinstance(data, dict) and is_reference(cast(JSONObject, data)) for data in blocks)
     if not referred and not any(request.settings.get(name) for name in STORED_HISTORY):
         return request.messages
     here = {call.id for message in request.messages for call in message.tool_calls}
@@ -268,11 +269,9 @@ def _without_id(item: JSONObject) -> JSONObject:
     return without_fields(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
 
-def _is_reference(part: AnyPart) -> bool:
-    if not isinstance(part, ProviderBlock) or not isinstance(part.data, dict):
-        return False
-    data = cast(JSONObject, part.data)
-    return data.get("type") == "item_reference" or ("id" in data and not data.get("type") and "role" not in data)
+def is_reference(item: JSONObject) -> bool:
+    """Return True if an item refers to one that the provider stores."""
+    return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
 
 
 def _kind(part: AnyPart) -> JSON:

@@ -10,17 +10,18 @@ from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import ParsedRequest, RequestMessage, RequestPart, remove_fields
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_responses import lint_parser
-from contextc.formats.openai_responses.encode import FERNET_PREFIX, requires_following_item
-from contextc.formats.signature_check import MIN_LENGTH
+from contextc.formats.openai_responses.encode import (
+    FERNET_PREFIX,
+    STORED_HISTORY,
+    is_reference,
+    requires_following_item,
+)
+from contextc.formats.signature_check import FERNET_FRAME, MIN_LENGTH, is_fernet_token
 from contextc.messages.pairing import SYNTHETIC_RESULTS
 
 CALL_ID_CODEC, TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64), IdentifierCodec("a-zA-Z0-9_-", 128)
-STORED_HISTORY = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
-MIN_OUTPUT_TOKENS = 16
-SAMPLING = ("temperature", "top_p")
 OPENAI_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
-FERNET_HEAD, FERNET_BLOCK = 57, 16
 BEDROCK_PREFIX = "rsn_"
 
 
@@ -60,10 +61,6 @@ def refers_to_stored_items(request: ParsedRequest) -> bool:
     )
 
 
-def is_reference(item: JSONObject) -> bool:
-    return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
-
-
 def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
     """Return OpenAI's reasoning items that are not followed by the item they came with.
 
@@ -93,12 +90,9 @@ def is_intact(item: JSONObject) -> bool:
     if not isinstance(content, str) or len(content) < MIN_LENGTH:
         return True
     if content.startswith(FERNET_PREFIX) or OPENAI_ID.fullmatch(str(item.get("id"))):
-        data = (
-            decode_base64(content, urlsafe=True)
-            if content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
-            else None
-        )
-        return data is not None and len(data) > FERNET_HEAD and (len(data) - FERNET_HEAD) % FERNET_BLOCK == 0
+        whole = content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
+        data = decode_base64(content, urlsafe=True) if whole else None
+        return data is not None and len(data) > FERNET_FRAME and is_fernet_token(data)
     if content.startswith(BEDROCK_PREFIX):
         return decode_base64(content.removeprefix(BEDROCK_PREFIX)) is not None
     letters = content.rstrip("=")

@@ -18,8 +18,10 @@ from contextc.formats.lint_engine import (
     is_reasoning,
     make_finding,
 )
+from contextc.formats.openai_chat.fixes import SAMPLING
 from contextc.formats.openai_responses import error_texts, fixes, lint_parser
 from contextc.formats.openai_responses.lint_parser import vendor_path
+from contextc.formats.openai_responses.settings import MIN_OUTPUT_TOKENS
 from contextc.formats.rule_checks import find_empty_request
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -294,7 +296,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", fixes.MIN_OUTPUT_TOKENS))
+@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -302,7 +304,7 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < fixes.MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
+    if isinstance(limit, int) and limit < MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
         yield make_finding(
             ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
         )
@@ -322,7 +324,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
+@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -333,7 +335,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     given: JSON = request.body.get("reasoning")
     effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
-    for setting in fixes.SAMPLING:
+    for setting in SAMPLING:
         if request.body.get(setting) not in (None, 1) and is_reasoning(request.facts, effort):
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 

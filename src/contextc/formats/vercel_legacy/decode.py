@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.formats.base import Request
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.message_groups import merge_messages
+from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.part_decoding import UNKNOWN_TOOL, as_text, other_fields, with_extra
 from contextc.formats.tool_codecs import decode_definition, encode_definition
@@ -85,7 +85,7 @@ class _Decoder:
             group = message.get("id") if message.get("function_call") else None
             place = len(found)
             found += decoded
-        return _merge_results(found)
+        return merge_neighbours(found, "tool")  # the results of one reply, as in all other formats
 
     def joined(self, reply: Message, further: Message) -> Message:
         """Return a reply with one more call. An `id` that only linked the two messages is dropped."""
@@ -304,17 +304,6 @@ def _text(wire: JSONObject, name: str) -> str | None:
     """Return a field that should be text; None if it is not."""
     value = wire.get(name)
     return value if isinstance(value, str) else None
-
-
-def _merge_results(messages: list[Message]) -> list[Message]:
-    """Merge the results of one reply into one tool message, as in all other formats."""
-    groups: list[list[Message]] = []
-    for message in messages:
-        if groups and message.role == "tool" and groups[-1][0].role == "tool":
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-    return [merge_messages(group) for group in groups]
 
 
 def _arguments(given: JSON) -> JSONObject | str:
