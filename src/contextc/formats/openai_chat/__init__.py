@@ -1,20 +1,17 @@
 """OpenAI's Chat Completions format, and its variants at other endpoints."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import encode_segment
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.settings import SETTINGS
 from contextc.formats.openai_chat.stream import ChatStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
@@ -30,28 +27,28 @@ class OpenAIFormatter(Formatter):
     another's.
     """
 
-    name: ClassVar[str] = "openai_chat"
-    stream_reader: ClassVar[type[StreamReader] | None] = ChatStreamReader
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = (
+    name = "openai_chat"
+    stream_reader = ChatStreamReader
+    rules = RULES
+    prefix_settings = (
         *("reasoning_effort", "reasoning"),
         *("response_format", "verbosity"),
     )
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
+    settings = SETTINGS
+    name_codec = NameCodec(
         "openai_chat",
         ids=IdentifierCodec("a-zA-Z0-9_-", 40, accepted=".{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
-    system_among_messages: ClassVar[bool] = True
-    nested_extra: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
-    shared_extra: ClassVar[tuple[str, ...]] = (
+    system_among_messages = True
+    nested_extra = ("function", "image_url", "input_audio", "file")
+    shared_extra = (
         *("name", "arguments", "description", "parameters"),
         *("url", "data", "format", "file_id", "file_data", "filename"),
     )
-    layout_extra: ClassVar[tuple[str, ...]] = ("role",)
-    allows_leading_system: ClassVar[bool] = True
-    tool_key: ClassVar[str] = "function"
+    layout_extra = ("role",)
+    allows_leading_system = True
+    tool_key = "function"
 
     def __init__(
         self,

@@ -61,9 +61,10 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    """Decode all steps as one message. Tool results are left out: they belong to tool messages, as in `decode_request`.
+    """Decode all steps of an assistant message, a `ModelMessage` or a `UIMessage`, as one message.
 
-    User messages and approval responses sent meanwhile stay in place, for the SDK alone.
+    Tool results are left out: they belong to tool messages, as in `decode_request`. User messages
+    and approval responses sent meanwhile stay in place, for the SDK alone.
     """
     decoded = _Decoder(provider, in_one=True).messages([reply])
     messages = [

@@ -49,7 +49,13 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     )
 
 
-def decode_reply(wire: Iterable[JSONObject], provider: str) -> Message:
+def collect_messages(events: Iterable[JSONObject]) -> JSONObject:
+    """Collect the whole messages of one reply, one per call. Stream chunks of that time are not supported."""
+    return {"messages": list(events)}
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    wire = cast(list[JSONObject], reply["messages"]) if "messages" in reply else [reply]
     decoded = _Decoder(provider).messages([{"role": "assistant", **message} for message in wire])
     messages = [message for message in decoded if message.role == "assistant"]
     parts = tuple(part for message in messages for part in message.parts)
