@@ -10,7 +10,7 @@ with sessions also sends the session's id and position.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -25,10 +25,8 @@ NOTE_EVENT = "contextc.note"
 class StreamDecoder(Protocol):
     """The methods of a formatter that a reader uses."""
 
+    name_codec: ClassVar[NameCodec]
     provider: str
-
-    @property
-    def name_codec(self) -> NameCodec: ...
 
     def decode_stream(self, events: Iterable[object]) -> Message: ...
 

@@ -1,7 +1,7 @@
 """Bedrock's Converse API, one format for the models of many vendors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
@@ -46,7 +46,7 @@ class BedrockFormatter(AnthropicFormatter):
     name = "bedrock"
     codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     settings = SETTINGS
-    name_codec = NameCodec(
+    name_codec: ClassVar[NameCodec] = NameCodec(
         "bedrock",
         ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_.:-]{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 64),
