@@ -22,7 +22,7 @@ from contextc.formats.message_groups import merge_unordered_results, split_segme
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
 from contextc.formats.stream import StreamReader
-from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, ToolCall, ToolResult, system
+from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, system
 from contextc.messages.pairing import PairedHistory, PairingRepair, pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 
@@ -133,6 +133,8 @@ class Formatter(ABC):
     input_includes_cached: ClassVar[bool] = True
     """True if the input tokens of a reply include cached ones. Otherwise cached tokens may be missing from the count.
     """
+    stream_reader: ClassVar[type[StreamReader] | None] = None
+    """The class that reads streamed replies. None if no provider streams this format."""
     encoding_version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
@@ -189,6 +191,14 @@ class Formatter(ABC):
     @abstractmethod
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         """Return the whole body: settings, system prompt, tools and messages."""
+
+    def _body_with_system_message(
+        self, request: Request, messages: list[JSONObject], tools_key: str = "tools"
+    ) -> JSONObject:
+        """Return a body whose first message is the system prompt, for formats with `system_among_messages`."""
+        head = self.encode([request.system]).messages if request.system is not None else ()
+        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
+        return {**body, tools_key: tools} if (tools := self.encode_tools(request.tools)) else body
 
     @abstractmethod
     def encode_tool(self, tool: Tool) -> JSONObject: ...
@@ -272,6 +282,8 @@ class Formatter(ABC):
 
     def create_reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""
+        if self.stream_reader is not None:
+            return self.stream_reader(self)
         raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
@@ -454,28 +466,5 @@ def describe_media(media: Media) -> str:
     return f"[{media.kind}{name}: {media.mime_type}{size}{where}; not shown]"
 
 
-def describe_native(native: ProviderBlock) -> str:
-    """Return one line of text that replaces another provider's block. A refusal keeps its text."""
-    data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
-    if isinstance(data.get("refusal"), str) and data["refusal"].strip():
-        return data["refusal"]
-    kind = data.get("type") or next(iter(data), "block")
-    return f"[{native.provider} {kind}; not shown]"
-
-
 def describe_tool(tool: NativeTool) -> str:
     return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
-
-
-def error_flag_note(result: ToolResult) -> ConversionNote:
-    """Return a note for formats without an error flag: only the text of a result can state an error."""
-    return ConversionNote("left out", f"that the result of {result.name} is an error")
-
-
-def wrapped_arguments_note(call: ToolCall) -> ConversionNote:
-    """Return a note for formats whose arguments must be objects, on a call with malformed arguments."""
-    return ConversionNote("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
-
-
-def is_foreign(reasoning: Reasoning, provider: str) -> bool:
-    return reasoning.provider != provider

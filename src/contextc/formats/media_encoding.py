@@ -13,6 +13,11 @@ def guess_media_type(url: str, default: str) -> str:
     return guess_type(url.partition("?")[0])[0] or default
 
 
+def media_from_url(url: str, default: str, name: str | None = None) -> Media:
+    """Return the media of a URL or data URL. `default` is its media type if the URL suggests none."""
+    return from_data_url(url, name) or Media(mime_type=guess_media_type(url, default), url=url, name=name)
+
+
 def encode_base64(part: Media, blobs: Mapping[str, bytes]) -> str | None:
     """Return the bytes of a part as base64, or None if they are not available."""
     data = part.data if part.data is not None else blobs.get(part.blob or "")

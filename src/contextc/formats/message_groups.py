@@ -1,11 +1,11 @@
 """Groups of messages: segments of a history, and tool results in the order of their calls."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from contextc.messages import Message
+from contextc.messages import Message, Role
 
 APART_KEY = "apart"
 """Key in the `extra` of a message: it was read next to a message of the same role, or as the first message."""
@@ -61,6 +61,17 @@ def merge_messages(group: Sequence[Message]) -> Message:
     """Return the first of these messages with the parts of all of them."""
     first = group[0]
     return first if len(group) == 1 else replace(first, parts=tuple([part for each in group for part in each.parts]))
+
+
+def merge_neighbours(messages: Iterable[Message], role: Role) -> list[Message]:
+    """Return the messages with neighbours of one role merged."""
+    groups: list[list[Message]] = []
+    for message in messages:
+        if groups and groups[-1][0].role == message.role == role:
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return [merge_messages(group) for group in groups]
 
 
 def split_segments(history: Sequence[Message]) -> Iterator[list[Message]]:

@@ -4,7 +4,7 @@ Each format has a table of the paths of common settings, and two functions for t
 the table does not have stays unread and is reported. It is never sent to another provider.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 
@@ -18,6 +18,9 @@ SettingPath: TypeAlias = str
 
 
 ToolChoiceMode: TypeAlias = Literal["auto", "none", "required", "named"]
+
+
+ANY_MODE: tuple[ToolChoiceMode, ...] = ("auto", "none", "required")
 
 
 class ToolChoice(Struct, frozen=True):
@@ -72,6 +75,46 @@ def rename_tools(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
     if isinstance(choice, list):
         return [rename_tools(each, names, key) for each in cast(list[JSON], choice)]
     return names.get(choice, choice) if isinstance(choice, str) and key in TOOL_NAME_KEYS else choice
+
+
+def read_tool_choice(
+    rest: JSONObject, key: str, modes: Collection[ToolChoiceMode], name_of: Callable[[JSONObject], JSON]
+) -> dict[str, object]:
+    """Remove a tool choice from the settings and return it. It is one of `modes`, or an object with a tool's name."""
+    choice: JSON = rest.get(key)
+    if isinstance(choice, str) and choice in modes:
+        found = ToolChoice(cast(ToolChoiceMode, choice))
+    elif isinstance(name := name_of(object_or_empty(choice)), str):
+        found = ToolChoice("named", name)
+    else:
+        return {}
+    del rest[key]
+    return {"tool_choice": found}
+
+
+def write_tool_choice(choice: ToolChoice | None, key: str, named: Callable[[str], JSONObject]) -> JSONObject:
+    """Return a tool choice as a setting: its mode, or the object that `named` makes from the name of a tool."""
+    return {} if choice is None else {key: named(choice.name) if choice.mode == "named" else choice.mode}
+
+
+def read_json_output(kind: JSON, described: JSONObject) -> OutputFormat | None:
+    """Return the form of an answer in OpenAI's terms: the type, and the object with the schema and its name."""
+    if kind != "json_object" and not isinstance(described.get("schema"), dict):
+        return None
+    return OutputFormat(
+        schema=described.get("schema"), name=described.get("name") or "answer", strict=described.get("strict")
+    )
+
+
+def describe_schema(output: OutputFormat) -> JSONObject:
+    """Return the fields of a schema in OpenAI's terms."""
+    strict: JSONObject = {} if output.strict is None else {"strict": output.strict}
+    return {"name": output.name, "schema": output.schema, **strict}
+
+
+def same_names(*names: str) -> dict[str, SettingPath]:
+    """Return the paths of settings whose names in a format are the common ones."""
+    return {name: name for name in names}
 
 
 TOOL_NAME_KEYS = ("name", "toolName", "allowedFunctionNames", "allowed_function_names")

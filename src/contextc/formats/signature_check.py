@@ -8,6 +8,7 @@ from contextc.formats.media_encoding import decode_base64
 
 MIN_LENGTH = 64
 """Shorter values are placeholders for a signature, in tests and replays."""
+FERNET_FRAME, FERNET_BLOCK = 57, 16
 
 
 def is_valid_signature(signature: object) -> bool:
@@ -18,6 +19,11 @@ def is_valid_signature(signature: object) -> bool:
         return True
     data = decode_base64(signature)
     return data is not None and is_protobuf_message(data)
+
+
+def is_fernet_token(data: bytes) -> bool:
+    """Return True if the bytes have the frame of a Fernet token, with which OpenAI encrypts."""
+    return data[:1] == b"\x80" and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
 
 
 def is_protobuf_message(data: bytes) -> bool:

@@ -1,7 +1,6 @@
 """Anthropic's Messages API."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
@@ -10,45 +9,44 @@ from contextc.formats.anthropic.encode import (
     FIELDS_KEY,
     encode_segment,
     encode_system,
-    tag_system_blocks,
     without_trailing_space,
 )
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.anthropic.stream import AnthropicStreamReader
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_encoding import tag_system_blocks
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools.spec import Tool
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
 
 
-class AnthropicFormatter(Formatter):
+class AnthropicFormatter(CodecFormatter):
     """Anthropic's Messages API. `system_between`: the model accepts system messages between other messages."""
 
-    name: ClassVar[str] = "anthropic"
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
+    name = "anthropic"
+    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    stream_reader = AnthropicStreamReader
+    settings = SETTINGS
+    name_codec = NameCodec(
         "anthropic",
         ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_-]+"),
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
-    unique_ids: ClassVar[bool] = True
-    nested_extra: ClassVar[tuple[str, ...]] = (FIELDS_KEY,)
-    layout_extra: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY)
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = ("thinking", "output_config")
-    user_first: ClassVar[bool] = True
-    tool_key: ClassVar[str] = "input_schema"
-    merges_neighbours: ClassVar[bool] = True
-    requires_max_tokens: ClassVar[bool] = True
+    unique_ids = True
+    nested_extra = (FIELDS_KEY,)
+    layout_extra = (APART_KEY, BETWEEN_KEY)
+    rules = RULES
+    prefix_settings = ("thinking", "output_config")
+    user_first = True
+    tool_key = "input_schema"
+    merges_neighbours = True
+    requires_max_tokens = True
 
     def __init__(
         self, *, provider: str = "anthropic", system_between: bool = False, reasoning: ReasoningPolicy = "native"
@@ -126,23 +124,8 @@ class AnthropicFormatter(Formatter):
         *before, last = body[place]
         return {**body, place: [*before, {**last, "cache_control": CACHE_CONTROL}]}
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return decode.encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
-
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("content"), list) and "parts" not in reply
-
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return AnthropicStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.collect_events(events)
 
 
 def without_cache_control(block: JSONObject) -> JSONObject:

@@ -10,11 +10,19 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
-from contextc.formats.base import Request, append_text, extra_of, own_extra
+from contextc.formats.base import Request, append_text, own_extra
 from contextc.formats.media_encoding import decode_base64, guess_media_type
-from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_decoding import (
+    UNKNOWN_TOOL,
+    mark_apart,
+    other_fields,
+    result_content,
+    split_at_results,
+    with_extra,
+)
+from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -40,7 +48,6 @@ FINISH_REASONS = {
     "pause_turn": "pause",
     "refusal": "refusal",
 }
-UNKNOWN_TOOL = "unknown"
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
@@ -50,7 +57,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     for wire in cast(list[JSONObject], body.get("messages", [])):
         decoded = list(decoder.message(wire))
         if decoded and wire["role"] == before:
-            decoded[0] = decoder.apart(decoded[0])
+            decoded[0] = mark_apart(decoded[0], provider)
         before = wire["role"]
         messages += decoded
     given = body.get("system")
@@ -61,9 +68,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=system,
         tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
-        settings={
-            name: value for name, value in body.items() if name not in ("messages", "system", "tools") or value == []
-        },
+        settings=other_fields(body, "messages", "system", "tools"),
     )
 
 
@@ -161,22 +166,7 @@ class _Decoder:
             yield replace(first, extra={self.provider: {**own_extra(first.extra, self.provider), FIELDS_KEY: fields}})
             yield from others
             return
-        parts: list[AnyPart] = []
-        for part in self.parts(wire["content"]):
-            if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):
-                yield self._made(role, parts)
-                parts = []
-            parts.append(part)
-        if parts:
-            yield self._made(role, parts)
-
-    def _made(self, role: Role, parts: list[AnyPart]) -> Message:
-        extra: Extra | None = {self.provider: {BETWEEN_KEY: True}} if role == "system" else None
-        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
-
-    def apart(self, message: Message) -> Message:
-        """Mark a message that keeps its position: next to one of the same role, or first although the assistant's."""
-        return replace(message, extra={self.provider: {**own_extra(message.extra, self.provider), APART_KEY: True}})
+        yield from split_message(role, self.parts(wire["content"]), self.provider)
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
         if isinstance(content, str):
@@ -215,13 +205,11 @@ class _Decoder:
                 return ProviderBlock(provider=self.provider, data=block)
 
     def _result(self, block: JSONObject) -> ToolResult:
-        call_id, content = block["tool_use_id"], block.get("content")
-        inner = tuple(self.parts(content)) if isinstance(content, list) else ()
-        fits = all(isinstance(part, Text | Media) for part in inner)
+        call_id = block["tool_use_id"]
         return ToolResult(
             call_id=call_id,
             name=self.names.get(call_id, UNKNOWN_TOOL),
-            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _content_text(content),
+            content=result_content(block.get("content"), self.parts),
             is_error=bool(block.get("is_error")),
         )
 
@@ -249,28 +237,21 @@ class _Decoder:
         wire = encode_segment([alone], provider=self.provider, system_between=False, blobs={}).messages
         ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
         given = {**block, "input": ours["input"]} if isinstance(part, ToolCall) and part.malformed else block
-        rest: Extra | None = extra_of(given, ours, self.provider) if wire else None
-        return replace(part, extra=rest) if rest else part
+        return with_extra(part, given, ours, self.provider) if wire else part
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         if tool.get("type") not in (None, "custom"):
             return NativeTool(provider=self.provider, data=tool)
-        made = Tool(
-            name=tool["name"],
-            description=tool.get("description") or "",
-            parameters=tool.get("input_schema") or {},
-            strict=tool.get("strict"),
-        )
-        return replace(made, extra=extra_of(tool, encode_tool(made), self.provider))
+        made = decode_definition(tool, "input_schema")
+        return with_extra(made, tool, encode_tool(made), self.provider)
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
-    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object"}, **strict}
+    return encode_definition(tool, "input_schema")
 
 
-def _content_text(content: JSON) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return encode(content).decode()
+def split_message(role: Role, parts: Iterable[AnyPart], provider: str) -> Iterator[Message]:
+    """Yield the messages of one wire message. Results become tool messages."""
+    extra: Extra | None = {provider: {BETWEEN_KEY: True}} if role == "system" else None
+    for group in split_at_results(parts):
+        yield Message(role="tool" if isinstance(group[0], ToolResult) else role, parts=tuple(group), extra=extra)

@@ -9,20 +9,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    is_foreign,
-    merge_extra,
-    own_extra,
-    wrapped_arguments_note,
-)
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -82,33 +72,16 @@ def encode_system(message: Message, provider: str) -> list[JSONObject]:
     return _Encoder(provider, {}).words(message)
 
 
-def tag_system_blocks(blocks: list[JSONObject]) -> list[JSONObject]:
-    """Return the blocks of a system message as tagged user text."""
-    return [
-        {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
-        for block in blocks
-    ]
-
-
-class _Encoder:
-    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
-
+class _Encoder(PartEncoder):
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
             return self.words(message)
-        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+        self.note_tagged_system()
         return tag_system_blocks(self.blocks(message))
 
     def words(self, message: Message) -> list[JSONObject]:
         """Return the blocks of a message that may contain only text. Media are described."""
-        parts = [self.described(part) if isinstance(part, Media) else part for part in message.parts]
-        return self.blocks(replace(message, parts=tuple(parts)))
-
-    def described(self, part: Media) -> Text:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return Text(describe_media(part))
+        return self.blocks(self.with_media_as_text(message))
 
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
@@ -135,27 +108,22 @@ class _Encoder:
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall():
-                given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
-                if part.malformed:
-                    self.notes.append(wrapped_arguments_note(part))
+                given = self.arguments_object(part)
                 return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
             case ToolResult():
                 return self.result(part)
             case Media():
                 return self.media(part)
             case ProviderBlock():
-                if part.provider == self.provider:
-                    return part.data
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"type": "text", "text": describe_native(part)}
+                own = part.provider == self.provider
+                return part.data if own else {"type": "text", "text": self.native_text(part)}
             case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if is_foreign(part, self.provider) or not (part.signature or part.data):
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, part.signature or part.data):
             return None
         if part.data is not None:
             return {"type": "redacted_thinking", "data": part.data}
@@ -172,7 +140,7 @@ class _Encoder:
         kind = "image" if part.mime_type in IMAGE_TYPES else "document" if part.mime_type in DOCUMENT_TYPES else None
         source = self.source(part)
         if kind is None or source is None:
-            return {"type": "text", "text": self.described(part).text}
+            return {"type": "text", "text": self.media_text(part)}
         return {"type": kind, "source": source}
 
     def source(self, part: Media) -> JSONObject | None:
@@ -183,6 +151,6 @@ class _Encoder:
             return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(data).decode()}
         if part.url is not None:
             return {"type": "url", "url": part.url}
-        if part.file_id is not None and part.provider == self.provider:
+        if self.is_own_file(part):
             return {"type": "file", "file_id": part.file_id}
         return None

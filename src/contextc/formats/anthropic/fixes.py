@@ -6,17 +6,13 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.lint_parser import find_unknown_fields, parse_request
+from contextc.formats.common_fixes import keep_messages, messages_of, without_fields
 from contextc.formats.lint_engine import JSONPath, remove_fields
 from contextc.formats.signature_check import is_valid_signature
 
 MAX_BREAKPOINTS = 4
 DEFAULT_MAX_TOKENS = 8_192
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 CONTINUE_TEXT = "Go on."
-
-
-def with_first_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [{"role": "user", "content": EMPTY_CONVERSATION}]}
 
 
 def with_last_user_message(body: JSONObject) -> JSONObject:
@@ -25,11 +21,7 @@ def with_last_user_message(body: JSONObject) -> JSONObject:
 
 def without_empty_messages(body: JSONObject) -> JSONObject:
     """Return the body without messages that are empty except for unknown fields."""
-    return {**body, "messages": [each for each in cast(list[JSONObject], body["messages"]) if each["content"]]}
-
-
-def without_thinking(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "thinking"}
+    return keep_messages(body, lambda message: bool(message["content"]))
 
 
 def is_claude(body: JSONObject) -> bool:
@@ -62,7 +54,7 @@ def with_valid_thinking(body: JSONObject) -> JSONObject:
     A message that contained nothing else is left out.
     """
     messages: list[JSONObject] = []
-    for message in cast(list[JSONObject], body["messages"]):
+    for message in messages_of(body):
         if not isinstance(message["content"], list):
             messages.append(message)
             continue
@@ -83,24 +75,20 @@ def tool_choice(body: JSONObject) -> JSONObject:
 
 
 def with_auto_tool_choice(body: JSONObject) -> JSONObject:
-    rest = {name: value for name, value in tool_choice(body).items() if name not in ("type", "name")}
+    rest = without_fields(tool_choice(body), "type", "name")
     return {**body, "tool_choice": {"type": "auto", **rest}}
-
-
-def without_tool_choice(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "tool_choice"}
 
 
 def without_server_orphans(body: JSONObject) -> JSONObject:
     found = [
         block
-        for message in cast(list[JSONObject], body["messages"])
+        for message in messages_of(body)
         if message["role"] == "assistant" and isinstance(message["content"], list)
         for block in cast(list[JSONObject], message["content"])
     ]
     orphans = {id(block) for block in find_server_orphans(found)}
     messages: list[JSONObject] = []
-    for message in cast(list[JSONObject], body["messages"]):
+    for message in messages_of(body):
         blocks = cast(list[JSONObject], message["content"]) if isinstance(message["content"], list) else []
         left = [block for block in blocks if id(block) not in orphans]
         if len(left) == len(blocks):
@@ -108,10 +96,6 @@ def without_server_orphans(body: JSONObject) -> JSONObject:
         elif left:
             messages.append({**message, "content": left})
     return {**body, "messages": messages}
-
-
-def with_max_tokens(body: JSONObject) -> JSONObject:
-    return {**body, "max_tokens": DEFAULT_MAX_TOKENS}
 
 
 def find_server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:

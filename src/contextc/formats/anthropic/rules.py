@@ -7,6 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import error_texts, fixes, lint_parser
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
@@ -18,6 +19,14 @@ from contextc.formats.lint_engine import (
     match_results,
     merge_sides,
     results_in_next_message,
+)
+from contextc.formats.rule_checks import (
+    find_duplicate_ids,
+    find_empty_request,
+    find_late_results,
+    find_misplaced_blocks,
+    iter_calls,
+    iter_parts,
 )
 from contextc.formats.signature_check import is_valid_signature
 
@@ -50,15 +59,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "messages is empty.")
+    return find_empty_request(request, "messages is empty.")
 
 
 @rule(4, error_texts.EMPTY_CONTENT, fix=fixes.without_empty_messages)
@@ -115,14 +123,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results are moved to the front.
     """
-    for turn in merge_sides(request.messages):
-        results = turn.parts_of("result")
-        others = [index for index, piece in enumerate(turn.parts) if piece.kind != "result"]
-        if results and others and others[0] < len(results):
-            message = f"another block comes before the result of call {results[-1].id}."
-            yield make_finding(
-                turn.parts[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results)
-            )
+    return find_late_results((turn, turn.parts) for turn in merge_sides(request.messages))
 
 
 @rule(8, error_texts.ORPHAN_RESULT)
@@ -162,9 +163,8 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the later call and its result get a new id.
     """
-    for turn in merge_sides(request.messages):
-        for call in find_duplicates(turn.parts_of("call")):
-            yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
+    for _, call in find_duplicate_ids(merge_sides(request.messages)):
+        yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
 @rule(11, error_texts.WRONG_ROLE)
@@ -175,19 +175,9 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: calls and thinking are moved to an assistant message, results to a user message.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and turn.role == "system":
-                role = "user"
-            if role != turn.role:
-                kind = piece.wire["type"]
-                yield make_finding(
-                    piece.path,
-                    f"a `{kind}` block is not allowed in a message with role {turn.role}.",
-                    kind=kind,
-                    role=role,
-                )
+    return find_misplaced_blocks(
+        request, lambda block: block.wire["type"], lambda message, media: message.role == "system"
+    )
 
 
 @rule(12, error_texts.ID_FORM)
@@ -237,13 +227,12 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hm", "signature": ""}, {"type": "text", "text": "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if not is_valid_signature(piece.wire.get("signature", piece.wire.get("data"))):
-                yield make_finding(piece.path, "the signature of this block is missing or invalid.")
+    for _, piece in iter_parts(request, "reasoning"):
+        if not is_valid_signature(piece.wire.get("signature", piece.wire.get("data"))):
+            yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, error_texts.THINKING_FIRST, fix=fixes.without_thinking)
+@rule(15, error_texts.THINKING_FIRST, fix=remove_settings("thinking"))
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -298,12 +287,11 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": "go on"}]
     Repair: the breakpoint is removed.
     """
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if piece.wire.get("cache_control"):
-                yield make_finding(
-                    piece.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
-                )
+    for _, piece in iter_parts(request, "reasoning"):
+        if piece.wire.get("cache_control"):
+            yield make_finding(
+                piece.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
+            )
 
 
 @rule(18, error_texts.TOOL_NAME)
@@ -316,12 +304,11 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
         yield make_finding(tool.path, f"invalid tool name {name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
-    for turn in request.messages:
-        for call in turn.parts_of("call"):
-            if not TOOL_NAME.fullmatch(call.name):
-                yield make_finding(
-                    call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
-                )
+    for call in iter_calls(request):
+        if not TOOL_NAME.fullmatch(call.name):
+            yield make_finding(
+                call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
+            )
 
 
 @rule(19, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
@@ -336,7 +323,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(20, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -367,7 +354,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, error_texts.MAX_TOKENS, fix=fixes.with_max_tokens)
+@rule(22, error_texts.MAX_TOKENS, fix=set_setting("max_tokens", fixes.DEFAULT_MAX_TOKENS))
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 

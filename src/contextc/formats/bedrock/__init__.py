@@ -22,11 +22,10 @@ from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_docu
 from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.settings import SETTINGS
 from contextc.formats.bedrock.stream import BedrockStreamReader
+from contextc.formats.codec_formatter import Codec
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
 from contextc.formats.stream import StreamReader
 from contextc.messages import Message
 from contextc.tools.spec import NativeTool, Tool
@@ -44,23 +43,24 @@ class BedrockFormatter(AnthropicFormatter):
     Segments are joined as for Anthropic. Nothing else is shared.
     """
 
-    name: ClassVar[str] = "bedrock"
-    settings: ClassVar[SettingsTable] = SETTINGS
+    name = "bedrock"
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    settings = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec(
         "bedrock",
         ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_.:-]{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
-    unique_ids: ClassVar[bool] = True
-    nested_extra: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
-    layout_extra: ClassVar[tuple[str, ...]] = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = ("additionalModelRequestFields", "outputConfig")
-    user_first: ClassVar[bool] = True
-    merges_neighbours: ClassVar[bool] = True
-    requires_max_tokens: ClassVar[bool] = False
-    tool_key: ClassVar[str] = "toolSpec"
-    placeholder_tool: ClassVar[Tool | None] = PLACEHOLDER_TOOL
+    unique_ids = True
+    nested_extra = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
+    layout_extra = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
+    rules = RULES
+    prefix_settings = ("additionalModelRequestFields", "outputConfig")
+    user_first = True
+    merges_neighbours = True
+    requires_max_tokens = False
+    tool_key = "toolSpec"
+    placeholder_tool = PLACEHOLDER_TOOL
 
     def __init__(
         self,
@@ -126,18 +126,12 @@ class BedrockFormatter(AnthropicFormatter):
         """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
         return {**body, "system": [*body["system"], CACHE_POINT]} if body.get("system") else body
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return encode_tool(tool)
-
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]
         return encode_tools(spelled, self.provider)
 
     def decode_tools(self, definitions: list[JSONObject]) -> tuple[Tool | NativeTool, ...]:
         return self.decode_request({"messages": [], "toolConfig": {"tools": definitions}}).tools
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
 
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("output"), dict) and "stopReason" in reply
@@ -147,9 +141,6 @@ class BedrockFormatter(AnthropicFormatter):
 
     def create_reader(self) -> StreamReader:
         return BedrockStreamReader(self, self.model)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.collect_events(events)
 
 
 def has_calls(message: JSONObject) -> bool:

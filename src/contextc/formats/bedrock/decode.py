@@ -12,9 +12,9 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, append_text, extra_of, own_extra, text_of
+from contextc.formats.anthropic.decode import split_message
+from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.bedrock.encode import (
-    BETWEEN_KEY,
     CACHE_POINT_KEY,
     DOCUMENT_TEXT,
     EMPTY_ERROR_TEXT,
@@ -29,12 +29,10 @@ from contextc.formats.bedrock.fixes import is_blank, is_separator
 from contextc.formats.bedrock.lint_parser import is_client_tool
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.message_groups import APART_KEY
-from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id
+from contextc.formats.part_decoding import UNKNOWN_TOOL, generated_id, mark_apart, other_fields
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (
     AnyPart,
-    Extra,
     Media,
     Message,
     ProviderBlock,
@@ -57,22 +55,20 @@ FINISH_REASONS = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
-HEAD_FIELDS = ("messages", "system", "toolConfig")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider, sent=True)
     messages = [each for wire in cast(list[JSONObject], body.get("messages") or []) for each in decoder.message(wire)]
     if messages and messages[0].role == "assistant":
-        first = messages[0]
-        messages[0] = replace(first, extra={provider: {**own_extra(first.extra, provider), APART_KEY: True}})
+        messages[0] = mark_apart(messages[0], provider)
     given = cast(list[JSONObject], body.get("system") or [])
     system = Message(role="system", parts=tuple(decoder.parts(given, "system"))) if given else None
     if system is None and messages and messages[0].role == "system":  # a position the API does not accept
         system, *messages = messages
     config = cast(JSONObject, body.get("toolConfig") or {})
     rest = {name: value for name, value in config.items() if name != "tools"}
-    settings = {name: value for name, value in body.items() if name not in HEAD_FIELDS or value == []}
+    settings = other_fields(body, "messages", "system", "toolConfig")
     return Request(
         messages=tuple(messages),
         system=system,
@@ -233,18 +229,7 @@ class _Decoder:
         said = [each for each in content if "text" in each and not is_blank(each)]
         if said == [made_up] and any("document" in block for block in content):
             content = [block for block in content if block != made_up]
-        parts: list[AnyPart] = []
-        for part in self.parts(content, role):
-            if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):
-                yield self._made(role, parts)
-                parts = []
-            parts.append(part)
-        if parts:
-            yield self._made(role, parts)
-
-    def _made(self, role: Role, parts: list[AnyPart]) -> Message:
-        extra: Extra | None = {self.provider: {BETWEEN_KEY: True}} if role == "system" else None
-        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
+        yield from split_message(role, self.parts(content, role), self.provider)
 
     def parts(self, content: list[JSONObject], role: str) -> list[AnyPart]:
         found: list[AnyPart] = []

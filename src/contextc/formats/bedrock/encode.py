@@ -10,23 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
-from msgspec.structs import replace
-
-from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic.encode import tag_system_blocks
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    is_foreign,
-    merge_extra,
-    own_extra,
-    text_of,
-    wrapped_arguments_note,
-)
+from contextc._json import JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_of
 from contextc.formats.bedrock.media import describe_block, encode_media, find_documents, with_unique_name
 from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
+from contextc.formats.tool_codecs import encode_definition
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.tools.spec import NativeTool, Tool
@@ -92,10 +81,7 @@ def encode_system(message: Message, provider: str) -> list[JSONObject]:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
-    schema = {"json": tool.parameters or {"type": "object"}}
-    return {"toolSpec": {"name": tool.name, **described, "inputSchema": schema, **strict}}
+    return {"toolSpec": encode_definition(tool, "inputSchema", {"json": tool.parameters or {"type": "object"}})}
 
 
 def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSONObject]:
@@ -136,27 +122,22 @@ def block_text(block: JSONObject) -> str:
     return "".join(each["text"] for each in cast(list[JSONObject], block["citationsContent"].get("content") or []))
 
 
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(self, provider: str, blobs: Mapping[str, bytes], model: str | None = None) -> None:
-        self.provider, self.blobs, self.model = provider, blobs, model
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
+        self.model = model
         self.named: set[str] = set()
         """Names of documents that were generated here."""
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
             return self.words(message)
-        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+        self.note_tagged_system()
         return tag_system_blocks(self.blocks(message, "user", message.uid))
 
     def words(self, message: Message) -> list[JSONObject]:
         """Return the blocks of a message that may contain only text. Media are described."""
-        parts = [self.described(part) if isinstance(part, Media) else part for part in message.parts]
-        return self.blocks(replace(message, parts=tuple(parts)), "system")
-
-    def described(self, part: Media) -> Text:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return Text(describe_media(part))
+        return self.blocks(self.with_media_as_text(message), "system")
 
     def blocks(self, message: Message, role: str, owner: str = "") -> list[JSONObject]:
         """Return the blocks of a message. `owner` is the id of the stored message that it is or belongs to."""
@@ -181,20 +162,15 @@ class _Encoder:
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall():
-                given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
-                if part.malformed:
-                    self.notes.append(wrapped_arguments_note(part))
-                return {"toolUse": {"toolUseId": part.id, "name": part.name, "input": given}}
+                return {"toolUse": {"toolUseId": part.id, "name": part.name, "input": self.arguments_object(part)}}
             case ToolResult():
                 return self.result(part, owner)
             case Media():
                 shown = self.shown(part, owner) if role == "user" else None
-                return shown or {"text": self.described(part).text}
+                return shown or {"text": self.media_text(part)}
             case ProviderBlock():
-                if part.provider == self.provider:
-                    return self.native(part.data, role)
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"text": describe_native(part)}
+                own = part.provider == self.provider
+                return self.native(part.data, role) if own else {"text": self.native_text(part)}
             case UserNotice():
                 return None
             case _:
@@ -208,7 +184,7 @@ class _Encoder:
     def native(self, block: JSONObject, role: str) -> JSONObject:
         if role == "user" or USER_ONLY_BLOCKS.isdisjoint(block):
             return block
-        self.notes.append(ConversionNote("described", f"a block of {self.provider} that only a user may show"))
+        self.note("described", f"a block of {self.provider} that only a user may show")
         return describe_block(block)
 
     def text(self, part: Text) -> JSONObject | None:
@@ -222,11 +198,10 @@ class _Encoder:
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         """Return reasoning as a block. Unsigned reasoning is sent only if it was sent before: some models refuse it."""
         sent = part.signature or part.data or own_extra(part.extra, self.provider).get(UNCHANGED_KEY)
-        if is_foreign(part, self.provider) or not sent:
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, sent):
             return None
         if not is_readable_by(part, self.model):
-            self.notes.append(ConversionNote("left out", f"reasoning that {part.model} signed"))
+            self.note("left out", f"reasoning that {part.model} signed")
             return None
         if part.data is not None:
             return {"reasoningContent": {"redactedContent": part.data}}
@@ -239,7 +214,7 @@ class _Encoder:
         if not part.is_error:
             return {"toolResult": block}
         if content == [{"text": ""}]:
-            self.notes.append(ConversionNote("made up", f"words for the error of {part.name}, which had none"))
+            self.note("made up", f"words for the error of {part.name}, which had none")
             block["content"] = [{"text": EMPTY_ERROR_TEXT}]
         return {"toolResult": {**block, "status": "error"}}
 
@@ -253,7 +228,7 @@ class _Encoder:
                 found += [{"text": each.text}] if each.text.strip() else []
                 continue
             shown = self.shown(each, owner) if each.kind != "audio" else None
-            block = shown or {"text": self.described(each).text}
+            block = shown or {"text": self.media_text(each)}
             found += merge_block_extra(block, own_extra(each.extra, self.provider))
         return found or [{"text": part.text}]
 
@@ -263,5 +238,5 @@ class _Encoder:
         if any("document" in block for block in content) and not any(
             text_of(block.get("text")).strip() for block in content
         ):
-            self.notes.append(ConversionNote("made up", "a line of text beside a document, which may not stand alone"))
+            self.note("made up", "a line of text beside a document, which may not stand alone")
             content.append({"text": DOCUMENT_TEXT})

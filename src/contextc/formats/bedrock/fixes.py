@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.fixes import EMPTY_CONVERSATION
 from contextc.formats.bedrock.lint_parser import PART_KINDS, find_faults, parse_request
 from contextc.formats.bedrock.media import (
     DOCUMENT_NAME,
@@ -17,6 +16,7 @@ from contextc.formats.bedrock.media import (
     find_documents,
     with_unique_name,
 )
+from contextc.formats.common_fixes import change_messages, without_fields
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.signature_check import is_valid_signature
@@ -25,10 +25,6 @@ ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,64
 MAX_BREAKPOINTS = 4
 ERROR_STATUS = re.compile("fail|err", re.IGNORECASE)
 RANGES = {"temperature": (0, 1), "topP": (0, 1), "maxTokens": (1, None)}
-
-
-def with_first_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [{"role": "user", "content": [{"text": EMPTY_CONVERSATION}]}]}
 
 
 def with_last_breakpoints(body: JSONObject) -> JSONObject:
@@ -83,7 +79,7 @@ def with_valid_document_names(body: JSONObject) -> JSONObject:
     def named(blocks: list[JSONObject]) -> list[JSONObject]:
         return [block if is_sound(block) else with_unique_name(block, "") for block in blocks]
 
-    return {**body, "messages": [{**each, "content": named(each["content"])} for each in body["messages"]]}
+    return change_messages(body, lambda message: {**message, "content": named(message["content"])})
 
 
 def with_valid_calls(body: JSONObject) -> JSONObject:
@@ -138,7 +134,7 @@ def with_text_system_messages(body: JSONObject) -> JSONObject:
         media = [PART_KINDS.get(next(iter(block), "")) == "media" for block in blocks]
         return {**message, "content": [describe_block(b) if m else b for b, m in zip(blocks, media, strict=True)]}
 
-    return {**body, "messages": [told(each) for each in cast(list[JSONObject], body["messages"])]}
+    return change_messages(body, told)
 
 
 def with_last_images(body: JSONObject) -> JSONObject:
@@ -212,8 +208,7 @@ def with_unique_tools(body: JSONObject) -> JSONObject:
 
 
 def without_tool_choice(body: JSONObject) -> JSONObject:
-    config = {name: value for name, value in cast(JSONObject, body["toolConfig"]).items() if name != "toolChoice"}
-    return {**body, "toolConfig": config}
+    return {**body, "toolConfig": without_fields(body["toolConfig"], "toolChoice")}
 
 
 def with_settings_in_range(body: JSONObject) -> JSONObject:

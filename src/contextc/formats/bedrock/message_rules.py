@@ -4,15 +4,21 @@ from collections.abc import Iterable
 
 from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
+from contextc.formats.common_fixes import insert_first_message
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
     RuleSet,
-    find_duplicates,
     format_dotted_path,
     make_finding,
     match_results,
     results_in_next_message,
+)
+from contextc.formats.rule_checks import (
+    find_duplicate_ids,
+    find_empty_request,
+    find_late_results,
+    find_misplaced_blocks,
 )
 
 RULES = RuleSet(
@@ -38,15 +44,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_first_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
     Example: []
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "messages is empty.")
+    return find_empty_request(request, "messages is empty.")
 
 
 @rule(3, error_texts.EMPTY_CONTENT)
@@ -120,13 +125,9 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: results are moved to the front.
     """
-    for turn in request.messages:
-        pieces = [piece for piece in turn.parts if "cachePoint" not in piece.wire]
-        results = [piece for piece in pieces if piece.kind == "result"]
-        others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
-        if results and others and others[0] < len(results):
-            message = f"another block comes before the result of call {results[-1].id}."
-            yield make_finding(pieces[others[0]].path, message, where=format_dotted_path(turn.path), count=len(results))
+    return find_late_results(
+        (turn, [piece for piece in turn.parts if "cachePoint" not in piece.wire]) for turn in request.messages
+    )
 
 
 @rule(8, error_texts.ORPHAN_RESULT)
@@ -166,10 +167,9 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: the later call gets a new id.
     """
-    for turn in request.messages:
-        for call in find_duplicates(turn.parts_of("call")):
-            where = format_dotted_path((*turn.path, "content"))
-            yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
+    for turn, call in find_duplicate_ids(request.messages):
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
 @rule(11, error_texts.WRONG_ROLE, fix=fixes.with_text_system_messages)
@@ -181,16 +181,8 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: calls and reasoning are moved to an assistant message, results to a user message. A line of text replaces
         other media.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and (turn.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(piece.wire)):
-                role = "user"
-            if role != turn.role:
-                kind = next(iter(piece.wire))
-                yield make_finding(
-                    piece.path,
-                    f"a `{kind}` block is not allowed in a message with role {turn.role}.",
-                    kind=kind,
-                    role=role,
-                )
+    return find_misplaced_blocks(
+        request,
+        lambda block: next(iter(block.wire)),
+        lambda message, media: message.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(media.wire),
+    )

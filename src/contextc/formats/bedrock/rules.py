@@ -24,6 +24,7 @@ from contextc.formats.lint_engine import (
     make_finding,
     schema_error,
 )
+from contextc.formats.rule_checks import iter_parts, repeat_in_example
 
 ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 MAX_LENGTH = 64
@@ -41,11 +42,10 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"text": "1"}]}}]}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            kind = next(iter(piece.wire))
-            if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
-                yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
+    for _, piece in iter_parts(request):
+        kind = next(iter(piece.wire))
+        if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
+            yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
 @rule(13, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
@@ -58,12 +58,9 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for tool in request.tools:
         yield from _check_constraint(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
-    for turn in request.messages:
-        for piece in turn.parts:
-            if "toolUse" in piece.wire:
-                yield from _check_constraint(
-                    piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece
-                )
+    for _, piece in iter_parts(request):
+        if "toolUse" in piece.wire:
+            yield from _check_constraint(piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece)
 
 
 def _check_constraint(
@@ -141,12 +138,11 @@ def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         [], "status": "error"}}]}]
     Repair: a text is added which states the failure.
     """
-    for turn in request.messages:
-        for result in turn.parts_of("result"):
-            inside = cast(JSONObject, result.wire["toolResult"])
-            if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
-                where = format_dotted_path((*result.path, "toolResult"))
-                yield make_finding(result.path, "this result has status `error` and no content.", where=where)
+    for _, result in iter_parts(request, "result"):
+        inside = cast(JSONObject, result.wire["toolResult"])
+        if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
+            where = format_dotted_path((*result.path, "toolResult"))
+            yield make_finding(result.path, "this result has status `error` and no content.", where=where)
 
 
 @rule(18, error_texts.NOT_AN_OBJECT)
@@ -160,12 +156,11 @@ def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"json": [1, 2]}]}}]}]
     Repair: the value becomes text.
     """
-    for turn in request.messages:
-        for result in turn.parts_of("result"):
-            for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
-                if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
-                    path = (*result.path, "toolResult", "content", index)
-                    yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
+    for _, result in iter_parts(request, "result"):
+        for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
+            if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
+                path = (*result.path, "toolResult", "content", index)
+                yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
 
 
 @rule(19, error_texts.DOCUMENT_WITHOUT_TEXT)
@@ -256,10 +251,9 @@ def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the block is left out. Only the model that wrote it could use it.
     """
     claude = fixes.is_for_claude(request.body)
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if not fixes.is_valid_reasoning(piece.wire, claude):
-                yield make_finding(piece.path, "the signature of this block is missing or invalid.")
+    for _, piece in iter_parts(request, "reasoning"):
+        if not fixes.is_valid_reasoning(piece.wire, claude):
+            yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
 @rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
@@ -320,12 +314,9 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     model: object = request.body.get("modelId")
     if not isinstance(model, str) or vendor_of(model) in ("", CLAUDE_VENDOR):
         return
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if fixes.has_signature(piece.wire):
-                yield make_finding(
-                    piece.path, f"this reasoning was signed by a model of another vendor, not by {model}."
-                )
+    for _, piece in iter_parts(request, "reasoning"):
+        if fixes.has_signature(piece.wire):
+            yield make_finding(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
 
 
 @rule(28, error_texts.CONSTRAINT, fix=fixes.with_valid_values)
@@ -392,21 +383,12 @@ def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 @rule(31, error_texts.TOO_MANY_IMAGES, fix=fixes.with_last_images)
+@repeat_in_example('{"image": {"format": "png", "source": {"bytes": "iVBO"}}}', MAX_IMAGES + 1)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.
 
     Example: [{"role": "user", "content": [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
-        {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes":
-        "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source":
-        {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png",
-        "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format":
-        "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image":
-        {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
-        {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes":
-        "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source":
-        {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png",
-        "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format":
-        "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}]}]
+        …]}]
     Repair: the last twenty are kept. A line of text replaces each earlier one.
     """
     for turn in request.messages:

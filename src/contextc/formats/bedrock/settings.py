@@ -5,6 +5,7 @@ of "none" is left out.
 """
 
 from contextc._json import JSONObject, encode, parse_object
+from contextc.formats.anthropic.settings import EFFORTS
 from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,
@@ -18,7 +19,6 @@ from contextc.formats.request_settings import (
 MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "tool": "named"}
 MODE_NAMES = {mode: name for name, mode in MODES.items()}
 TIERS = ("default", "flex", "priority")
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_TEMPERATURE = 1.0
 
 

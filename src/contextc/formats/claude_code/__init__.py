@@ -6,7 +6,6 @@ as Claude Code stores them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
@@ -27,10 +26,8 @@ from contextc.formats.claude_code.settings import SETTINGS
 from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
 from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleFinding, RuleSet, unknown_field_findings
+from contextc.formats.lint_engine import RuleFinding, unknown_field_findings
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import Message
 from contextc.tools.spec import Tool
 
@@ -51,19 +48,20 @@ class ClaudeCodeFormatter(Formatter):
     continue.
     """
 
-    name: ClassVar[str] = "claude_code"
-    rules: ClassVar[RuleSet] = RULES
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
+    name = "claude_code"
+    stream_reader = ClaudeCodeStreamReader
+    rules = RULES
+    settings = SETTINGS
+    name_codec = NameCodec(
         "claude_code",
         ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted="[a-zA-Z0-9_-]+"),
         names=_ToolNames("a-zA-Z0-9_-", 128 - len(TOOL_PREFIX)),
     )
-    unique_ids: ClassVar[bool] = True
-    merges_neighbours: ClassVar[bool] = True
-    session_line_fields: ClassVar[tuple[str, ...]] = ("type",)
-    strict_tools: ClassVar[bool] = False
-    layout_extra: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.layout_extra, NAME_KEY, "id", "model", "stop_reason")
+    unique_ids = True
+    merges_neighbours = True
+    session_line_fields = ("type",)
+    strict_tools = False
+    layout_extra = (*AnthropicFormatter.layout_extra, NAME_KEY, "id", "model", "stop_reason")
 
     def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         return unknown_field_findings(message, ("type", "message"), (0,))
@@ -125,9 +123,6 @@ class ClaudeCodeFormatter(Formatter):
         for event in events:
             reader.read(as_json(event))
         return reader.message()
-
-    def create_reader(self) -> StreamReader:
-        return ClaudeCodeStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return collect_events(event["event"] for event in events if event.get("type") == "stream_event")

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import decode as anthropic
-from contextc.formats.base import OPENING_TEXT, Request, extra_of, own_extra
+from contextc.formats.base import OPENING_TEXT, Request, own_extra
 from contextc.formats.claude_code.encode import PROMPT_FIELD, PROMPT_TEXT_FIELDS, encode_tool
 from contextc.formats.claude_code.message_lines import is_conversation_message, merge_lines
 from contextc.formats.claude_code.transcript_chain import active_lines
+from contextc.formats.part_decoding import with_extra
+from contextc.formats.tool_codecs import decode_definition
 from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
 from contextc.tools.spec import NativeTool, Tool
 
@@ -113,5 +115,5 @@ def _with_tool_names(message: Message, names: dict[str, str], provider: str) -> 
 def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     if not isinstance(tool.get("name"), str) or tool.get("type") not in (None, "custom"):
         return NativeTool(provider=provider, data=tool)
-    made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("inputSchema") or {})
-    return replace(made, extra=extra_of(tool, encode_tool(made), provider))
+    made = decode_definition(tool, "inputSchema", strict=False)
+    return with_extra(made, tool, encode_tool(made), provider)

@@ -13,6 +13,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import encode as anthropic
 from contextc.formats.base import ConversionNote, EncodedSegment
 from contextc.formats.claude_code.message_lines import make_line
+from contextc.formats.tool_codecs import encode_definition
 from contextc.messages import AnyPart, Message, ProviderBlock, Text, ToolResult
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.tools.spec import Tool
@@ -54,8 +55,7 @@ def encode_prompt(system: Message, given: JSON, provider: str) -> JSON:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}}
+    return encode_definition(tool, "inputSchema", strict=False)
 
 
 def seal_session_results(

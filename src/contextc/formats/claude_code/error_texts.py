@@ -3,10 +3,13 @@
 Claude Code drops many invalid inputs silently. Those have no text here.
 """
 
+from contextc.formats.anthropic import error_texts as anthropic
+
 MALFORMED = "{where}: {what}"
 INVALID_SESSION_ID = "Error: Invalid session ID. Must be a valid UUID."
-ID_FORM = "API Error: 400 {where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
-SIGNATURE = "API Error: 400 {where}: Invalid `signature` in `thinking` block"
-WRONG_ROLE = "API Error: 400 {where}: `{kind}` blocks can only be in `{role}` messages"
-TOOL_NAME = "API Error: 400 {where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
-DUPLICATE_TOOL = "API Error: 400 tools: Tool names must be unique."
+API_ERROR_PREFIX = "API Error: 400 "
+ID_FORM = API_ERROR_PREFIX + anthropic.ID_FORM
+SIGNATURE = API_ERROR_PREFIX + anthropic.SIGNATURE
+WRONG_ROLE = API_ERROR_PREFIX + anthropic.WRONG_ROLE
+TOOL_NAME = API_ERROR_PREFIX + anthropic.TOOL_NAME
+DUPLICATE_TOOL = API_ERROR_PREFIX + anthropic.DUPLICATE_TOOL

@@ -7,14 +7,6 @@ from contextc.formats.claude_code.message_lines import make_line, message_of
 with_unique_tools = anthropic.with_unique_tools
 
 
-def with_first_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [make_line({"role": "user", "content": anthropic.EMPTY_CONVERSATION})]}
-
-
 def with_valid_thinking(body: JSONObject) -> JSONObject:
     bare = anthropic.with_valid_thinking({"messages": [message_of(each) for each in body["messages"]]})
     return {**body, "messages": [make_line(message) for message in bare["messages"]]}
-
-
-def without_session(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "resume"}

@@ -10,6 +10,7 @@ from uuid import UUID
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code import error_texts, fixes, lint_parser
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
@@ -19,6 +20,7 @@ from contextc.formats.lint_engine import (
     make_finding,
     match_results,
 )
+from contextc.formats.rule_checks import find_empty_request
 
 RULES = RuleSet(
     "CLC",
@@ -56,7 +58,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, fix=fixes.with_first_message)
+@rule(2, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """There is at least one message of the user or the assistant.
 
@@ -65,8 +67,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"type": "mode", "mode": "normal"}]
     Repair: a user message is inserted which states that nothing has been said yet.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "messages is empty.")
+    return find_empty_request(request, "messages is empty.")
 
 
 @rule(3)
@@ -191,7 +192,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, error_texts.INVALID_SESSION_ID, fix=fixes.without_session)
+@rule(11, error_texts.INVALID_SESSION_ID, fix=remove_settings("resume"))
 def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 

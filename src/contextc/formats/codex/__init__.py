@@ -1,12 +1,12 @@
 """Codex: the items of a thread in its app-server."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request, text_of
+from contextc.formats.base import EncodedSegment, Request, text_of
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.codex import decode, turn_decoding
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.event_collector import is_event
@@ -15,28 +15,26 @@ from contextc.formats.codex.rollout import is_rollout_line
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.settings import SETTINGS
 from contextc.formats.codex.stream import CodexStreamReader
-from contextc.formats.identifiers import NameCodec
-from contextc.formats.lint_engine import RuleFinding, RuleSet, make_finding
+from contextc.formats.lint_engine import RuleFinding, make_finding
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import Message, ToolResult
 from contextc.messages.pairing import PairedHistory
-from contextc.tools.spec import Tool
 
 
-class CodexFormatter(Formatter):
+class CodexFormatter(CodecFormatter):
     """Codex. `messages` are the items of a thread, and the system prompt is `developerInstructions`."""
 
-    name: ClassVar[str] = "codex"
-    rules: ClassVar[RuleSet] = RULES
-    messages_key: ClassVar[str] = "items"
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NAME_CODEC
-    unique_ids: ClassVar[bool] = True
-    session_line_fields: ClassVar[tuple[str, ...]] = ("type", "method")
-    strict_tools: ClassVar[bool] = False
-    layout_extra: ClassVar[tuple[str, ...]] = (BARE_KEY, ITEM_KEY, "turn", "text_elements")
+    name = "codex"
+    codec = Codec(decode.encode_tool, decode.decode_request, turn_decoding.decode_reply, turn_decoding.collect_turn)
+    stream_reader = CodexStreamReader
+    rules = RULES
+    messages_key = "items"
+    settings = SETTINGS
+    name_codec = NAME_CODEC
+    unique_ids = True
+    session_line_fields = ("type", "method")
+    strict_tools = False
+    layout_extra = (BARE_KEY, ITEM_KEY, "turn", "text_elements")
 
     def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         if is_event(message) or is_rollout_line(message):
@@ -47,9 +45,6 @@ class CodexFormatter(Formatter):
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
-
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(item for segment in segments for item in segment.messages)]
 
     def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Put results in the order of their calls: the item of a call contains its result."""
@@ -64,27 +59,11 @@ class CodexFormatter(Formatter):
             body["dynamicTools"] = tools
         return {**body, "items": messages}
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return decode.encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
-
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
 
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        """Return the final answer of a turn. `create_reader` returns all messages of it."""
-        return turn_decoding.last_reply(turn_decoding.decode_turn(reply, self.provider))
-
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return text_of(reply.get("threadId"))
-
-    def create_reader(self) -> StreamReader:
-        return CodexStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return turn_decoding.collect_turn(events)
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:

@@ -23,7 +23,10 @@ from contextc.formats.codex.event_collector import (
     reasoning_text,
 )
 from contextc.formats.codex.items import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
-from contextc.formats.media_encoding import from_data_url, guess_media_type
+from contextc.formats.media_encoding import media_from_url
+from contextc.formats.part_decoding import other_fields, with_extra
+from contextc.formats.request_settings import object_or_empty
+from contextc.formats.tool_codecs import NO_PARAMETERS, decode_definition
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -60,7 +63,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=Message(role="system", parts=(Text(cast(str, instructions)),)) if prompt else None,
         tools=tuple(decode_tool(tool, provider) for tool in tools),
-        settings={name: value for name, value in body.items() if name not in taken or value == []},
+        settings=other_fields(body, *taken),
     )
 
 
@@ -147,7 +150,7 @@ class Decoder:
                 part = Text(block["text"])
             case "image" | "audio" as kind if url:
                 default = "image/png" if kind == "image" else "audio/wav"
-                part = from_data_url(url) or Media(mime_type=guess_media_type(url, default), url=url)
+                part = media_from_url(url, default)
                 if part.kind != kind:
                     return ProviderBlock(provider=self.provider, data=block)
             case "image" if isinstance(held, str):
@@ -200,18 +203,14 @@ class Decoder:
 def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     if tool.get("type", "function") != "function" or not isinstance(tool.get("name"), str):
         return NativeTool(provider=provider, data=tool)
-    schema: JSON = tool.get("inputSchema")
-    made = Tool(
-        name=tool["name"],
-        description=tool.get("description") or "",
-        parameters=cast(JSONObject, schema) if isinstance(schema, dict) else {},
-    )
-    return replace(made, extra=extra_of(tool, encode_tool(made), provider))
+    schema = object_or_empty(tool.get("inputSchema"))
+    made = decode_definition({**tool, "inputSchema": schema}, "inputSchema", strict=False)
+    return with_extra(made, tool, encode_tool(made), provider)
 
 
 def encode_tool(tool: Tool) -> JSONObject:
     """Return a tool definition. Codex requires a description, which may be empty."""
-    schema = tool.parameters or {"type": "object", "properties": {}}
+    schema = tool.parameters or NO_PARAMETERS
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 
 

@@ -14,17 +14,7 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode_canonical
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    is_foreign,
-    merge_extra,
-    own_extra,
-    text_of,
-)
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_of
 from contextc.formats.codex.items import (
     CALL_TYPES,
     COMPLETED,
@@ -38,6 +28,7 @@ from contextc.formats.codex.items import (
 )
 from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.media_encoding import to_data_url
+from contextc.formats.part_encoding import PartEncoder
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.prompts.escaping import SYSTEM_CONTEXT
@@ -90,12 +81,11 @@ def merge_item_extra(ours: JSONObject, extra: Extra | None, provider: str) -> JS
     return merge_extra(ours, {provider: rest}, provider) if rest else ours
 
 
-class Encoder:
+class Encoder(PartEncoder):
     """Encodes messages as items, and collects notes on changes."""
 
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
         self.strays: dict[str, ToolResult] = {}
         """Results whose calls are elsewhere. Each becomes a separate item."""
 
@@ -113,7 +103,7 @@ class Encoder:
             else:
                 blocks += [block] if (block := self.block(part)) is not None else []
         if blocks and message.role == "tool":
-            self.notes.append(ConversionNote("moved", "what is no result, from a tool message into a user message"))
+            self.note("moved", "what is no result, from a tool message into a user message")
         return [*items, *self.user(message, blocks)]
 
     def user(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
@@ -127,9 +117,7 @@ class Encoder:
         text = "\n\n".join(words for part in message.parts if (words := self.part_text(part)))
         if not text:
             return ()
-        self.notes.append(
-            ConversionNote("changed", "a system message, into text of the user that is marked as context")
-        )
+        self.note("changed", "a system message, into text of the user that is marked as context")
         return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
 
     def part_text(self, part: AnyPart) -> str:
@@ -148,7 +136,7 @@ class Encoder:
                 url = to_data_url(part, self.blobs) or part.url
                 if url is not None and part.kind in ("image", "audio"):
                     return merge_extra({"type": part.kind, "url": url}, part.extra, self.provider)
-                if part.file_id is not None and part.provider == self.provider:
+                if self.is_own_file(part):
                     return merge_extra({"type": "image", "fileId": part.file_id}, part.extra, self.provider)
                 return self.describe_part(part)
             case ProviderBlock():
@@ -162,14 +150,9 @@ class Encoder:
 
     def describe_part(self, part: AnyPart) -> JSONObject | None:
         """Return one line of text that replaces a part that cannot be sent."""
-        if isinstance(part, Media):
-            self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-            text = describe_media(part)
-        elif isinstance(part, ProviderBlock):
-            self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-            text = describe_native(part)
-        else:
+        if not isinstance(part, Media | ProviderBlock):
             return None
+        text = self.media_text(part) if isinstance(part, Media) else self.native_text(part)
         return {"type": "text", "text": text, "text_elements": []}
 
     def reply(self, message: Message, results: Mapping[str, ToolResult]) -> list[JSONObject]:
@@ -181,9 +164,7 @@ class Encoder:
                 calls.append(self.call(part, results.get(part.id)))
             elif (item := self.item(part)) is not None:
                 if calls:
-                    self.notes.append(
-                        ConversionNote("moved", "words that stood behind a call, before the calls of their reply")
-                    )
+                    self.note("moved", "words that stood behind a call, before the calls of their reply")
                 said.append(item)
         silent = calls and not said and not own_extra(message.extra, self.provider).get(BARE_KEY)
         return [*([EMPTY_REASONING] if silent else said), *calls]
@@ -193,11 +174,11 @@ class Encoder:
             case Text():
                 return self.message(part.text, part.extra) if part.text else None
             case Media():
-                return self.message(cast(JSONObject, self.describe_part(part))["text"], None)
+                return self.message(self.media_text(part), None)
             case ProviderBlock():
                 if self.is_codex_native(part, ITEM_TYPES):
                     return cast(JSONObject, part.data)
-                return self.message(cast(JSONObject, self.describe_part(part))["text"], None)
+                return self.message(self.native_text(part), None)
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall() | ToolResult() | UserNotice():
@@ -210,13 +191,10 @@ class Encoder:
         return merge_item_extra({**item, "id": item_id(item)}, extra, self.provider)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if is_foreign(part, self.provider) or not (part.text or part.id):
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, part.text or part.id):
             return None
         if part.data or part.signature:
-            self.notes.append(
-                ConversionNote("left out", "what proves the reasoning of Codex, which only its own thread holds")
-            )
+            self.note("left out", "what proves the reasoning of Codex, which only its own thread holds")
         item: JSONObject = {"type": "reasoning", "summary": [part.text] if part.text else [], "content": []}
         return merge_item_extra({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
 
@@ -242,12 +220,9 @@ class Encoder:
 
     def output(self, result: ToolResult) -> JSONObject:
         """Return the item of a result without its call."""
-        if result.is_error:
-            self.notes.append(error_flag_note(result))
+        self.note_error_flag(result)
         if not isinstance(result.content, str) and any(isinstance(part, Media) for part in result.content):
-            self.notes.append(
-                ConversionNote("left out", f"media in the result of {result.name}, whose call is not here")
-            )
+            self.note("left out", f"media in the result of {result.name}, whose call is not here")
         return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
 
     def original_item(self, part: ToolCall) -> JSONObject | None:
@@ -279,10 +254,7 @@ class Encoder:
                 held = replace(part, data=self.blobs[part.blob], blob=None)
             block = result_block(held)
             if block is None:
-                self.notes.append(
-                    ConversionNote("described", f"{cast(Media, part).kind} of type {cast(Media, part).mime_type}")
-                )
-                block = {"type": "inputText", "text": describe_media(cast(Media, part))}
+                block = {"type": "inputText", "text": self.media_text(cast(Media, part))}
             blocks.append(merge_extra(block, part.extra, self.provider))
         return blocks
 

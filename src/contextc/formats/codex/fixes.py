@@ -36,10 +36,6 @@ def with_item_ids(body: JSONObject) -> JSONObject:
     return {**body, "items": [named(item) for item in cast(list[JSONObject], body["items"])]}
 
 
-def without_thread_id(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "threadId"}
-
-
 def with_encoded_names(body: JSONObject) -> JSONObject:
     return _with_tools(body, lambda tool: {**tool, "name": NAMES.encode(tool["name"])})
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from contextc.formats.codex import error_texts, fixes, lint_parser
 from contextc.formats.codex.names_and_ids import NAMES
+from contextc.formats.common_fixes import remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 
 RULES = RuleSet(
@@ -49,7 +50,7 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, error_texts.INVALID_THREAD_ID, fix=fixes.without_thread_id)
+@rule(3, error_texts.INVALID_THREAD_ID, fix=remove_settings("threadId"))
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 

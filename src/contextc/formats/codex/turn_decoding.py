@@ -50,6 +50,11 @@ def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
     return found
 
 
+def decode_reply(turn: JSONObject, provider: str) -> Message:
+    """Return the final answer of a turn. A stream reader returns all messages of it."""
+    return last_reply(decode_turn(turn, provider))
+
+
 def last_reply(messages: list[Message]) -> Message:
     return next(message for message in reversed(messages) if message.role == "assistant")
 

@@ -1,12 +1,12 @@
 """Google's generateContent."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request, own_extra
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request, own_extra
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
     ALONE_KEY,
@@ -27,32 +27,31 @@ from contextc.formats.gemini.rules import RULES
 from contextc.formats.gemini.settings import SETTINGS
 from contextc.formats.gemini.stream import GeminiStreamReader
 from contextc.formats.identifiers import NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import Message
 from contextc.tools.spec import NativeTool, Tool
 
 
-class GeminiFormatter(Formatter):
+class GeminiFormatter(CodecFormatter):
     """Google's generateContent. `signatures`: the first call of a step needs one, as in Gemini 3 and later.
 
     `model` is the requested model, if known. Signatures of another model are not sent to it.
     """
 
-    name: ClassVar[str] = "gemini"
-    messages_key: ClassVar[str] = "contents"
-    rules: ClassVar[RuleSet] = RULES
-    user_first: ClassVar[bool] = True
-    tool_key: ClassVar[str] = "functionDeclarations"
-    merges_neighbours: ClassVar[bool] = True
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec("gemini", names=NAMES)
-    strict_tools: ClassVar[bool] = False
-    nested_extra: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
-    layout_extra: ClassVar[tuple[str, ...]] = (
+    name = "gemini"
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    stream_reader = GeminiStreamReader
+    messages_key = "contents"
+    rules = RULES
+    user_first = True
+    tool_key = "functionDeclarations"
+    merges_neighbours = True
+    settings = SETTINGS
+    name_codec = NameCodec("gemini", names=NAMES)
+    strict_tools = False
+    nested_extra = ("functionCall", "functionResponse", "inlineData", "fileData")
+    layout_extra = (
         APART_KEY,
         SPELLED_KEY,
         URLSAFE_KEY,
@@ -125,24 +124,9 @@ class GeminiFormatter(Formatter):
             return messages
         return with_signatures({"contents": messages})["contents"]
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return encode_tool(tool)
-
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]
         return encode_tools(spelled, self.provider)
 
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
-
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("candidates"), list) or "promptFeedback" in reply or "usageMetadata" in reply
-
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return GeminiStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.collect_events(events)

@@ -28,8 +28,8 @@ from contextc.formats.gemini.encode import (
     to_urlsafe,
 )
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.message_groups import APART_KEY
 from contextc.formats.open_calls import OpenCalls
+from contextc.formats.part_decoding import mark_apart, other_fields, split_at_results
 from contextc.formats.request_settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,
@@ -82,16 +82,16 @@ def decode_request(body: JSONObject, provider: str) -> Request:
             decoder.waiting = OpenCalls[ToolCall]()
         decoded = list(decoder.content(wire))
         if decoded and role == "model" and not messages:
-            decoded[0] = decoder.apart(decoded[0], True)
+            decoded[0] = mark_apart(decoded[0], provider)
         if decoded and role == before and messages and bool(messages[-1].tool_results) == bool(decoded[0].tool_results):
-            decoded[0] = decoder.apart(decoded[0], True)
+            decoded[0] = mark_apart(decoded[0], provider)
         before = role if decoded else before
         messages += decoded
     return Request(
         messages=tuple(messages),
         system=decoder.system(body),
         tools=tuple(decoder.tools(_as_list(body.get("tools")), alone=isinstance(body.get("tools"), dict))),
-        settings={name: value for name, value in body.items() if name not in HEAD_FIELDS or value == []},
+        settings=other_fields(body, *HEAD_FIELDS),
     )
 
 
@@ -188,22 +188,13 @@ class _Decoder:
         role: Role = "assistant" if wire.get("role") == "model" else "user"
         if role == "assistant":
             self.near = set()
-        runs: list[list[AnyPart]] = []
-        for block in _as_list(wire.get("parts")):
-            part = self.part(block)
-            if not runs or isinstance(part, ToolResult) != isinstance(runs[-1][-1], ToolResult):
-                runs.append([])
-            runs[-1].append(part)
-        for number, parts in enumerate(runs):
+        decoded = [self.part(block) for block in _as_list(wire.get("parts"))]
+        for number, parts in enumerate(split_at_results(decoded)):
             message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
             # A content with calls always gets the role "model": Google refuses any other.
             if wire.get("role") not in (None, "", "user", "model") and not message.tool_calls:
                 message = replace(message, extra={self.provider: {ROLE_KEY: wire["role"]}})
-            yield self.apart(message, False) if number else message
-
-    def apart(self, message: Message, apart: bool) -> Message:
-        """Mark whether a message was separate from its neighbour, if our encoding would decide differently."""
-        return replace(message, extra={self.provider: {**own_extra(message.extra, self.provider), APART_KEY: apart}})
+            yield mark_apart(message, self.provider, False) if number else message
 
     def part(self, wire: JSONObject) -> AnyPart:
         block, spelled = _canonical_part(wire)

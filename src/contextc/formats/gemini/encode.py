@@ -17,19 +17,11 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    is_foreign,
-    merge_extra,
-    own_extra,
-    wrapped_arguments_note,
-)
+from contextc._json import JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.message_groups import APART_KEY
+from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.tools.spec import NativeTool, Tool
@@ -149,19 +141,16 @@ def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSON
     return found
 
 
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(self, provider: str, signatures: bool, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.signatures, self.blobs = provider, signatures, blobs
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
+        self.signatures = signatures
         self.moved: list[JSONObject] = []
         self.unnamed: set[str] = set()
 
     def system(self, message: Message) -> list[JSONObject]:
-        self.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
-        return [
-            {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
-            for block in self.blocks(message)
-        ]
+        self.note_tagged_system()
+        return tag_system_blocks(self.blocks(message))
 
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
@@ -190,18 +179,14 @@ class _Encoder:
             case Media():
                 return self.media(part)
             case ProviderBlock():
-                if part.provider == self.provider:
-                    return part.data
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"text": describe_native(part)}
+                return part.data if part.provider == self.provider else {"text": self.native_text(part)}
             case UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if is_foreign(part, self.provider) or not (part.text or part.signature):
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, part.text or part.signature):
             return None
         thought: JSONObject = {"text": part.text, "thought": True}
         return {**thought, "thoughtSignature": part.signature} if part.signature else thought
@@ -209,11 +194,8 @@ class _Encoder:
     def call(self, part: ToolCall) -> JSONObject:
         if not own_extra(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
             self.unnamed.add(part.id)
-        given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
-        if part.malformed:
-            self.notes.append(wrapped_arguments_note(part))
         named: JSONObject = {"id": part.id} if part.id else {}
-        return {"functionCall": {**named, "name": part.name, "args": given}}
+        return {"functionCall": {**named, "name": part.name, "args": self.arguments_object(part)}}
 
     def signed(self, part: ToolCall, block: JSONObject) -> JSONObject:
         """Return the first call of a step with a signature: its own, or the placeholder for a call from another
@@ -221,16 +203,14 @@ class _Encoder:
         """
         if "thoughtSignature" in own_extra(part.extra, self.provider):
             return block
-        self.notes.append(
-            ConversionNote("made up", f"a signature for the call of {part.name}, which came from elsewhere")
-        )
+        self.note("made up", f"a signature for the call of {part.name}, which came from elsewhere")
         return {**block, "thoughtSignature": PLACEHOLDER_SIGNATURE}
 
     def result(self, part: ToolResult) -> JSONObject:
         media = [] if isinstance(part.content, str) else [each for each in part.content if isinstance(each, Media)]
         shown = [self.with_rest(self.media(each), each) for each in media if each.mime_type in RESULT_MEDIA_TYPES]
         if others := [each for each in media if each.mime_type not in RESULT_MEDIA_TYPES]:
-            self.notes.append(ConversionNote("moved", f"media of {part.name}, into a user content after the results"))
+            self.note("moved", f"media of {part.name}, into a user content after the results")
             self.moved += [{"text": f"[media returned by {part.name}]"}]
             self.moved += [self.with_rest(self.media(each), each) for each in others]
         described = [cast(str, block["text"]) for block in shown if "text" in block]
@@ -249,8 +229,7 @@ class _Encoder:
         uri = part.url or (part.file_id if part.provider == self.provider else None)
         if uri is not None:
             return {"fileData": {"mimeType": part.mime_type, "fileUri": uri}}
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return {"text": describe_media(part)}
+        return {"text": self.media_text(part)}
 
     def with_rest(self, block: JSONObject, part: AnyPart) -> JSONObject:
         """Return the part with Google's own data restored. This reverses the decoder's `with_rest`."""

@@ -15,7 +15,6 @@ from contextc.formats.signature_check import MIN_LENGTH, is_protobuf_message
 
 PartChange: TypeAlias = Callable[[JSONObject], JSONObject]
 
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 RUN_BY_GOOGLE = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
 PLACEHOLDER_SIGNATURES = (PLACEHOLDER_SIGNATURE, "context_engineering_is_the_way_to_go")
 CONFIG_NAMES, CHOICE_NAMES = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
@@ -26,10 +25,6 @@ SETTINGS_NAMES, THINKING_NAMES, LEVEL_NAMES = (
     ("thinkingConfig", "thinking_config"),
     ("thinkingLevel", "thinking_level"),
 )
-
-
-def with_first_content(body: JSONObject) -> JSONObject:
-    return {**body, "contents": [{"role": "user", "parts": [{"text": EMPTY_CONVERSATION}]}]}
 
 
 def with_opening(body: JSONObject) -> JSONObject:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
+from contextc.formats.common_fixes import insert_first_message
 from contextc.formats.gemini import error_texts, fixes, lint_parser
 from contextc.formats.gemini.lint_parser import format_google_path, iter_list, with_camel_case
 from contextc.formats.lint_engine import (
@@ -20,6 +21,7 @@ from contextc.formats.lint_engine import (
     merge_sides,
     results_in_next_message,
 )
+from contextc.formats.rule_checks import find_empty_request, iter_parts
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
@@ -49,15 +51,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, error_texts.NO_CONTENTS, fix=fixes.with_first_content)
+@rule(2, error_texts.NO_CONTENTS, fix=insert_first_message(RULES))
 def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 
     Example: []
     Repair: a user content is inserted which states that nothing has been said yet.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("contents",) if request.body else (), "contents is empty.")
+    return find_empty_request(request, "contents is empty.", "contents")
 
 
 @rule(3, error_texts.NO_PARTS)
@@ -103,22 +104,21 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: calls are moved to a content of the model, results to one of the user.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            if piece.kind == "call" and turn.role != "model":
-                yield _finding_at(
-                    piece,
-                    f"{_describe(piece)} is not allowed in a content with role {turn.role}.",
-                    kind="functionCall",
-                    role="model",
-                )
-            elif piece.kind == "result" and turn.role == "model":
-                yield _finding_at(
-                    piece,
-                    f"{_describe(piece)} is not allowed in a content with role model.",
-                    kind="functionResponse",
-                    role="user",
-                )
+    for turn, piece in iter_parts(request):
+        if piece.kind == "call" and turn.role != "model":
+            yield _finding_at(
+                piece,
+                f"{_describe(piece)} is not allowed in a content with role {turn.role}.",
+                kind="functionCall",
+                role="model",
+            )
+        elif piece.kind == "result" and turn.role == "model":
+            yield _finding_at(
+                piece,
+                f"{_describe(piece)} is not allowed in a content with role model.",
+                kind="functionResponse",
+                role="user",
+            )
 
 
 @rule(7, error_texts.CALL_PLACE, fix=fixes.with_opening)
@@ -194,10 +194,9 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "thoughtSignature": "not a signature"}]}, {"role": "user", "parts": [{"text": "go on"}]}]
     Repair: the signature is left out. A call gets the placeholder signature that Google accepts.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            if not fixes.has_valid_signature(piece.wire):
-                yield make_finding(piece.path, "the signature of this part is invalid.")
+    for _, piece in iter_parts(request):
+        if not fixes.has_valid_signature(piece.wire):
+            yield make_finding(piece.path, "the signature of this part is invalid.")
 
 
 @rule(12, error_texts.UNSIGNED, fix=fixes.with_signatures)
@@ -230,14 +229,13 @@ def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
         "data:image/png;base64,iVBORw0KGgo="}}]}]
     Repair: the prefix of a data URL is removed. Text becomes a text part, and a line replaces unreadable data.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            for path, part in _inline(piece):
-                if not fixes.has_valid_media(part):
-                    data = str(with_camel_case(with_camel_case(part)["inlineData"])["data"])[:24]
-                    yield make_finding(
-                        piece.path, "the data of this part is not base64.", where=format_google_path(path), data=data
-                    )
+    for _, piece in iter_parts(request):
+        for path, part in _inline(piece):
+            if not fixes.has_valid_media(part):
+                data = str(with_camel_case(with_camel_case(part)["inlineData"])["data"])[:24]
+                yield make_finding(
+                    piece.path, "the data of this part is not base64.", where=format_google_path(path), data=data
+                )
 
 
 @rule(14, error_texts.FUNCTION_NAME)

@@ -1,12 +1,12 @@
 """Mistral's chat completions format."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Formatter, Request
+from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.mistral import decode
 from contextc.formats.mistral.call_ids import NineCharacterIds
 from contextc.formats.mistral.encode import (
@@ -22,31 +22,28 @@ from contextc.formats.mistral.settings import SETTINGS
 from contextc.formats.mistral.stream import MistralStreamReader
 from contextc.formats.openai_chat.decode import encode_tool
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import Message
-from contextc.tools.spec import Tool
 
 PREFIX = "prefix"
 
 
-class MistralFormatter(Formatter):
+class MistralFormatter(CodecFormatter):
     """Format of Mistral's chat completions. A last assistant message gets `prefix`: the model continues it."""
 
-    name: ClassVar[str] = "mistral"
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
-        "mistral", ids=NineCharacterIds(), names=IdentifierCodec("a-zA-Z0-9_-", 64)
-    )
-    system_among_messages: ClassVar[bool] = True
-    allows_leading_system: ClassVar[bool] = True
-    user_first: ClassVar[bool] = True
-    merges_neighbours: ClassVar[bool] = True  # nothing is merged, but `join` must see the preceding messages
-    layout_extra: ClassVar[tuple[str, ...]] = (EMPTY_CONTENT, UNNAMED_RESULT, OBJECT_ARGUMENTS, "closed")
-    nested_extra: ClassVar[tuple[str, ...]] = ("image_url",)
-    shared_extra: ClassVar[tuple[str, ...]] = ("url",)
+    name = "mistral"
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    stream_reader = MistralStreamReader
+    rules = RULES
+    prefix_settings = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
+    settings = SETTINGS
+    name_codec = NameCodec("mistral", ids=NineCharacterIds(), names=IdentifierCodec("a-zA-Z0-9_-", 64))
+    system_among_messages = True
+    allows_leading_system = True
+    user_first = True
+    merges_neighbours = True  # nothing is merged, but `join` must see the preceding messages
+    layout_extra = (EMPTY_CONTENT, UNNAMED_RESULT, OBJECT_ARGUMENTS, "closed")
+    nested_extra = ("image_url",)
+    shared_extra = ("url",)
 
     def __init__(self, *, provider: str = "mistral", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
@@ -72,27 +69,8 @@ class MistralFormatter(Formatter):
         return messages
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        head = self.encode([request.system]).messages if request.system is not None else ()
-        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
-        if tools := self.encode_tools(request.tools):
-            body["tools"] = tools
-        return body
-
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
+        return self._body_with_system_message(request, messages)
 
     def _is_reply(self, reply: JSONObject) -> bool:
         first: JSON = next(iter(cast(list[JSON], reply.get("choices") or [])), None)
         return isinstance(first, dict) and isinstance(cast(JSONObject, first).get("message"), dict)
-
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return MistralStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)

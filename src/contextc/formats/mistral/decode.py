@@ -10,8 +10,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, append_text, extra_of
-from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
+from contextc.formats.base import Request, append_text
+from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type, media_from_url
 from contextc.formats.mistral.encode import (
     EMPTY_CONTENT,
     OBJECT_ARGUMENTS,
@@ -21,7 +21,9 @@ from contextc.formats.mistral.encode import (
     thinking_text,
 )
 from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
-from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, generated_id, merge_call_fragment
+from contextc.formats.openai_chat.decode import merge_call_fragment
+from contextc.formats.part_decoding import UNKNOWN_TOOL, generated_id, other_fields, with_extra
+from contextc.formats.tool_codecs import decode_definition
 from contextc.messages import (
     AnyPart,
     Media,
@@ -63,20 +65,13 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=system,
         tools=tuple(decode_tool(tool, provider) for tool in cast(list[JSONObject], body.get("tools") or [])),
-        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+        settings=other_fields(body, "messages", "tools"),
     )
 
 
 def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     function = cast(JSONObject | None, tool.get("function"))
-    if function is None:
-        return NativeTool(provider=provider, data=tool)
-    return Tool(
-        name=function["name"],
-        description=function.get("description") or "",
-        parameters=function.get("parameters") or {},
-        strict=function.get("strict"),
-    )
+    return NativeTool(provider=provider, data=tool) if function is None else decode_definition(function, "parameters")
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
@@ -211,8 +206,7 @@ class _Decoder:
                 yield part
             elif isinstance(part, Media | Reasoning):
                 ours = self.encoder.media(part) if isinstance(part, Media) else self.encoder.reasoning(part)
-                extra = extra_of(block, ours or {}, self.provider)
-                yield replace(part, extra=extra) if extra else part
+                yield with_extra(part, block, ours or {}, self.provider)
 
     def part(self, block: JSONObject, role: Role) -> AnyPart:
         match block["type"]:
@@ -226,12 +220,10 @@ class _Decoder:
             case "image_url":
                 picture: JSON = block["image_url"]
                 url = cast(str, cast(JSONObject, picture)["url"] if isinstance(picture, dict) else picture)
-                return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
+                return media_from_url(url, "image/png")
             case "document_url":
                 url, name = cast(str, block["document_url"]), cast(str | None, block.get("document_name"))
-                return from_data_url(url, name) or Media(
-                    mime_type=guess_media_type(url, "application/pdf"), url=url, name=name
-                )
+                return media_from_url(url, "application/pdf", name)
             case "input_audio":
                 return _decode_audio(block["input_audio"]) or ProviderBlock(provider=self.provider, data=block)
             case "file":

@@ -13,20 +13,11 @@ The format resembles OpenAI's, with these differences:
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
-from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import tag_system_blocks
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    is_foreign,
-    merge_extra,
-    own_extra,
-)
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -50,7 +41,7 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
             wire += encoder.results(message)
         elif (encoded := encoder.message(message)) is not None:
             if message.role == "system" and wire and wire[-1]["role"] in ROLES_BEFORE_NO_SYSTEM:
-                encoder.notes.append(ConversionNote("tagged", "a system message, as user text in <system-reminder>"))
+                encoder.note_tagged_system()
                 encoded = as_tagged_user_text(encoded)
             wire.append(encoded)
     return EncodedSegment(tuple(wire), tuple(encoder.notes))
@@ -58,10 +49,8 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 def as_tagged_user_text(message: JSONObject) -> JSONObject:
     """Return a system message as tagged user text."""
-    return {
-        "role": "user",
-        "content": simplify_content(tag_system_blocks([_as_text(block) for block in as_chunks(message["content"])])),
-    }
+    blocks = tag_system_blocks([_as_text(block) for block in as_chunks(message["content"])])
+    return {"role": "user", "content": simplify_content(blocks) or ""}
 
 
 def _as_text(block: JSONObject) -> JSONObject:
@@ -83,20 +72,7 @@ def as_chunks(content: JSON) -> list[JSONObject]:
     return cast(list[JSONObject], content or [])
 
 
-def simplify_content(content: list[JSONObject]) -> JSON:
-    """Return a single plain text as a string, and empty content as an empty string."""
-    if not content:
-        return ""
-    if len(content) == 1 and content[0].keys() == {"type", "text"}:
-        return content[0]["text"]
-    return content
-
-
-class Encoder:
-    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
-
+class Encoder(PartEncoder):
     def message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
         content: list[JSONObject] = []
@@ -110,14 +86,14 @@ class Encoder:
             elif (block := self.block(part, message.role)) is not None:
                 content.append(block)
         if calls:
-            return {"role": message.role, "content": simplify_content(content), "tool_calls": calls}
+            return {"role": message.role, "content": simplify_content(content) or "", "tool_calls": calls}
         if not content and message.role != "assistant":
             nothing = own_extra(message.extra, self.provider).get(EMPTY_CONTENT)
             return None if nothing is None else {"role": message.role, "content": nothing}
         return {"role": message.role, "content": simplify_content(content)} if content else None
 
     def call(self, part: ToolCall) -> JSONObject:
-        written: JSON = part.raw if part.raw is not None else encode(part.arguments).decode()
+        written: JSON = arguments_text(part)
         if part.extra is not None and own_extra(part.extra, self.provider).get(OBJECT_ARGUMENTS) and not part.malformed:
             written = part.arguments
         return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
@@ -134,18 +110,14 @@ class Encoder:
             rest = own_extra(part.extra, self.provider)
             content: JSON = part.content
             if not isinstance(part.content, str):
-                content = simplify_content(
-                    [_text(each) for each in part.content if isinstance(each, Text) and each.text]
-                )
+                texts = [_text(each) for each in part.content if isinstance(each, Text) and each.text]
+                content = simplify_content(texts) or ""
                 media = [each for each in part.content if isinstance(each, Media)]
                 if media and EMPTY_CONTENT not in rest:
-                    self.notes.append(
-                        ConversionNote("moved", f"media of {part.name}, into a user message after the results")
-                    )
+                    self.note_moved_media(part)
                     shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
                     shown += [self.media(each) for each in media]
-            if part.is_error:
-                self.notes.append(error_flag_note(part))
+            self.note_error_flag(part)
             answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "name": part.name}
             if rest.get(UNNAMED_RESULT):
                 del answer["name"]
@@ -163,16 +135,14 @@ class Encoder:
             case ProviderBlock():
                 if part.provider == self.provider and (own := _allowed_native_chunk(part.data, role)) is not None:
                     return own
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"type": "text", "text": describe_native(part)}
+                return {"type": "text", "text": self.native_text(part)}
             case ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if is_foreign(part, self.provider) or not (part.text or part.signature or part.extra):
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, part.text or part.signature or part.extra):
             return None
         inner: list[JSONObject] = [{"type": "text", "text": part.text}] if part.text else []
         block: JSONObject = {"type": "thinking", "thinking": inner}
@@ -193,13 +163,12 @@ class Encoder:
         if part.mime_type in DOCUMENT_TYPES and place is not None:
             name: JSONObject = {"document_name": part.name} if part.name else {}
             return {"type": "document_url", "document_url": place, **name}
-        if part.file_id is not None and part.provider == self.provider:
+        if self.is_own_file(part):
             return {"type": "file", "file_id": part.file_id}
         return self.describe(part)
 
     def describe(self, part: Media) -> JSONObject:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return {"type": "text", "text": describe_media(part)}
+        return {"type": "text", "text": self.media_text(part)}
 
 
 def _allowed_native_chunk(data: JSON, role: Role) -> JSONObject | None:

@@ -3,6 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import change_messages, without_fields
 from contextc.formats.mistral.lint_parser import CHUNKS, unknown_field_names
 from contextc.formats.request_settings import object_or_empty
 
@@ -33,7 +34,7 @@ def without_unknown_chunk_fields(body: JSONObject) -> JSONObject:
             if "type" in chunk
             else set[str]()
         )
-        return {name: value for name, value in chunk.items() if name not in others}
+        return without_fields(chunk, *others)
 
     def with_known(message: JSONObject) -> JSONObject:
         content: JSON = message.get("content")
@@ -42,26 +43,13 @@ def without_unknown_chunk_fields(body: JSONObject) -> JSONObject:
         chunks = cast(list[JSON], content)
         return {**message, "content": [known(cast(JSONObject, c)) if isinstance(c, dict) else c for c in chunks]}
 
-    return {**body, "messages": [with_known(each) for each in cast(list[JSONObject], body["messages"])]}
+    return change_messages(body, with_known)
 
 
 def without_openai_settings(body: JSONObject) -> JSONObject:
     """Rename OpenAI settings to Mistral's names, and remove those without an equivalent."""
-    kept = {name: value for name, value in body.items() if name not in OPENAI_SETTINGS}
     said = {new: body[old] for old, new in RENAMED_SETTINGS.items() if body.get(old) is not None}
-    return {**said, **kept}
-
-
-def without_other_api_settings(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name not in OTHER_API_SETTINGS}
-
-
-def without_tool_choice(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "tool_choice"}
-
-
-def without_response_format(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "response_format"}
+    return {**said, **without_fields(body, *OPENAI_SETTINGS)}
 
 
 def is_valid_tool_choice(value: JSON) -> bool:

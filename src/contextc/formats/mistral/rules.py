@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,
     ParsedRequest,
-    RequestPart,
     RuleFinding,
     RuleSet,
-    find_duplicates,
     make_finding,
     match_results,
     results_in_role,
@@ -33,7 +32,8 @@ from contextc.formats.mistral.lint_parser import (
     unknown_field_names,
     vendor_path,
 )
-from contextc.formats.openai_chat.fixes import with_a_message, with_assistant_calls
+from contextc.formats.openai_chat.fixes import with_assistant_calls
+from contextc.formats.rule_checks import find_duplicate_ids, find_empty_request, iter_calls, iter_parts
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -66,15 +66,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return find_empty_request(request)
 
 
 @rule(3, error_texts.EMPTY_REPLY)
@@ -188,11 +187,8 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.messages:
-        for call in find_duplicates(turn.parts_of("call")):
-            yield make_finding(
-                call.path, f"another tool call in this message already has the id {call.id}.", id=call.id
-            )
+    for _, call in find_duplicate_ids(request.messages):
+        yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.", id=call.id)
 
 
 @rule(10, error_texts.EXTRA, fix=with_assistant_calls)
@@ -220,7 +216,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "call_1", "content": "1"}]
     Repair: the id is replaced by nine letters, on the call and on its result.
     """
-    for call in _calls(request):
+    for call in iter_calls(request):
         if not ID.fullmatch(call.id):
             yield make_finding(
                 call.path, f"the id {call.id!r} must consist of exactly nine letters and digits.", id=call.id
@@ -235,7 +231,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"role": "user", "content": "hi"}]}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    named = [(tool.path, tool.id) for tool in request.tools] + [(call.path, call.name) for call in _calls(request)]
+    named = [(tool.path, tool.id) for tool in request.tools] + [(call.path, call.name) for call in iter_calls(request)]
     named += [
         (turn.path, turn.wire["name"]) for turn in request.messages if turn.role == "tool" and turn.wire.get("name")
     ]
@@ -310,15 +306,14 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "https://example.com/a.png"}]}, {"role": "user", "content": "go on"}]
     Repair: a line of text describes what was there; thoughts in other messages become text.
     """
-    for turn in request.messages:
-        for piece in turn.parts:
-            kind: JSON = piece.wire.get("type") if piece.kind not in ("call", "result") else None
-            if kind is not None and kind not in ALLOWED_CHUNKS[turn.role]:
-                message = f"a message of role {turn.role} cannot contain a chunk of type `{kind}`."
-                yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
+    for turn, piece in iter_parts(request):
+        kind: JSON = piece.wire.get("type") if piece.kind not in ("call", "result") else None
+        if kind is not None and kind not in ALLOWED_CHUNKS[turn.role]:
+            message = f"a message of role {turn.role} cannot contain a chunk of type `{kind}`."
+            yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, error_texts.ONE_OF, fix=fixes.without_tool_choice)
+@rule(18, error_texts.ONE_OF, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
@@ -333,7 +328,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(19, error_texts.EXTRA, fix=fixes.without_other_api_settings)
+@rule(19, error_texts.EXTRA, fix=remove_settings(*fixes.OTHER_API_SETTINGS))
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -356,7 +351,7 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "1"}]
     Repair: the type becomes `function`.
     """
-    for each in (*_calls(request), *request.tools):
+    for each in (*iter_calls(request), *request.tools):
         kind: JSON = each.wire.get("type", fixes.FUNCTION)
         if kind != fixes.FUNCTION:
             message = f"`type` must be `function`, got {kind!r}."
@@ -365,7 +360,7 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, error_texts.ONE_OF, fix=fixes.without_response_format)
+@rule(21, error_texts.ONE_OF, fix=remove_settings("response_format"))
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 
@@ -377,10 +372,6 @@ def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         where = vendor_path(("response_format", "type"))
         message = f"invalid `response_format` {value!r}."
         yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(fixes.RESPONSE_FORMATS))
-
-
-def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
-    return (call for turn in request.messages for call in turn.parts_of("call"))
 
 
 def _pydantic_choices(words: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from contextc._json import JSONObject
 from contextc.formats.openai_chat import settings as chat
-from contextc.formats.request_settings import RequestSettings, SettingsTable
+from contextc.formats.request_settings import RequestSettings, SettingsTable, same_names
 
 LEGACY_REQUIRED = "any"  # the former name of `required`
 
@@ -19,18 +19,11 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 SETTINGS = SettingsTable(
     paths={
-        "model": "model",
+        **same_names("model", "temperature", "top_p", "top_k", "stream", "frequency_penalty", "presence_penalty"),
+        **same_names("parallel_tool_calls", "metadata"),
         "max_output_tokens": "max_tokens",
-        "temperature": "temperature",
-        "top_p": "top_p",
-        "top_k": "top_k",
         "seed": "random_seed",
-        "stream": "stream",
-        "frequency_penalty": "frequency_penalty",
-        "presence_penalty": "presence_penalty",
-        "parallel_tool_calls": "parallel_tool_calls",
         "effort": "reasoning_effort",
-        "metadata": "metadata",
         "cache_key": "prompt_cache_key",
     },
     read_structured=read_structured,

@@ -1,22 +1,20 @@
 """Ollama's native format, `/api/chat`."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request, own_extra
+from contextc.formats.base import EncodedSegment, Request
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.ollama import decode
-from contextc.formats.ollama.encode import encode_segment, encode_tool, with_nested_extra
+from contextc.formats.ollama.encode import encode_segment, encode_tool
 from contextc.formats.ollama.rules import RULES
 from contextc.formats.ollama.settings import SETTINGS
 from contextc.formats.ollama.stream import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable, object_or_empty
-from contextc.formats.stream import StreamReader
+from contextc.formats.request_settings import object_or_empty
+from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
-from contextc.tools.spec import Tool
 
 SDK_ARGUMENTS = (
     "model",
@@ -33,24 +31,26 @@ SDK_ARGUMENTS = (
 """Arguments of the SDK's `chat`. `truncate` is not among them, so the server truncates a request that is too long."""
 
 
-class OllamaFormatter(Formatter):
+class OllamaFormatter(CodecFormatter):
     """Format of Ollama's `/api/chat`. `num_ctx` is the context window to run the model with.
 
     Without `num_ctx`, the server uses its own default and silently truncates longer requests. With it, the request also
     sets `truncate` to false.
     """
 
-    name: ClassVar[str] = "ollama"
-    rules: ClassVar[RuleSet] = RULES
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec("ollama")
-    prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
-    system_among_messages: ClassVar[bool] = True
-    allows_leading_system: ClassVar[bool] = True
-    input_includes_cached: ClassVar[bool] = False  # older servers count only tokens that were not cached
-    strict_tools: ClassVar[bool] = False
-    nested_extra: ClassVar[tuple[str, ...]] = ("function",)
-    layout_extra: ClassVar[tuple[str, ...]] = ("role", "index", "type")
+    name = "ollama"
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    stream_reader = OllamaStreamReader
+    rules = RULES
+    settings = SETTINGS
+    name_codec = NameCodec("ollama")
+    prefix_settings = ("think",)
+    system_among_messages = True
+    allows_leading_system = True
+    input_includes_cached = False  # older servers count only tokens that were not cached
+    strict_tools = False
+    nested_extra = ("function",)
+    layout_extra = ("role", "index", "type")
 
     def __init__(
         self, *, provider: str = "ollama", num_ctx: int | None = None, reasoning: ReasoningPolicy = "native"
@@ -59,9 +59,6 @@ class OllamaFormatter(Formatter):
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
-
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         head = self.encode([request.system]).messages if request.system is not None else ()
@@ -77,22 +74,7 @@ class OllamaFormatter(Formatter):
         return {name: value for name, value in body.items() if name in SDK_ARGUMENTS}
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        return with_nested_extra(ours, own_extra(extra, self.provider), self.provider)
-
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
+        return merge_function_extra(ours, extra, self.provider)
 
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("message"), dict)
-
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
-
-    def create_reader(self) -> StreamReader:
-        return OllamaStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)

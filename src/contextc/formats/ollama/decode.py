@@ -13,8 +13,9 @@ from contextc.formats.base import Request, append_text, extra_of, own_extra, tex
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
 from contextc.formats.ollama.encode import encode_segment, encode_tool
-from contextc.formats.openai_chat.decode import UNKNOWN_TOOL
+from contextc.formats.part_decoding import UNKNOWN_TOOL, other_fields, with_extra
 from contextc.formats.request_settings import object_or_empty
+from contextc.formats.tool_codecs import decode_definition
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -45,7 +46,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=system,
         tools=tuple(_tool(tool, provider) for tool in cast(list[JSONObject], body.get("tools") or [])),
-        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+        settings=other_fields(body, "messages", "tools"),
     )
 
 
@@ -112,8 +113,7 @@ class _Decoder:
         message = Message(role=ROLES.get(role, "user"), parts=tuple(self.parts(wire)))
         ours = next(iter(self.encoded(message)), JSONObject())
         calls: JSONObject = {"tool_calls": ours["tool_calls"]} if "tool_calls" in ours else {}
-        extra = extra_of({**wire, **calls}, ours, self.provider)  # each call keeps its own extra fields
-        return replace(message, extra=extra) if extra else message
+        return with_extra(message, {**wire, **calls}, ours, self.provider)  # each call keeps its own extra fields
 
     def encoded(self, message: Message) -> tuple[JSONObject, ...]:
         return encode_segment([message], provider=self.provider, blobs={}).messages
@@ -138,23 +138,19 @@ class _Decoder:
     def result(self, wire: JSONObject) -> ToolResult:
         answers = self.calls.match_result(wire)
         made = ToolResult(call_id=answers.id, name=answers.name or UNKNOWN_TOOL, content=text_of(wire.get("content")))
-        return replace(made, extra=extra_of(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider))
+        return with_extra(made, wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
 
 
 def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     function = object_or_empty(tool.get("function"))
     if not isinstance(function.get("name"), str):
         return NativeTool(provider=provider, data=tool)
-    made = Tool(
-        name=function["name"],
-        description=function.get("description") or "",
-        parameters=function.get("parameters") or {},
-    )
+    made = decode_definition(function, "parameters", strict=False)
     return replace(made, extra=_extra_fields(tool, encode_tool(made), provider))
 
 
 def _extra_fields(wire: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
-    """Return the extra fields of a call or tool, those inside `function` nested. `nested` is the inverse."""
+    """Return the extra fields of a call or tool, nested inside `function`, as `merge_function_extra` expects them."""
     outer = {name: value for name, value in wire.items() if name != "function"}
     rest = dict(own_extra(extra_of({**outer, "function": ours["function"]}, ours, provider), provider))
     if inside := own_extra(extra_of(object_or_empty(wire.get("function")), ours["function"], provider), provider):

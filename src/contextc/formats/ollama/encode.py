@@ -10,26 +10,17 @@ Arguments are objects. Thinking is a separate text, and is sent back only to the
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    is_foreign,
-    merge_extra,
-    own_extra,
-    wrapped_arguments_note,
-)
+from contextc._json import JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
+from contextc.formats.part_encoding import PartEncoder
+from contextc.formats.tool_codecs import NO_PARAMETERS, encode_definition, merge_function_extra
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 from contextc.tools.spec import Tool
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
-NO_PARAMETERS: JSONObject = {"type": "object", "properties": {}}
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
@@ -41,27 +32,13 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    function: JSONObject = {
-        "name": tool.name,
-        **described,
-        "parameters": remove_type_mismatches(tool.parameters or NO_PARAMETERS),
-    }
-    return {"type": "function", "function": function}
+    schema = remove_type_mismatches(tool.parameters or NO_PARAMETERS)
+    return {"type": "function", "function": encode_definition(tool, "parameters", schema, strict=False)}
 
 
-def with_nested_extra(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
-    """Return a call or tool with the extra fields of its provider, those inside `function` nested."""
-    rest = dict(rest)
-    inside = cast(JSONObject, rest.pop("function", {}))
-    whole = merge_extra(ours, {provider: rest}, provider)
-    return {**whole, "function": merge_extra(ours["function"], {provider: inside}, provider)} if inside else whole
-
-
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
         self.unnamed: set[str] = set()  # calls without an id in the request
 
     def message(self, message: Message) -> list[JSONObject]:
@@ -92,31 +69,26 @@ class _Encoder:
                 wire.append(self.result(part))
                 media = [] if isinstance(part.content, str) else [each for each in part.content if type(each) is Media]
                 if media:
-                    self.notes.append(
-                        ConversionNote("moved", f"media of {part.name}, into a user message after the results")
-                    )
+                    self.note_moved_media(part)
                     beside += [Text(f"[media returned by {part.name}]"), *media]
             elif isinstance(part, Text | Media | ProviderBlock):
                 beside.append(part)
         return [*wire, *(self.message(Message(role="user", parts=tuple(beside))) if beside else [])]
 
     def result(self, part: ToolResult) -> JSONObject:
-        if part.is_error:
-            self.notes.append(error_flag_note(part))
+        self.note_error_flag(part)
         answer: JSONObject = {"role": "tool", "content": part.text, "tool_name": part.name}
         if part.call_id and part.call_id not in self.unnamed:
             answer["tool_call_id"] = part.call_id
         return merge_extra(answer, part.extra, self.provider)
 
     def call(self, part: ToolCall) -> JSONObject:
-        if part.malformed:
-            self.notes.append(wrapped_arguments_note(part))
-        given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+        given = self.arguments_object(part)
         named: JSONObject = {"id": part.id} if part.id else {}
         if not own_extra(part.extra, self.provider).get("id", part.id):
             self.unnamed.add(part.id)
         call: JSONObject = {**named, "function": {"name": part.name, "arguments": given}}
-        return with_nested_extra(call, own_extra(part.extra, self.provider), self.provider)
+        return merge_function_extra(call, part.extra, self.provider)
 
     def words(self, message: Message) -> str:
         said = [self.said(part, message.role) for part in message.parts]
@@ -128,26 +100,19 @@ class _Encoder:
             case Text():
                 return part.text
             case Media():
-                return "" if self.is_shown(part, role) else self.described(part)
+                return "" if self.is_shown(part, role) else self.media_text(part)
             case ProviderBlock():
-                if part.provider == self.provider:
-                    return ""
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return describe_native(part)
+                return "" if part.provider == self.provider else self.native_text(part)
             case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return ""
             case _:
                 assert_never(part)
 
-    def described(self, part: Media) -> str:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return describe_media(part)
-
     def thinking(self, message: Message) -> JSONObject:
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-        if any(is_foreign(part, self.provider) or not part.text for part in thoughts):
-            self.notes.append(ConversionNote("left out", "reasoning that this model cannot read"))
-        ours = "".join(part.text for part in thoughts if not is_foreign(part, self.provider))
+        if not all(self.is_own(part) and part.text for part in thoughts):
+            self.note("left out", "reasoning that this model cannot read")
+        ours = "".join(part.text for part in thoughts if self.is_own(part))
         return {"thinking": ours} if ours else {}
 
     def is_shown(self, part: Media, role: Role) -> bool:

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import change_messages, without_fields
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.ollama.lint_parser import text_message
 from contextc.formats.ollama.settings import THINK_LEVELS
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.formats.request_settings import object_or_empty
 
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 MAX_LOGPROBS, MAX_NAME_LENGTH = 20, 200
 NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 INTEGERS = ("num_ctx", "num_predict", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "seed", "top_k")
@@ -25,13 +24,9 @@ OPTIONS: Mapping[str, str] = {
 """Ollama's names for the types of its options. A fraction is truncated where an integer is expected."""
 
 
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [text_message(EMPTY_CONVERSATION)]}
-
-
 def with_plain_images(body: JSONObject) -> JSONObject:
     """Reduce images to plain base64; replace those without data by a line of text."""
-    return {**body, "messages": [_with_plain_images(each) for each in cast(list[JSONObject], body["messages"])]}
+    return change_messages(body, _with_plain_images)
 
 
 def _with_plain_images(wire: JSONObject) -> JSONObject:
@@ -45,8 +40,7 @@ def _with_plain_images(wire: JSONObject) -> JSONObject:
         if first_invalid_byte(image) is not None
     ]
     words = "\n\n".join(filter(None, [wire.get("content") or "", *lost]))
-    rest: JSONObject = {name: value for name, value in wire.items() if name != "images"}
-    return {**rest, "content": words, **({"images": shown} if shown else {})}
+    return {**without_fields(wire, "images"), "content": words, **({"images": shown} if shown else {})}
 
 
 def _shorten(image: str) -> str:
@@ -68,20 +62,8 @@ def first_invalid_byte(image: str) -> int | None:
     return strange.start() if strange else len(plain) // 4 * 4
 
 
-def without_think(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "think"}
-
-
-def without_format(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "format"}
-
-
 def with_valid_options(body: JSONObject) -> JSONObject:
-    wrong = invalid_options(body)
-    return {
-        **body,
-        "options": {name: value for name, value in object_or_empty(body["options"]).items() if name not in wrong},
-    }
+    return {**body, "options": without_fields(object_or_empty(body["options"]), *invalid_options(body))}
 
 
 def with_allowed_logprobs(body: JSONObject) -> JSONObject:

@@ -7,11 +7,11 @@ unmatched calls and results. Others silently show the model a part of them. Both
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,
     RuleSet,
-    find_duplicates,
     make_finding,
     match_results,
 )
@@ -19,6 +19,7 @@ from contextc.formats.ollama import error_texts, fixes, lint_parser
 from contextc.formats.ollama.lint_parser import before_next_reply
 from contextc.formats.ollama.tool_schema_check import find_type_mismatches
 from contextc.formats.request_settings import object_or_empty
+from contextc.formats.rule_checks import find_duplicate_ids, find_empty_request, iter_parts
 
 RULES = RuleSet(
     "OLL",
@@ -45,7 +46,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, fix=fixes.with_a_message)
+@rule(2, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -54,8 +55,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return find_empty_request(request)
 
 
 @rule(3)
@@ -111,9 +111,8 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.messages:
-        for call in find_duplicates(turn.parts_of("call")):
-            yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.")
+    for _, call in find_duplicate_ids(request.messages):
+        yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.")
 
 
 @rule(7)
@@ -138,13 +137,12 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "What is this?", "images": ["data:image/png;base64,iVBORw=="]}]
     Repair: the prefix is removed; an image without data is replaced by a line of text.
     """
-    for turn in request.messages:
-        for picture in turn.parts_of("media"):
-            if (byte := fixes.first_invalid_byte(picture.text)) is not None:
-                yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
+    for _, picture in iter_parts(request, "media"):
+        if (byte := fixes.first_invalid_byte(picture.text)) is not None:
+            yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, error_texts.THINK, fix=fixes.without_think)
+@rule(9, error_texts.THINK, fix=remove_settings("think"))
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -156,7 +154,7 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, error_texts.FORMAT, fix=fixes.without_format)
+@rule(10, error_texts.FORMAT, fix=remove_settings("format"))
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 

@@ -1,20 +1,18 @@
 """OpenAI's Chat Completions format, and its variants at other endpoints."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request, merge_extra, own_extra
+from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import encode_segment
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.settings import SETTINGS
 from contextc.formats.openai_chat.stream import ChatStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
+from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
 
@@ -29,27 +27,28 @@ class OpenAIFormatter(Formatter):
     another's.
     """
 
-    name: ClassVar[str] = "openai_chat"
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = (
+    name = "openai_chat"
+    stream_reader = ChatStreamReader
+    rules = RULES
+    prefix_settings = (
         *("reasoning_effort", "reasoning"),
         *("response_format", "verbosity"),
     )
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
+    settings = SETTINGS
+    name_codec = NameCodec(
         "openai_chat",
         ids=IdentifierCodec("a-zA-Z0-9_-", 40, accepted=".{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 64),
     )
-    system_among_messages: ClassVar[bool] = True
-    nested_extra: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
-    shared_extra: ClassVar[tuple[str, ...]] = (
+    system_among_messages = True
+    nested_extra = ("function", "image_url", "input_audio", "file")
+    shared_extra = (
         *("name", "arguments", "description", "parameters"),
         *("url", "data", "format", "file_id", "file_data", "filename"),
     )
-    layout_extra: ClassVar[tuple[str, ...]] = ("role",)
-    allows_leading_system: ClassVar[bool] = True
-    tool_key: ClassVar[str] = "function"
+    layout_extra = ("role",)
+    allows_leading_system = True
+    tool_key = "function"
 
     def __init__(
         self,
@@ -74,15 +73,8 @@ class OpenAIFormatter(Formatter):
             media_in_results=self.media_in_results,
         )
 
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(message for segment in segments for message in segment.messages)]
-
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        head = self.encode([request.system]).messages if request.system is not None else ()
-        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
-        if tools := self.encode_tools(request.tools):
-            body["tools"] = tools
-        return body
+        return self._body_with_system_message(request, messages)
 
     def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
         return cache_control.with_cache_breakpoint(message) if self.cache_marks else None
@@ -99,9 +91,7 @@ class OpenAIFormatter(Formatter):
         return cache_control.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
-        rest = dict(own_extra(extra, self.provider))
-        function = merge_extra(ours["function"], {self.provider: rest.pop("function", {})}, self.provider)
-        return {**merge_extra(ours, {self.provider: rest}, self.provider), "function": function}
+        return merge_function_extra(ours, extra, self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
@@ -115,9 +105,6 @@ class OpenAIFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
-
-    def create_reader(self) -> StreamReader:
-        return ChatStreamReader(self)
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, own_extra
-from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
+from contextc.formats.media_encoding import decode_base64, from_data_url, media_from_url
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.openai_chat import reasoning_details
 from contextc.formats.openai_chat.encode import AUDIO_FORMATS, FIELD, REASONING_FIELDS, encode_segment
+from contextc.formats.part_decoding import UNKNOWN_TOOL, generated_id, other_fields, with_extra
+from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -28,7 +30,6 @@ from contextc.messages import (
 from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-UNKNOWN_TOOL = "unknown"
 SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", "name", reasoning_details.DETAILS)
 """Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
 FAILED, NO_REASON_GIVEN = "error", "the provider ended the reply with an error, and does not say which"
@@ -44,7 +45,7 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
         messages=tuple(messages),
         system=system,
         tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
-        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+        settings=other_fields(body, "messages", "tools"),
     )
 
 
@@ -151,11 +152,6 @@ def _extended(before: JSON, more: JSON) -> JSON:
     return more
 
 
-def generated_id(number: int) -> str:
-    """Return the generated id for a call that has none."""
-    return f"call_{number}"
-
-
 def merge_call_fragment(calls: list[JSONObject], fragment: JSONObject) -> JSONObject:
     """Merge a fragment into its call and return the call. It is found by id, else by index, else it is the last one.
 
@@ -223,8 +219,7 @@ class _Decoder:
             known[reasoning_details.DETAILS] = ours.get(reasoning_details.DETAILS)
         if _blocks(known.get("content")) == _blocks(ours.get("content")):
             known["content"] = ours.get("content")
-        extra = extra_of(known, ours, self.provider)
-        return replace(message, extra=extra) if extra else message
+        return with_extra(message, known, ours, self.provider)
 
     def encoded(self, message: Message) -> tuple[JSONObject, ...]:
         return encode_segment(
@@ -253,16 +248,14 @@ class _Decoder:
                 continue
             ours = self.encoded(Message(role="user", parts=(part,)))
             blocks = cast(list[JSONObject], _blocks(ours[0]["content"])) if ours else [cast(JSONObject, {})]
-            extra = extra_of(block, blocks[0], self.provider)
-            yield replace(part, extra=extra) if extra else part
+            yield with_extra(part, block, blocks[0], self.provider)
 
     def part(self, block: JSONObject) -> AnyPart:
         match block.get("type"):
             case "text":
                 return Text(block["text"])
             case "image_url" if isinstance(block["image_url"], dict):
-                url = cast(JSONObject, block["image_url"])["url"]
-                return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
+                return media_from_url(cast(JSONObject, block["image_url"])["url"], "image/png")
             case "input_audio" if isinstance(block["input_audio"], dict):
                 sound = cast(JSONObject, block["input_audio"])
                 data = decode_base64(sound["data"])
@@ -290,8 +283,7 @@ class _Decoder:
         self.names[call["id"]] = named["name"]
         made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
-        extra = extra_of(call, ours, self.provider)
-        return replace(made, extra=extra) if extra else made
+        return with_extra(made, call, ours, self.provider)
 
     def old_call(self, function: JSONObject) -> AnyPart:
         """Decode a legacy `function_call`, which has no id. Results refer to it by name."""
@@ -316,19 +308,13 @@ class _Decoder:
             name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
             content=texts or (content if isinstance(content, str) else ""),
         )
-        extra = extra_of(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
-        return replace(made, extra=extra) if extra else made
+        return with_extra(made, wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         function = cast(JSONObject | None, tool.get("function"))
         if function is None:
             return NativeTool(provider=self.provider, data=tool)
-        made = Tool(
-            name=function["name"],
-            description=function.get("description") or "",
-            parameters=function.get("parameters") or {},
-            strict=function.get("strict"),
-        )
+        made = decode_definition(function, "parameters")
         ours = encode_tool(made)
         rest = dict(own_extra(extra_of(tool, ours, self.provider), self.provider))
         if inside := own_extra(extra_of(function, ours["function"], self.provider), self.provider):
@@ -346,13 +332,7 @@ def _sendable_call(call: JSONObject) -> JSONObject:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    function: JSONObject = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters
-    if tool.strict is not None:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function}
+    return {"type": "function", "function": encode_definition(tool, "parameters", tool.parameters)}
 
 
 def _select_extra(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra | None:

@@ -9,19 +9,11 @@ field for it, and in its original blocks (`details`).
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard, assert_never
 
-from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    is_foreign,
-    merge_extra,
-    own_extra,
-)
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.openai_chat import reasoning_details as details
+from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -50,7 +42,7 @@ def encode_segment(
     return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(
         self,
         provider: str,
@@ -59,9 +51,8 @@ class _Encoder:
         model: str | None,
         media_in_results: bool,
     ) -> None:
-        self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
-        self.model, self.media_in_results = model, media_in_results
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
+        self.reasoning_field, self.model, self.media_in_results = reasoning_field, model, media_in_results
         self.old: dict[str, str] = {}  # legacy `function_call`s, which have no ids
 
     def message(self, message: Message) -> JSONObject | None:
@@ -74,7 +65,11 @@ class _Encoder:
         content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         thoughts = self.details(message)
-        wire: JSONObject = {"role": message.role, "content": _simplify_content(content), **self.reasoning(message)}
+        wire: JSONObject = {
+            "role": message.role,
+            "content": simplify_content(content) if content else None,
+            **self.reasoning(message),
+        }
         refusals = [part.data["refusal"] for part in message.parts if self.is_field(part, True)]
         if thoughts:
             wire[details.DETAILS] = thoughts
@@ -109,8 +104,7 @@ class _Encoder:
                     return None
                 text = part.text
             elif type(part) is ToolCall:
-                written = part.raw if part.raw is not None else encode(part.arguments).decode()
-                calls.append({"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}})
+                calls.append(_function_call(part))
             else:
                 return None
         if calls:
@@ -135,18 +129,15 @@ class _Encoder:
                     media = [each for each in part.content if isinstance(each, Media)]
                     content = [self.text(each) for each in texts] or ""
                     if media and "content" not in own_extra(part.extra, self.provider):
-                        self.notes.append(
-                            ConversionNote("moved", f"media of {part.name}, into a user message after the results")
-                        )
+                        self.note_moved_media(part)
                         shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
                         shown += [self.media(each) for each in media]
-                if part.is_error:
-                    self.notes.append(error_flag_note(part))
+                self.note_error_flag(part)
                 answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
                 wire.append(merge_extra(answer, part.extra, self.provider))
             elif (beside := self.block(part)) is not None:
                 shown.append(beside)
-        return [*wire, {"role": "user", "content": _simplify_content(shown)}] if shown else wire
+        return [*wire, {"role": "user", "content": simplify_content(shown)}] if shown else wire
 
     def block(self, part: AnyPart, role: Role = "user") -> JSONObject | None:
         match part:
@@ -161,8 +152,7 @@ class _Encoder:
                     return None
                 if part.provider == self.provider:
                     return part.data
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"type": "text", "text": describe_native(part)}
+                return {"type": "text", "text": self.native_text(part)}
             case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
@@ -172,20 +162,18 @@ class _Encoder:
         return merge_extra({"type": "text", "text": part.text}, part.extra, self.provider)
 
     def call(self, part: ToolCall) -> JSONObject:
-        written = part.raw if part.raw is not None else encode(part.arguments).decode()
-        call: JSONObject = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
-        return merge_extra(call, part.extra, self.provider)
+        return merge_extra(_function_call(part), part.extra, self.provider)
 
     def reasoning(self, message: Message) -> JSONObject:
         """Return the text of reasoning that came without blocks, if the endpoint has a field for it."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         loose = [part for part in thoughts if details.encode_block(part, self.provider) is None]
-        ours = [part for part in loose if not is_foreign(part, self.provider) and part.text]
+        ours = [part for part in loose if self.is_own(part) and part.text]
         said = len(loose) < len(thoughts) or any(
             name in REASONING_FIELDS for name in own_extra(message.extra, self.provider)
         )
         if len(ours) < len(loose) or (ours and not self.reasoning_field and not said):
-            self.notes.append(ConversionNote("left out", "reasoning that this endpoint has no place for"))
+            self.note("left out", "reasoning that this endpoint has no place for")
         if not ours or not self.reasoning_field:
             return {}
         return {self.reasoning_field: "".join(part.text for part in ours)}
@@ -197,7 +185,7 @@ class _Encoder:
         ]
         mine = [block for part, block in found if details.is_allowed_for(part, self.model, self.provider)]
         if len(mine) < len(found):
-            self.notes.append(ConversionNote("left out", "reasoning of another vendor's model"))
+            self.note("left out", "reasoning of another vendor's model")
         return mine
 
     def shown(self, part: Media) -> JSONObject:
@@ -213,19 +201,13 @@ class _Encoder:
         if part.kind == "document" and text is not None:
             name = {"filename": part.name} if part.name else {}
             return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
-        if part.file_id is not None and part.provider == self.provider:
+        if self.is_own_file(part):
             return {"type": "file", "file": {"file_id": part.file_id}}
         return self.described(part)
 
     def described(self, part: Media) -> JSONObject:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return {"type": "text", "text": describe_media(part)}
+        return {"type": "text", "text": self.media_text(part)}
 
 
-def _simplify_content(content: list[JSONObject]) -> JSON:
-    """Return a single plain text as a string, and empty content as None."""
-    if not content:
-        return None
-    if len(content) == 1 and content[0].keys() == {"type", "text"}:
-        return content[0]["text"]
-    return content
+def _function_call(part: ToolCall) -> JSONObject:
+    return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": arguments_text(part)}}

@@ -2,17 +2,16 @@
 
 import re
 from collections import deque
-from collections.abc import Callable
 from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import change_messages, keep_messages, messages_of, without_fields
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_chat.lint_parser import FIELDS, KINDS, find_function, text_block
-from contextc.formats.signature_check import is_valid_signature
+from contextc.formats.signature_check import MIN_LENGTH, is_fernet_token, is_valid_signature
 
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 MAX_STOPS, MAX_TOOLS = 4, 128
 TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64)
 INVALID_NAME_CHARACTERS = re.compile(r"[\s<|\\/>]")
@@ -22,14 +21,8 @@ CONTENT_SUBSTITUTES = (
 )
 REQUIRED_FIELDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are rejected unless the field they depend on is present."""
-MIN_SECRET_LENGTH = 64  # anything shorter is a placeholder, in tests and replays
 SAMPLING = ("temperature", "top_p")
 IMAGE_TYPE = "image_url"
-FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
-
-
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [{"role": "user", "content": EMPTY_CONVERSATION}]}
 
 
 def is_empty_reply(message: JSONObject) -> bool:
@@ -39,20 +32,17 @@ def is_empty_reply(message: JSONObject) -> bool:
 
 def without_empty_replies(body: JSONObject) -> JSONObject:
     """Remove assistant messages without content, also if they have unknown fields."""
-    spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_empty_reply(each)]
-    return {**body, "messages": spoken}
+    return keep_messages(body, lambda message: message.get("role") != "assistant" or not is_empty_reply(message))
 
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
-    messages = cast(list[JSONObject], body["messages"])
-    known = [{name: value for name, value in message.items() if name in FIELDS} for message in messages]
-    return {**body, "messages": known}
+    return change_messages(body, lambda message: {name: message[name] for name in message if name in FIELDS})
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:
     """Remove messages whose content is an empty list. A tool message stays, because its call needs it."""
     messages: list[JSONObject] = []
-    for message in _messages(body):
+    for message in messages_of(body):
         if message.get("content") != [] or message.get("tool_calls"):
             messages.append(message)
         elif message["role"] in ("tool", "function") or message.get("function_call"):
@@ -62,20 +52,20 @@ def without_empty_content(body: JSONObject) -> JSONObject:
 
 def without_empty_lists(body: JSONObject) -> JSONObject:
     body = {name: value for name, value in body.items() if name != "tools" or value != []}
-    return _changed(
-        body, lambda message: _without(message, "tool_calls") if message.get("tool_calls") == [] else message
+    return change_messages(
+        body, lambda message: without_fields(message, "tool_calls") if message.get("tool_calls") == [] else message
     )
 
 
 def with_assistant_calls(body: JSONObject) -> JSONObject:
-    return _changed(body, lambda message: {**message, "role": "assistant"} if has_calls(message) else message)
+    return change_messages(body, lambda message: {**message, "role": "assistant"} if has_calls(message) else message)
 
 
 def with_distinct_ids(body: JSONObject) -> JSONObject:
     """Give the second of two calls with the same id in one message, and its result, a new id."""
     messages: list[JSONObject] = []
     waiting: dict[str, deque[str]] = {}
-    for message in _messages(body):
+    for message in messages_of(body):
         if calls := cast(list[JSONObject], message.get("tool_calls")):
             waiting, renamed = {}, cast(list[JSONObject], [])
             taken = {call["id"] for call in calls}
@@ -99,7 +89,7 @@ def with_valid_tool_names(body: JSONObject) -> JSONObject:
     copy = deepcopy(body)
     choice: JSON = copy.get("tool_choice")
     things = [*cast(list[JSON], copy.get("tools") or []), choice]
-    for message in _messages(copy):
+    for message in messages_of(copy):
         things += cast(list[JSON], message.get("tool_calls") or [])
     for named in filter(None, map(find_function, things)):
         if not TOOL_NAME_CODEC.accepts(named["name"]):  # encoding has already changed some of them
@@ -113,24 +103,13 @@ def with_valid_message_names(body: JSONObject) -> JSONObject:
             return message
         return {**message, "name": INVALID_NAME_CHARACTERS.sub("_", message["name"]) or "_"}
 
-    return _changed(body, plain)
+    return change_messages(body, plain)
 
 
 def with_unique_tools(body: JSONObject) -> JSONObject:
-    tools = {tool_name(tool) or str(index): tool for index, tool in reversed(list(enumerate(_tools(body))))}
+    given = list(enumerate(cast(list[JSONObject], body["tools"])))
+    tools = {tool_name(tool) or str(index): tool for index, tool in reversed(given)}
     return {**body, "tools": list(tools.values())[::-1]}
-
-
-def with_allowed_tools(body: JSONObject) -> JSONObject:
-    return {**body, "tools": _tools(body)[:MAX_TOOLS]}
-
-
-def with_allowed_stops(body: JSONObject) -> JSONObject:
-    return {**body, "stop": body["stop"][:MAX_STOPS]}
-
-
-def without_tool_choice(body: JSONObject) -> JSONObject:
-    return _without(body, "tool_choice")
 
 
 def without_unusable_settings(body: JSONObject) -> JSONObject:
@@ -143,7 +122,7 @@ def with_user_media(body: JSONObject) -> JSONObject:
     """Move media from other messages into user messages, after the results of that step."""
     messages: list[JSONObject] = []
     shown: list[JSONObject] = []
-    for message in _messages(body):
+    for message in messages_of(body):
         if shown and message["role"] != "tool":
             messages.append({"role": "user", "content": shown})
             shown = []
@@ -158,15 +137,7 @@ def with_user_media(body: JSONObject) -> JSONObject:
 
 
 def with_completion_limit(body: JSONObject) -> JSONObject:
-    return {"max_completion_tokens": body["max_tokens"], **_without(body, "max_tokens")}
-
-
-def without_sampling(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name not in SAMPLING}
-
-
-def with_no_effort(body: JSONObject) -> JSONObject:
-    return {**body, "reasoning_effort": "none"}
+    return {"max_completion_tokens": body["max_tokens"], **without_fields(body, "max_tokens")}
 
 
 def with_images_described(body: JSONObject) -> JSONObject:
@@ -182,12 +153,12 @@ def with_images_described(body: JSONObject) -> JSONObject:
             return message
         return {**message, "content": [described(part) for part in cast(list[JSONObject], message["content"])]}
 
-    return _changed(body, seen)
+    return change_messages(body, seen)
 
 
 def without_damaged_reasoning(body: JSONObject) -> JSONObject:
-    return _changed(
-        body, lambda message: _without(message, "reasoning_details") if damaged_details(message) else message
+    return change_messages(
+        body, lambda message: without_fields(message, "reasoning_details") if damaged_details(message) else message
     )
 
 
@@ -203,7 +174,7 @@ def _is_whole(detail: JSONObject) -> bool:
     secrets = [secret for name in ("signature", "data") if isinstance(secret := cast(JSON, detail.get(name)), str)]
     for secret in secrets:
         sound = is_valid_signature(secret) if format.startswith("anthropic") else _is_encrypted(secret, format)
-        if len(secret) >= MIN_SECRET_LENGTH and not sound:
+        if len(secret) >= MIN_LENGTH and not sound:
             return False
     return True
 
@@ -213,8 +184,7 @@ def _is_encrypted(secret: str, format: str) -> bool:
     data = decode_base64(secret, urlsafe=True)
     if data is None:
         return False
-    framed = data[:1] == FERNET_VERSION and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
-    return framed or not format.startswith("openai")
+    return is_fernet_token(data) or not format.startswith("openai")
 
 
 def has_calls(message: JSONObject) -> bool:
@@ -223,19 +193,3 @@ def has_calls(message: JSONObject) -> bool:
 
 def tool_name(tool: JSON) -> str | None:
     return named["name"] if (named := find_function(tool)) else None
-
-
-def _messages(body: JSONObject) -> list[JSONObject]:
-    return cast(list[JSONObject], body["messages"])
-
-
-def _tools(body: JSONObject) -> list[JSONObject]:
-    return cast(list[JSONObject], body["tools"])
-
-
-def _changed(body: JSONObject, change: Callable[[JSONObject], JSONObject]) -> JSONObject:
-    return {**body, "messages": [change(message) for message in _messages(body)]}
-
-
-def _without(value: JSONObject, name: str) -> JSONObject:
-    return {key: each for key, each in value.items() if key != name}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, limit_list, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
@@ -24,6 +25,13 @@ from contextc.formats.lint_engine import (
 )
 from contextc.formats.openai_chat import error_texts, fixes, lint_parser
 from contextc.formats.openai_chat.lint_parser import vendor_group, vendor_path
+from contextc.formats.rule_checks import (
+    find_duplicate_ids,
+    find_empty_request,
+    iter_calls,
+    iter_parts,
+    repeat_in_example,
+)
 
 MAX_ID_LENGTH = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -55,15 +63,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return find_empty_request(request)
 
 
 @rule(3, error_texts.EMPTY_REPLY, fix=fixes.without_empty_replies)
@@ -154,15 +161,14 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     doubled = {result.path for _, result in match_results(request.messages, results_directly_after).duplicate_results}
     latest: dict[str, RequestMessage] = {}
-    for turn in request.messages:
-        for result in turn.parts_of("result"):
-            first = latest.get(result.id, turn)
-            latest[result.id] = turn
-            if result.path in doubled:
-                message = f"tool call {result.id} already has a result."
-                yield make_finding(
-                    result.path, message, id=result.id, first=vendor_path(first.path), where=vendor_path(result.path)
-                )
+    for turn, result in iter_parts(request, "result"):
+        first = latest.get(result.id, turn)
+        latest[result.id] = turn
+        if result.path in doubled:
+            message = f"tool call {result.id} already has a result."
+            yield make_finding(
+                result.path, message, id=result.id, first=vendor_path(first.path), where=vendor_path(result.path)
+            )
 
 
 @rule(9, error_texts.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
@@ -176,10 +182,9 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: the second call and its result get a new id.
     """
-    for turn in request.messages:
-        for call in find_duplicates(turn.parts_of("call")):
-            message = f"another tool call in this message already has the id {call.id}."
-            yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
+    for turn, call in find_duplicate_ids(request.messages):
+        message = f"another tool call in this message already has the id {call.id}."
+        yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
 @rule(10, error_texts.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
@@ -263,29 +268,12 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, error_texts.TOO_MANY, fix=fixes.with_allowed_tools)
+@rule(15, error_texts.TOO_MANY, fix=limit_list("tools", fixes.MAX_TOOLS))
+@repeat_in_example('{"type": "a"}', fixes.MAX_TOOLS + 1)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
 
-    Example: {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "a"}, {"type": "a"}, {"type":
-        "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"},
-        {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}, {"type": "a"}]}
+    Example: {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "a"}, …]}
     Repair: the first 128 tools are kept.
     """
     count = _length(request.body.get("tools"))
@@ -295,7 +283,7 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -326,7 +314,7 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.TOO_MANY, fix=fixes.with_allowed_stops)
+@rule(18, error_texts.TOO_MANY, fix=limit_list("stop", fixes.MAX_STOPS))
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -388,7 +376,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(22, error_texts.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -403,7 +391,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, error_texts.TOOLS_AND_EFFORT, fix=fixes.with_no_effort)
+@rule(23, error_texts.TOOLS_AND_EFFORT, fix=set_setting("reasoning_effort", "none"))
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
@@ -432,10 +420,9 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if request.facts.media != ():
         return
-    for turn in request.messages:
-        for piece in turn.parts_of("media"):
-            if piece.wire["type"] == fixes.IMAGE_TYPE:
-                yield make_finding(piece.path, "this model accepts only text.")
+    for _, piece in iter_parts(request, "media"):
+        if piece.wire["type"] == fixes.IMAGE_TYPE:
+            yield make_finding(piece.path, "this model accepts only text.")
 
 
 @rule(25, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
@@ -454,11 +441,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:
-    return (
-        (call for turn in request.messages for call in turn.parts_of("call"))
-        if vendor_group(request.body) != "other"
-        else iter(())
-    )
+    return iter_calls(request) if vendor_group(request.body) != "other" else iter(())
 
 
 def _length(value: JSON) -> int:

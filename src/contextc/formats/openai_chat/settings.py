@@ -1,28 +1,28 @@
 """Names of the Chat Completions settings."""
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.request_settings import OutputFormat, RequestSettings, SettingsTable, ToolChoice, object_or_empty
+from contextc._json import JSONObject
+from contextc.formats.request_settings import (
+    ANY_MODE,
+    RequestSettings,
+    SettingsTable,
+    describe_schema,
+    object_or_empty,
+    read_json_output,
+    read_tool_choice,
+    same_names,
+    write_tool_choice,
+)
 
-MODES = ("auto", "none", "required")
 MAX_STOPS = 4
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:
-    found: dict[str, object] = {}
-    choice: JSON = rest.get("tool_choice")
-    named: JSON = object_or_empty(object_or_empty(choice).get("function")).get("name")
-    if isinstance(choice, str) and choice in MODES:
-        found["tool_choice"] = ToolChoice(choice)
-        del rest["tool_choice"]
-    elif isinstance(named, str):
-        found["tool_choice"] = ToolChoice("named", named)
-        del rest["tool_choice"]
+    found = read_tool_choice(
+        rest, "tool_choice", ANY_MODE, lambda choice: object_or_empty(choice.get("function")).get("name")
+    )
     form = object_or_empty(rest.get("response_format"))
-    schema = object_or_empty(form.get("json_schema"))
-    if form.get("type") == "json_object" or isinstance(schema.get("schema"), dict):
-        found["output"] = OutputFormat(
-            schema=schema.get("schema"), name=schema.get("name") or "answer", strict=schema.get("strict")
-        )
+    if output := read_json_output(form.get("type"), object_or_empty(form.get("json_schema"))):
+        found["output"] = output
         del rest["response_format"]
     if isinstance(rest.get("stop"), str):
         found["stop"] = [rest.pop("stop")]
@@ -30,40 +30,25 @@ def read_structured(rest: JSONObject) -> dict[str, object]:
 
 
 def write_structured(settings: RequestSettings) -> JSONObject:
-    body: JSONObject = {}
-    choice, output = settings.tool_choice, settings.output
-    if choice is not None:
-        named: JSONObject = {"type": "function", "function": {"name": choice.name}}
-        body["tool_choice"] = named if choice.mode == "named" else choice.mode
+    body = write_tool_choice(
+        settings.tool_choice, "tool_choice", lambda name: {"type": "function", "function": {"name": name}}
+    )
     if settings.stop:
         body["stop"] = settings.stop[:MAX_STOPS]
-    if output is not None and output.schema is None:
+    if settings.output is not None and settings.output.schema is None:
         body["response_format"] = {"type": "json_object"}
-    elif output is not None:
-        strict: JSONObject = {} if output.strict is None else {"strict": output.strict}
-        schema: JSONObject = {"name": output.name, "schema": output.schema, **strict}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif settings.output is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": describe_schema(settings.output)}
     return body
 
 
 SETTINGS = SettingsTable(
     paths={
-        "model": "model",
+        **same_names("model", "temperature", "top_p", "seed", "stream", "frequency_penalty", "presence_penalty"),
+        **same_names("parallel_tool_calls", "user", "store", "metadata", "service_tier", "verbosity"),
         "max_output_tokens": "max_completion_tokens",
-        "temperature": "temperature",
-        "top_p": "top_p",
-        "seed": "seed",
-        "stream": "stream",
-        "frequency_penalty": "frequency_penalty",
-        "presence_penalty": "presence_penalty",
-        "parallel_tool_calls": "parallel_tool_calls",
         "effort": "reasoning_effort",
-        "user": "user",
-        "store": "store",
-        "metadata": "metadata",
-        "service_tier": "service_tier",
         "cache_key": "prompt_cache_key",
-        "verbosity": "verbosity",
     },
     read_structured=read_structured,
     write_structured=write_structured,

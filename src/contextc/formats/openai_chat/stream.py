@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
 from contextc.formats.openai_chat import reasoning_details
-from contextc.formats.openai_chat.decode import generated_id, merge_call_fragment
+from contextc.formats.openai_chat.decode import merge_call_fragment
 from contextc.formats.openai_chat.encode import REASONING_FIELDS
+from contextc.formats.part_decoding import generated_id
 from contextc.formats.stream import Delta, StreamDecoder, StreamReader, ToolCallAccumulator
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
@@ -48,16 +50,16 @@ class ChatStreamReader(StreamReader):
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
         thoughts = {reasoning_details.DETAILS: reasoning_details.blocks_text(delta.get(reasoning_details.DETAILS))}
-        thoughts |= {name: _text(delta.get(name)) for name in REASONING_FIELDS}
+        thoughts |= {name: text_of(delta.get(name)) for name in REASONING_FIELDS}
         self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
         if self._thinks and (thought := thoughts[self._thinks]):
             yield Reasoning(text=thought, provider=self.formatter.provider, model=self._model)
         content: JSON = delta.get("content")
         if isinstance(content, list):
             for block in cast(list[JSONObject], content):
-                if block.get("type") == "text" and (text := _text(block.get("text"))):
+                if block.get("type") == "text" and (text := text_of(block.get("text"))):
                     yield Text(text)
-        elif text := _text(content):
+        elif text := text_of(content):
             yield Text(text)
         for piece in cast(list[JSONObject], delta.get("tool_calls") or []):
             yield from self._called(piece)
@@ -76,7 +78,7 @@ class ChatStreamReader(StreamReader):
         if isinstance(written, dict) and call["id"] and name:
             yield tool_call(call["id"], name, cast(JSONObject, written))
             return
-        self._growing[number].add(_text(written))
+        self._growing[number].add(text_of(written))
         yield from self._growing[number].take_new(call["id"], name)
 
     def _without_id(self) -> Iterable[ToolCall]:
@@ -90,10 +92,6 @@ class ChatStreamReader(StreamReader):
 
     def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
         """Read a legacy `function_call`, which has no id; it is numbered after the calls that have one."""
-        self._old_name += _text(piece.get("name"))
-        self._old.add(_text(piece.get("arguments")))
+        self._old_name += text_of(piece.get("name"))
+        self._old.add(text_of(piece.get("arguments")))
         yield from self._old.take_new(f"function_{len(self._calls)}", self._old_name)
-
-
-def _text(value: JSON) -> str:
-    return value if isinstance(value, str) else ""

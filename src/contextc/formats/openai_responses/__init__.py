@@ -1,12 +1,11 @@
 """OpenAI's Responses API format."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.base import EncodedSegment, Request
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (
     ITEM,
@@ -24,29 +23,28 @@ from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.openai_responses.stream import ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
-from contextc.formats.stream import StreamReader
 from contextc.messages import AnyPart, Message, Reasoning
-from contextc.tools.spec import Tool
 
 
-class OpenAIResponsesFormatter(Formatter):
+class OpenAIResponsesFormatter(CodecFormatter):
     """Format of the Responses API. Its `messages` are the items of `input`; the system prompt is `instructions`."""
 
-    name: ClassVar[str] = "openai_responses"
-    rules: ClassVar[RuleSet] = RULES
-    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning", "text")
-    messages_key: ClassVar[str] = "input"
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec(
+    name = "openai_responses"
+    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    stream_reader = ResponsesStreamReader
+    rules = RULES
+    prefix_settings = ("reasoning", "text")
+    messages_key = "input"
+    settings = SETTINGS
+    name_codec = NameCodec(
         "openai_responses",
         ids=IdentifierCodec("a-zA-Z0-9_-", 64, accepted=".{1,64}"),
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
-    unique_ids: ClassVar[bool] = True
-    allows_leading_system: ClassVar[bool] = True
-    nested_extra: ClassVar[tuple[str, ...]] = (ITEM,)
-    layout_extra: ClassVar[tuple[str, ...]] = (STRING_INPUT, NESTED)
+    unique_ids = True
+    allows_leading_system = True
+    nested_extra = (ITEM,)
+    layout_extra = (STRING_INPUT, NESTED)
 
     def __init__(self, *, provider: str = "openai", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
@@ -60,9 +58,6 @@ class OpenAIResponsesFormatter(Formatter):
 
     def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         return (Reasoning(provider=reasoning.provider),)  # so that the item after it is sent without its id
-
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(item for segment in segments for item in segment.messages)]
 
     def apply_settings(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         body: JSONObject = {**settings, "input": messages}
@@ -92,23 +87,8 @@ class OpenAIResponsesFormatter(Formatter):
     def is_tool(self, definition: Mapping[str, JSON]) -> bool:
         return definition.get("type") == "function" and "name" in definition
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return decode.encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
-
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("output"), list) or "status" in reply
 
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
-
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return decode.find_session(reply, field)
-
-    def create_reader(self) -> StreamReader:
-        return ResponsesStreamReader(self)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)

@@ -10,10 +10,10 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, text_of
-from contextc.formats.media_encoding import from_data_url, guess_media_type
-from contextc.formats.message_groups import merge_messages
+from contextc.formats.media_encoding import from_data_url, media_from_url
+from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.openai_responses.encode import (
     ITEM,
     NESTED,
@@ -24,6 +24,8 @@ from contextc.formats.openai_responses.encode import (
     extra_fields,
     extra_key,
 )
+from contextc.formats.part_decoding import UNKNOWN_TOOL, other_fields, result_content
+from contextc.formats.tool_codecs import NO_PARAMETERS, decode_definition, encode_definition
 from contextc.messages import (
     AnyPart,
     Media,
@@ -40,7 +42,6 @@ from contextc.tools.spec import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINISH = {"max_output_tokens": "length"}
-UNKNOWN_TOOL = "unknown"
 INPUT_ITEMS = (  # items without a role that come from the caller, not from the model
     "custom_tool_call_output",
     "computer_call_output",
@@ -79,7 +80,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=Message(role="system", parts=(Text(cast(str, instructions)),)) if prompt else None,
         tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
-        settings={name: value for name, value in body.items() if name not in taken or value == []},
+        settings=other_fields(body, *taken),
     )
 
 
@@ -188,14 +189,7 @@ class _Decoder:
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
         """Return the items as messages. Consecutive items of the model become one message."""
-        groups: list[list[Message]] = []
-        for item in items:
-            message = self.message(item)
-            if groups and groups[-1][0].role == message.role == "assistant":
-                groups[-1].append(message)
-            else:
-                groups.append([message])
-        return [merge_messages(group) for group in groups]
+        return merge_neighbours([self.message(item) for item in items], "assistant")
 
     def message(self, item: JSONObject) -> Message:
         role = ROLES.get(item.get("role") or "")
@@ -262,7 +256,7 @@ class _Decoder:
                 if held:
                     return Media(mime_type="image/png", file_id=held, provider=self.provider)
                 if url:
-                    return from_data_url(url) or Media(mime_type=guess_media_type(url, "image/png"), url=url)
+                    return media_from_url(url, "image/png")
             case "input_file":
                 if held:
                     return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
@@ -297,13 +291,8 @@ class _Decoder:
 
     def result(self, item: JSONObject) -> ToolResult:
         call_id, output = cast(str, item.get("call_id") or ""), item.get("output")
-        inner = tuple(self.parts(output)) if isinstance(output, list) else ()
-        fits = all(isinstance(part, Text | Media) for part in inner)
-        made = ToolResult(
-            call_id=call_id,
-            name=self.names.get(call_id, UNKNOWN_TOOL),
-            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _as_text(output),
-        )
+        content = result_content(output, self.parts)
+        made = ToolResult(call_id=call_id, name=self.names.get(call_id, UNKNOWN_TOOL), content=content)
         ours = cast(JSONObject, encode_item(made, self.provider))
         known = {**item}
         if _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
@@ -313,27 +302,15 @@ class _Decoder:
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         if tool.get("type") != "function" or "name" not in tool:
             return NativeTool(provider=self.provider, data=tool)
-        made = Tool(
-            name=tool["name"],
-            description=tool.get("description") or "",
-            parameters=tool.get("parameters") or {},
-            strict=tool.get("strict"),
-        )
+        made = decode_definition(tool, "parameters")
         return replace(made, extra=extra_fields(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
     """Encode a function tool. `strict` is always written, because the API treats a tool without it as strict."""
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    parameters = tool.parameters or {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": bool(tool.strict)}
+    fields = encode_definition(tool, "parameters", tool.parameters or NO_PARAMETERS)
+    return {"type": "function", **fields, "strict": bool(tool.strict)}
 
 
 def _blocks(content: JSON, kind: str) -> JSON:
     return [{"type": kind, "text": content}] if isinstance(content, str) else content
-
-
-def _as_text(output: JSON) -> str:
-    if output is None or isinstance(output, str):
-        return output or ""
-    return encode(output).decode()

@@ -14,20 +14,11 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    Request,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    extra_of,
-    is_foreign,
-    merge_extra,
-    own_extra,
-)
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import EncodedSegment, Request, extra_of, merge_extra, own_extra
+from contextc.formats.common_fixes import without_fields
 from contextc.formats.media_encoding import to_data_url
+from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -77,7 +68,8 @@ def encode_text(message: Message, provider: str) -> str:
 
 def encode_stored_results(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
     """Return the messages. Results of calls that the provider stores become native items."""
-    referred = any(_is_reference(part) for message in request.messages for part in message.parts)
+    blocks = [part.data for message in request.messages for part in message.parts if isinstance(part, ProviderBlock)]
+    referred = any(isinstance(data, dict) and is_reference(cast(JSONObject, data)) for data in blocks)
     if not referred and not any(request.settings.get(name) for name in STORED_HISTORY):
         return request.messages
     here = {call.id for message in request.messages for call in message.tool_calls}
@@ -106,17 +98,10 @@ def was_string_input(messages: Sequence[Message], provider: str) -> bool:
     return len(messages) == 1 and bool(own_extra(messages[0].extra, extra_key(provider)).get(STRING_INPUT))
 
 
-def simplify_content(blocks: list[JSONObject], kind: str) -> JSON:
-    """Return a single plain text as a string."""
-    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == kind:
-        return blocks[0]["text"]
-    return blocks
-
-
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs, self.place = provider, blobs, extra_key(provider)
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
+        self.place = extra_key(provider)
 
     def said(self, message: Message) -> list[JSONObject]:
         """Encode a system, user or tool message: one message item, and an item for each result."""
@@ -136,7 +121,7 @@ class _Encoder:
 
     def message(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
         wire: JSONObject = {"role": ROLES.get(message.role, "user"), "content": simplify_content(blocks, "input_text")}
-        return [_without(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
+        return [without_fields(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
 
     def reply(self, message: Message) -> list[JSONObject]:
         """Encode a reply item by item."""
@@ -155,14 +140,14 @@ class _Encoder:
         """
         if any(item.get("type") == "reasoning" for item in items):
             return False
-        return any(isinstance(part, Reasoning) and not is_foreign(part, self.provider) for part in message.parts)
+        return any(isinstance(part, Reasoning) and self.is_own(part) for part in message.parts)
 
     def speak(self, items: list[JSONObject], block: JSONObject, rest: JSONObject) -> None:
         """Add a block to its original message item, or as a new item."""
         fields = cast(JSONObject, rest.get(ITEM) or {})
         if items and rest.get(NESTED) and items[-1].get("role") == "assistant":
             before = items[-1]
-            if _without(before, "role", "content") == fields:
+            if without_fields(before, "role", "content") == fields:
                 items[-1] = {**before, "content": [*before["content"], block]}
                 return
         items.append({**fields, "role": "assistant", "content": [block]})
@@ -181,7 +166,7 @@ class _Encoder:
             elif requires_following_item(item) and (
                 after is None or (after.get("role") == "assistant" and "id" not in after)
             ):
-                self.notes.append(ConversionNote("left out", "reasoning without the item it led to"))
+                self.note("left out", "reasoning without the item it led to")
                 for place, later in enumerate(found):
                     found[place] = _without_id(later)
                 continue
@@ -193,9 +178,8 @@ class _Encoder:
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall():
-                written = part.raw if part.raw is not None else encode(part.arguments).decode()
                 call: JSONObject = {"type": "function_call", "call_id": part.id, "name": part.name}
-                return merge_extra({**call, "arguments": written}, part.extra, self.place)
+                return merge_extra({**call, "arguments": arguments_text(part)}, part.extra, self.place)
             case ToolResult():
                 return self.result(part)
             case ProviderBlock():
@@ -217,13 +201,9 @@ class _Encoder:
             case Media():
                 if kind == "input_text" and (shown := self.media(part)) is not None:
                     return merge_extra(shown, part.extra, self.place)
-                self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-                return {"type": kind, "text": describe_media(part)}
+                return {"type": kind, "text": self.media_text(part)}
             case ProviderBlock():
-                if self.is_ours(part):
-                    return part.data
-                self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                return {"type": kind, "text": describe_native(part)}
+                return part.data if self.is_ours(part) else {"type": kind, "text": self.native_text(part)}
             case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                 return None
             case _:
@@ -236,8 +216,7 @@ class _Encoder:
         return bool(own_extra(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if is_foreign(part, self.provider) or not (part.data or part.id):
-            self.notes.append(ConversionNote("left out", f"reasoning of {part.provider or 'nobody known'}"))
+        if not self.is_sendable(part, part.data or part.id):
             return None
         named = (
             part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
@@ -249,8 +228,7 @@ class _Encoder:
         return merge_extra(item, part.extra, self.place)
 
     def result(self, part: ToolResult) -> JSONObject:
-        if part.is_error:
-            self.notes.append(error_flag_note(part))
+        self.note_error_flag(part)
         output: JSON = part.content
         if not isinstance(part.content, str):
             blocks = [block for each in part.content if (block := self.block(each)) is not None]
@@ -260,7 +238,7 @@ class _Encoder:
 
     def media(self, part: Media) -> JSONObject | None:
         """Encode an image or a document from any source of its bytes; return None if it cannot be sent."""
-        held = {"file_id": part.file_id} if part.file_id is not None and part.provider == self.provider else None
+        held = {"file_id": part.file_id} if self.is_own_file(part) else None
         url = to_data_url(part, self.blobs)
         source: JSONObject | None
         if part.kind == "image":
@@ -282,24 +260,18 @@ def _simplify_message(item: JSONObject) -> JSONObject:
 
 def _block_extra(extra: Extra | None, place: str) -> Extra | None:
     """Return the extra fields of a block, without those of its message item."""
-    rest = _without(own_extra(extra, place), ITEM, NESTED)
+    rest = without_fields(own_extra(extra, place), ITEM, NESTED)
     return {place: rest} if rest else None
 
 
 def _without_id(item: JSONObject) -> JSONObject:
     """Return a message or call without its id; other items require theirs."""
-    return _without(item, "id") if item.get("type") in (None, "message", "function_call") else item
+    return without_fields(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
 
-def _without(value: JSONObject, *names: str) -> JSONObject:
-    return {name: each for name, each in value.items() if name not in names}
-
-
-def _is_reference(part: AnyPart) -> bool:
-    if not isinstance(part, ProviderBlock) or not isinstance(part.data, dict):
-        return False
-    data = cast(JSONObject, part.data)
-    return data.get("type") == "item_reference" or ("id" in data and not data.get("type") and "role" not in data)
+def is_reference(item: JSONObject) -> bool:
+    """Return True if an item refers to one that the provider stores."""
+    return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
 
 
 def _kind(part: AnyPart) -> JSON:

@@ -5,22 +5,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
+from contextc.formats.common_fixes import without_fields
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import ParsedRequest, RequestMessage, RequestPart, remove_fields
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_responses import lint_parser
-from contextc.formats.openai_responses.encode import FERNET_PREFIX, requires_following_item
-from contextc.formats.signature_check import MIN_LENGTH
+from contextc.formats.openai_responses.encode import (
+    FERNET_PREFIX,
+    STORED_HISTORY,
+    is_reference,
+    requires_following_item,
+)
+from contextc.formats.signature_check import FERNET_FRAME, MIN_LENGTH, is_fernet_token
 from contextc.messages.pairing import SYNTHETIC_RESULTS
 
 CALL_ID_CODEC, TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64), IdentifierCodec("a-zA-Z0-9_-", 128)
-STORED_HISTORY = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
-MIN_OUTPUT_TOKENS = 16
-SAMPLING = ("temperature", "top_p")
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 OPENAI_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
-FERNET_HEAD, FERNET_BLOCK = 57, 16
 BEDROCK_PREFIX = "rsn_"
 
 
@@ -60,10 +61,6 @@ def refers_to_stored_items(request: ParsedRequest) -> bool:
     )
 
 
-def is_reference(item: JSONObject) -> bool:
-    return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
-
-
 def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
     """Return OpenAI's reasoning items that are not followed by the item they came with.
 
@@ -93,12 +90,9 @@ def is_intact(item: JSONObject) -> bool:
     if not isinstance(content, str) or len(content) < MIN_LENGTH:
         return True
     if content.startswith(FERNET_PREFIX) or OPENAI_ID.fullmatch(str(item.get("id"))):
-        data = (
-            decode_base64(content, urlsafe=True)
-            if content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
-            else None
-        )
-        return data is not None and len(data) > FERNET_HEAD and (len(data) - FERNET_HEAD) % FERNET_BLOCK == 0
+        whole = content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
+        data = decode_base64(content, urlsafe=True) if whole else None
+        return data is not None and len(data) > FERNET_FRAME and is_fernet_token(data)
     if content.startswith(BEDROCK_PREFIX):
         return decode_base64(content.removeprefix(BEDROCK_PREFIX)) is not None
     letters = content.rstrip("=")
@@ -115,10 +109,6 @@ def find_repeated_items(turns: Iterable[RequestMessage]) -> Iterator[RequestMess
         if name in seen:
             yield turn
         seen.add(name)
-
-
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "input": [lint_parser.text_message(EMPTY_CONVERSATION)]}
 
 
 def with_correct_block_types(body: JSONObject) -> JSONObject:
@@ -177,7 +167,7 @@ def without_repeated_ids(body: JSONObject) -> JSONObject:
     def once(item: JSONObject) -> list[JSONObject]:
         if id(item) not in again:
             return [item]
-        return [_without_id(item)] if _is_valid_without_id(item) else []
+        return [without_fields(item, "id")] if _is_valid_without_id(item) else []
 
     return _changed(body, once)
 
@@ -186,7 +176,7 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
     def own(item: JSONObject) -> list[JSONObject]:
         if not expected_prefix(item):
             return [item]
-        return [_without_id(item)] if item.get("type") != "reasoning" else []  # only OpenAI can read it
+        return [without_fields(item, "id")] if item.get("type") != "reasoning" else []  # only OpenAI can read it
 
     return _changed(body, own)
 
@@ -221,7 +211,7 @@ def with_known_choice(body: JSONObject) -> JSONObject:
     name = TOOL_NAME_CODEC.encode(choice["name"])
     if name in tool_names(lint_parser.parse_request(body)):
         return {**body, "tool_choice": {**choice, "name": name}}
-    return _without_field(body, "tool_choice")
+    return without_fields(body, "tool_choice")
 
 
 def tool_names(request: ParsedRequest) -> set[str]:
@@ -237,18 +227,6 @@ def tool_names(request: ParsedRequest) -> set[str]:
             names.add(str(wire.get("name")))
             given += cast(list[JSON], wire["tools"]) if isinstance(wire.get("tools"), list) else []
     return names
-
-
-def with_single_history(body: JSONObject) -> JSONObject:
-    return _without_field(body, "previous_response_id")
-
-
-def with_min_output_tokens(body: JSONObject) -> JSONObject:
-    return {**body, "max_output_tokens": MIN_OUTPUT_TOKENS}
-
-
-def without_sampling(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name not in SAMPLING}
 
 
 def with_trigger_last(body: JSONObject) -> JSONObject:
@@ -301,7 +279,7 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
             loose = item.get("type") == "reasoning"
             return []
         loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in lint_parser.RESULTS
-        return [_without_id(item) if loose and _is_valid_without_id(item) else item]
+        return [without_fields(item, "id") if loose and _is_valid_without_id(item) else item]
 
     return _changed(body, left)
 
@@ -317,11 +295,3 @@ def _is_valid_without_id(item: JSONObject) -> bool:
 
 def _is_new(item: JSONObject) -> bool:
     return item.get("role") == "assistant" and not item.get("id")
-
-
-def _without_id(item: JSONObject) -> JSONObject:
-    return {name: value for name, value in item.items() if name != "id"}
-
-
-def _without_field(body: JSONObject, name: str) -> JSONObject:
-    return {each: value for each, value in body.items() if each != name}

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestPart,
@@ -17,8 +18,11 @@ from contextc.formats.lint_engine import (
     is_reasoning,
     make_finding,
 )
+from contextc.formats.openai_chat.fixes import SAMPLING
 from contextc.formats.openai_responses import error_texts, fixes, lint_parser
 from contextc.formats.openai_responses.lint_parser import vendor_path
+from contextc.formats.openai_responses.settings import MIN_OUTPUT_TOKENS
+from contextc.formats.rule_checks import find_empty_request
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_ID_LENGTH = 64
@@ -53,15 +57,15 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_INPUT, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_INPUT, fix=insert_first_message(RULES))
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed and not any(request.body.get(name) for name in HISTORIES):
-        yield make_finding(("input",) if request.body else (), "the request has no input.")
+    stored = any(request.body.get(name) for name in HISTORIES)
+    return () if stored else find_empty_request(request, "the request has no input.", "input")
 
 
 @rule(3, error_texts.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
@@ -281,7 +285,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, error_texts.TWO_HISTORIES, fix=fixes.with_single_history)
+@rule(15, error_texts.TWO_HISTORIES, fix=remove_settings("previous_response_id"))
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
@@ -292,7 +296,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, error_texts.TOO_SHORT, fix=fixes.with_min_output_tokens)
+@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -300,7 +304,7 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < fixes.MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
+    if isinstance(limit, int) and limit < MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
         yield make_finding(
             ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
         )
@@ -320,7 +324,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.NO_SAMPLING, fix=fixes.without_sampling)
+@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -331,7 +335,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     given: JSON = request.body.get("reasoning")
     effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
-    for setting in fixes.SAMPLING:
+    for setting in SAMPLING:
         if request.body.get(setting) not in (None, 1) and is_reasoning(request.facts, effort):
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 

@@ -1,44 +1,39 @@
 """Vercel AI SDK format: encodes and decodes `ModelMessage`, decodes `UIMessage` and its stream."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Formatter, Request
+from contextc.formats.base import EncodedSegment, Request
+from contextc.formats.codec_formatter import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
-from contextc.formats.lint_engine import RuleSet
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.request_settings import SettingsTable
 from contextc.formats.vercel import decode, ui_messages
 from contextc.formats.vercel.approvals import seal_decided_calls
 from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
 from contextc.formats.vercel.rules import RULES
 from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
-from contextc.tools.spec import Tool
 
 
-class VercelFormatter(Formatter):
+class VercelFormatter(CodecFormatter):
     """Format of version 7 of the AI SDK. Reasoning is sent under the name of the provider that signed it."""
 
-    name: ClassVar[str] = "vercel"
-    keeps_layout: ClassVar[bool] = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
-    rules: ClassVar[RuleSet] = RULES
-    settings: ClassVar[SettingsTable] = SETTINGS
-    name_codec: ClassVar[NameCodec] = NameCodec("vercel")
-    unique_ids: ClassVar[bool] = True
-    allows_leading_system: ClassVar[bool] = True
-    carried_extra: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED_FIELDS
-    layout_extra: ClassVar[tuple[str, ...]] = (ORIGINAL_FORM,)
+    name = "vercel"
+    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, ui_messages.gather)
+    keeps_layout = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
+    rules = RULES
+    settings = SETTINGS
+    name_codec = NameCodec("vercel")
+    unique_ids = True
+    allows_leading_system = True
+    carried_extra = CARRIED_FIELDS
+    layout_extra = (ORIGINAL_FORM,)
 
     def __init__(self, *, provider: str = "vercel", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
-
-    def join(self, segments: Iterable[EncodedSegment], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Return the messages; calls that a person has just approved are sent without a result, because the SDK runs
@@ -61,18 +56,5 @@ class VercelFormatter(Formatter):
             }
         return body
 
-    def encode_tool(self, tool: Tool) -> JSONObject:
-        return decode.encode_tool(tool)
-
-    def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
-
     def _is_reply(self, reply: JSONObject) -> bool:
         return "role" in reply and ("content" in reply or "parts" in reply)
-
-    def _decode_reply(self, reply: JSONObject) -> Message:
-        """Decode one assistant message, `ModelMessage` or `UIMessage`, with all its steps, but without tool results."""
-        return decode.decode_reply(reply, self.provider)
-
-    def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return ui_messages.gather(events)

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of
 from contextc.formats.media_encoding import decode_base64
+from contextc.formats.part_decoding import as_text, split_at_results, with_extra
+from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.formats.vercel import ui_messages
-from contextc.formats.vercel.decode_ui_messages import as_text, decode_ui_message, message_metadata
+from contextc.formats.vercel.decode_ui_messages import decode_ui_message, message_metadata
 from contextc.formats.vercel.encode import (
     CARRIED_FIELDS,
     DENIED,
@@ -59,9 +61,10 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    """Decode all steps as one message. Tool results are left out: they belong to tool messages, as in `decode_request`.
+    """Decode all steps of an assistant message, a `ModelMessage` or a `UIMessage`, as one message.
 
-    User messages and approval responses sent meanwhile stay in place, for the SDK alone.
+    Tool results are left out: they belong to tool messages, as in `decode_request`. User messages
+    and approval responses sent meanwhile stay in place, for the SDK alone.
     """
     decoded = _Decoder(provider, in_one=True).messages([reply])
     messages = [
@@ -118,7 +121,7 @@ class _Decoder:
             parts = [self.part(block, role) for block in blocks]
             if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["text"]:
                 rest[ORIGINAL_FORM] = {"list": True}
-        groups = _split_at_results(parts)
+        groups = split_at_results(parts)
         if role == "tool" and len(groups) == 1 and all(isinstance(part, ProviderBlock) for part in parts):
             rest[ORIGINAL_FORM] = {"apart": True}
         for group in groups or ([[]] if role != "tool" else []):
@@ -279,30 +282,12 @@ class _Decoder:
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         if tool.get("type") not in (None, "function", "dynamic"):
             return NativeTool(provider=self.provider, data=tool)
-        made = Tool(
-            name=tool["name"],
-            description=tool.get("description") or "",
-            parameters=tool.get("inputSchema") or {},
-            strict=tool.get("strict"),
-        )
-        return replace(made, extra=extra_of(tool, encode_tool(made), self.provider))
+        made = decode_definition(tool, "inputSchema")
+        return with_extra(made, tool, encode_tool(made), self.provider)
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
-    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}, **strict}
-
-
-def _split_at_results(parts: list[AnyPart]) -> list[list[AnyPart]]:
-    """Split the parts where tool results begin and end."""
-    groups: list[list[AnyPart]] = []
-    for part in parts:
-        if groups and isinstance(part, ToolResult) == isinstance(groups[-1][-1], ToolResult):
-            groups[-1].append(part)
-        else:
-            groups.append([part])
-    return groups
+    return encode_definition(tool, "inputSchema")
 
 
 def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Extra | None:

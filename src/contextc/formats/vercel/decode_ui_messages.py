@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSONObject
+from contextc.formats.part_decoding import as_text
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.encode import ORIGINAL_FORM
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Role, ToolCall
@@ -52,12 +53,6 @@ def decode_ui_message(
 
 def message_metadata(wire: JSONObject) -> JSONObject | None:
     return cast(JSONObject, wire["metadata"]) if isinstance(wire.get("metadata"), dict) else None
-
-
-def as_text(value: JSON) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return encode(value).decode()
 
 
 class _Parts(NamedTuple):

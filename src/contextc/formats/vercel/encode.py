@@ -13,16 +13,9 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    merge_extra,
-    own_extra,
-    wrapped_arguments_note,
-)
+from contextc.formats.base import EncodedSegment, describe_media, merge_extra, own_extra
 from contextc.formats.media_encoding import encode_base64
+from contextc.formats.part_encoding import PartEncoder, simplify_content
 from contextc.formats.vercel import ui_messages
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
@@ -87,22 +80,16 @@ def restore_original(ours: JSONObject, extra: Extra | None, provider: str) -> JS
     return {name: value for name, value in merge_extra(ours, extra, provider).items() if name != ORIGINAL_FORM}
 
 
-class _Encoder:
-    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
-
+class _Encoder(PartEncoder):
     def message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.role == "system":
             content: JSON = self.plain(message)
-            self.notes.append(
-                ConversionNote("made up", "allowSystemInMessages, because a system message stands among others")
-            )
+            self.note("made up", "allowSystemInMessages, because a system message stands among others")
         else:
             blocks = self.blocks(message.parts)
             listed = bool(original_form(message.extra, self.provider).get("list"))
-            content = blocks if listed else _simplify_content(blocks)
+            content = blocks if listed else simplify_content(blocks, "text")
         if not content and "content" not in own_extra(message.extra, self.provider):
             return None
         return restore_original({"role": message.role, "content": content}, message.extra, self.provider)
@@ -117,8 +104,8 @@ class _Encoder:
                 rest |= cast(JSONObject, original_form(result.extra, self.provider).get("message") or {})
             wire.append({"role": "tool", "content": self.blocks(results), **rest})
         if others := self.blocks([part for part in message.parts if not isinstance(part, ToolResult)]):
-            self.notes.append(ConversionNote("moved", "what is no result, from a tool message into a user message"))
-            wire.append({"role": "user", "content": _simplify_content(others)})
+            self.note("moved", "what is no result, from a tool message into a user message")
+            wire.append({"role": "user", "content": simplify_content(others, "text")})
         return wire
 
     def plain(self, message: Message) -> str:
@@ -129,11 +116,10 @@ class _Encoder:
                 case Text():
                     texts.append(part.text)
                 case Media():
-                    self.notes.append(ConversionNote("described", f"{part.kind} in a system message"))
+                    self.note("described", f"{part.kind} in a system message")
                     texts.append(describe_media(part))
                 case ProviderBlock():
-                    self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                    texts.append(describe_native(part))
+                    texts.append(self.native_text(part))
                 case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                     pass
                 case _:
@@ -161,9 +147,7 @@ class _Encoder:
             case Reasoning():
                 return self.reasoning(part)
             case ToolCall():
-                given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
-                if part.malformed:
-                    self.notes.append(wrapped_arguments_note(part))
+                given = self.arguments_object(part)
                 return {"type": "tool-call", "toolCallId": part.id, "toolName": part.name, "input": given}
             case ToolResult():
                 output = self.output(part)
@@ -180,18 +164,17 @@ class _Encoder:
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         options = proof_options(part)
         if not options and part.provider != self.provider:
-            self.notes.append(ConversionNote("left out", f"unsigned reasoning of {part.provider or 'nobody known'}"))
+            self.note("left out", f"unsigned reasoning of {part.provider or 'nobody known'}")
             return None
         said: JSONObject = {"type": "reasoning", "text": part.text}
         return {**said, "providerOptions": options} if options else said
 
     def native(self, part: ProviderBlock) -> JSONObject | None:
         if part.provider != self.provider:
-            self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-            return {"type": "text", "text": describe_native(part)}
+            return {"type": "text", "text": self.native_text(part)}
         data = cast(JSONObject, part.data)
         if str(data.get("type")).startswith(("data-", "source-")):
-            self.notes.append(ConversionNote("left out", f"{data['type']}, which only a user interface is shown"))
+            self.note("left out", f"{data['type']}, which only a user interface is shown")
             return None
         return data
 
@@ -209,9 +192,7 @@ class _Encoder:
         if part.is_error and all(isinstance(each, Text) for each in part.content):
             return {"type": "error-text", "value": part.text}
         if part.is_error:
-            self.notes.append(
-                ConversionNote("left out", f"that the result of {part.name}, which holds media, is an error")
-            )
+            self.note("left out", f"that the result of {part.name}, which holds media, is an error")
         return {"type": "content", "value": [self.returned(each) for each in part.content]}
 
     def returned(self, part: Text | Media) -> JSONObject:
@@ -249,8 +230,7 @@ class _Encoder:
         return {"type": "file", "mediaType": part.mime_type, "data": data, **name}
 
     def described(self, part: Media) -> JSONObject:
-        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-        return {"type": "text", "text": describe_media(part)}
+        return {"type": "text", "text": self.media_text(part)}
 
 
 def is_approval_response(message: Message, provider: str) -> bool:
@@ -320,10 +300,3 @@ def _add_approval_responses(wire: list[JSONObject], message: Message, provider: 
     last = [answer for answer in answers if asked.get(answer.get("approvalId")) not in ids]
     content = [each for block in content for each in (*before.pop(block.get("toolCallId") or 0, ()), block)]
     wire[-1] = {**wire[-1], "content": [*content, *last]}
-
-
-def _simplify_content(content: list[JSONObject]) -> JSON:
-    """Return a single plain text as a string."""
-    if len(content) == 1 and content[0].keys() == {"type", "text"} and content[0]["type"] == "text":
-        return content[0]["text"]
-    return content

@@ -6,6 +6,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import as_text as text_of_value
 from contextc.formats.coercion import text_block, text_message
+from contextc.formats.common_fixes import keep_messages, without_fields
 from contextc.formats.lint_engine import JSONPath, RequestMessage, RequestPart
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.request_settings import object_or_empty
@@ -14,24 +15,11 @@ from contextc.formats.vercel import lint_parser
 from contextc.formats.vercel.coerce import list_objects
 from contextc.formats.vercel.schema import PART_ROLES
 
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 NON_EMPTY_ROLES = ("user", "assistant")
 
 
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [text_message(EMPTY_CONVERSATION)]}
-
-
 def without_empty(body: JSONObject) -> JSONObject:
-    messages = cast(list[JSONObject], body["messages"])
-    return {
-        **body,
-        "messages": [each for each in messages if each["role"] not in NON_EMPTY_ROLES or not is_empty(each)],
-    }
-
-
-def with_system_allowed(body: JSONObject) -> JSONObject:
-    return {**body, "allowSystemInMessages": True}
+    return keep_messages(body, lambda message: message["role"] not in NON_EMPTY_ROLES or not is_empty(message))
 
 
 def with_one_system_prompt(body: JSONObject) -> JSONObject:
@@ -43,14 +31,13 @@ def with_one_system_prompt(body: JSONObject) -> JSONObject:
         joined = [
             {"role": "system", "content": each} if isinstance(each, str) else each for given in listed for each in given
         ]
-    return {**{name: value for name, value in body.items() if name != "system"}, "instructions": joined}
+    return {**without_fields(body, "system"), "instructions": joined}
 
 
 def with_prompt_among_messages(body: JSONObject) -> JSONObject:
     given: JSON = body["prompt"]
     asked = cast(list[JSON], given) if isinstance(given, list) else [text_message(text_of_value(given))]
-    rest = {name: value for name, value in body.items() if name != "prompt"}
-    return {**rest, "messages": [*cast(list[JSON], body["messages"]), *asked]}
+    return {**without_fields(body, "prompt"), "messages": [*cast(list[JSON], body["messages"]), *asked]}
 
 
 def with_orphans_as_text(body: JSONObject) -> JSONObject:
@@ -85,10 +72,6 @@ def without_invalid_signatures(body: JSONObject) -> JSONObject:
             empty = {id(part) for part in broken if not part["text"]}
             given["content"] = [part for part in given["content"] if id(part) not in empty]
     return copy
-
-
-def without_tool_choice(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "toolChoice"}
 
 
 def is_empty(wire: JSONObject) -> bool:
@@ -156,8 +139,7 @@ def _as_text(part: JSONObject) -> list[JSONObject]:
         case "text" | "file":
             return [part]
         case "image":
-            rest = {name: each for name, each in part.items() if name != "image"}
-            return [{"mediaType": "image", **rest, "type": "file", "data": part["image"]}]
+            return [{"mediaType": "image", **without_fields(part, "image"), "type": "file", "data": part["image"]}]
         case "tool-result":
             output = cast(JSONObject, part["output"])
             value = text_of_value(output.get("value", output.get("reason") or ""))

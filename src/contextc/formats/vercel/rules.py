@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
+from contextc.formats.rule_checks import find_empty_request, iter_parts
 from contextc.formats.vercel import coerce, error_texts, fixes, lint_parser
 
 RULES = RuleSet(
@@ -90,7 +92,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(6, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -98,8 +100,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a user message stating that nothing has been said yet is inserted.
     """
     prompted = request.body.get("prompt") is not None and request.body.get("messages") is None
-    if not request.messages and not request.malformed and not prompted:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return () if prompted else find_empty_request(request)
 
 
 @rule(7, error_texts.EMPTY, fix=fixes.without_empty)
@@ -116,7 +117,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=fixes.with_system_allowed)
+@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=set_setting("allowSystemInMessages", True))
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -260,13 +261,12 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the signature is removed; without one, the SDK does not send the reasoning to Anthropic.
     """
-    for turn in request.messages:
-        for piece in turn.parts_of("reasoning"):
-            if not fixes.has_valid_signature(piece.wire):
-                yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
+    for _, piece in iter_parts(request, "reasoning"):
+        if not fixes.has_valid_signature(piece.wire):
+            yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(17, error_texts.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 

@@ -10,11 +10,13 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.base import Request, extra_of
+from contextc._json import JSON, JSONObject, parse_object
+from contextc.formats.base import Request
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.message_groups import merge_messages
+from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.open_calls import OpenCalls
+from contextc.formats.part_decoding import UNKNOWN_TOOL, as_text, other_fields, with_extra
+from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, GENERATED_ID, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -34,7 +36,6 @@ ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assi
 MAX_UNORDERED_PARTS = 100
 """Maximum number of parts to search for in the whole content, if they are out of order."""
 DECODED_FIELDS = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
-UNKNOWN_TOOL = "unknown"
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
@@ -44,11 +45,17 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages=tuple(messages),
         system=system,
         tools=tuple(_tool(tool, provider) for tool in cast(list[JSONObject], body.get("functions") or [])),
-        settings={name: value for name, value in body.items() if name not in ("messages", "functions") or value == []},
+        settings=other_fields(body, "messages", "functions"),
     )
 
 
-def decode_reply(wire: Iterable[JSONObject], provider: str) -> Message:
+def collect_messages(events: Iterable[JSONObject]) -> JSONObject:
+    """Collect the whole messages of one reply, one per call. Stream chunks of that time are not supported."""
+    return {"messages": list(events)}
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    wire = cast(list[JSONObject], reply["messages"]) if "messages" in reply else [reply]
     decoded = _Decoder(provider).messages([{"role": "assistant", **message} for message in wire])
     messages = [message for message in decoded if message.role == "assistant"]
     parts = tuple(part for message in messages for part in message.parts)
@@ -84,7 +91,7 @@ class _Decoder:
             group = message.get("id") if message.get("function_call") else None
             place = len(found)
             found += decoded
-        return _merge_results(found)
+        return merge_neighbours(found, "tool")  # the results of one reply, as in all other formats
 
     def joined(self, reply: Message, further: Message) -> Message:
         """Return a reply with one more call. An `id` that only linked the two messages is dropped."""
@@ -161,11 +168,11 @@ class _Decoder:
         for each in invocations:
             call_id, name, given = cast(str, each["toolCallId"]), cast(str, each["toolName"]), each.get("args")
             if each.get("state") == "partial-call":
-                said.append(ToolCall(id=call_id, name=name, arguments={}, raw=_as_text(given), malformed=True))
+                said.append(ToolCall(id=call_id, name=name, arguments={}, raw=as_text(given), malformed=True))
             else:
                 said.append(tool_call(call_id, name, _arguments(given)))
             if each.get("state") == "result" or "result" in each:
-                results.append(ToolResult(call_id=call_id, name=name, content=_as_text(each.get("result"))))
+                results.append(ToolResult(call_id=call_id, name=name, content=as_text(each.get("result"))))
         yield Message(role="assistant", parts=tuple(said))
         if results:
             yield Message(role="tool", parts=tuple(results))
@@ -216,11 +223,10 @@ class _Decoder:
             call_id, name = same.id, name or same.name
         content = wire.get("content")
         call_id = self.new_id() if call_id is None else call_id
-        made = ToolResult(call_id=call_id, name=name or UNKNOWN_TOOL, content=_as_text(content))
+        made = ToolResult(call_id=call_id, name=name or UNKNOWN_TOOL, content=as_text(content))
         ours: JSONObject = {"name": made.name, "content": made.content}
         known = {key: value for key, value in wire.items() if key not in ("role", "tool_call_id")}
-        extra = extra_of({**known, "name": made.name, "content": made.content}, ours, self.provider)
-        return replace(made, extra=extra) if extra else made
+        return with_extra(made, {**known, **ours}, ours, self.provider)
 
     def attachment(self, wire: JSONObject) -> AnyPart:
         url, mime_type = cast(str, wire.get("url") or ""), cast(str, wire.get("contentType") or "")
@@ -236,8 +242,7 @@ class _Decoder:
             return ProviderBlock(provider=self.provider, data=wire)
         made = Media(mime_type=mime_type or "application/octet-stream", name=name, **found)
         alone = encode_segment([Message(role="user", parts=(made,))], provider=self.provider, blobs={}).messages
-        extra = extra_of(wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
-        return replace(made, extra=extra) if extra else made
+        return with_extra(made, wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
 
     def with_rest(self, message: Message, wire: JSONObject, spread: tuple[str, ...] = ()) -> Message:
         """Return the message with the fields that encoding would not reproduce, except `spread`, which are decoded
@@ -253,18 +258,16 @@ class _Decoder:
             for name, value in wire.items()
             if name not in read or (name == "tool_calls" and isinstance(value, str))
         }
-        extra = extra_of(theirs, ours, self.provider)
-        return replace(message, extra=extra) if extra else message
+        return with_extra(message, theirs, ours, self.provider)
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "parameters": tool.parameters or {"type": "object"}}
+    return encode_definition(tool, "parameters", strict=False)
 
 
 def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
-    made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("parameters") or {})
-    return replace(made, extra=extra_of(tool, encode_tool(made), provider))
+    made = decode_definition(tool, "parameters", strict=False)
+    return with_extra(made, tool, encode_tool(made), provider)
 
 
 def _parts(wire: JSONObject) -> list[JSONObject]:
@@ -309,19 +312,8 @@ def _text(wire: JSONObject, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _merge_results(messages: list[Message]) -> list[Message]:
-    """Merge the results of one reply into one tool message, as in all other formats."""
-    groups: list[list[Message]] = []
-    for message in messages:
-        if groups and message.role == "tool" and groups[-1][0].role == "tool":
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-    return [merge_messages(group) for group in groups]
-
-
 def _arguments(given: JSON) -> JSONObject | str:
-    return cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+    return cast(JSONObject, given) if isinstance(given, dict) else as_text(given)
 
 
 def written_function(text: str) -> JSONObject:
@@ -332,9 +324,3 @@ def written_function(text: str) -> JSONObject:
         return {}
     function = cast(JSONObject, inside)
     return function if isinstance(function.get("name"), str) else {}
-
-
-def _as_text(value: JSON) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return encode(value).decode()

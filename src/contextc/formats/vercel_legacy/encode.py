@@ -14,19 +14,11 @@ result, and the messages of one reply share an `id`. Only decoding reads both fi
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
-from contextc._json import JSONObject, encode
-from contextc.formats.base import (
-    ConversionNote,
-    EncodedSegment,
-    describe_media,
-    describe_native,
-    error_flag_note,
-    is_foreign,
-    merge_extra,
-    own_extra,
-)
+from contextc._json import JSONObject
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.open_calls import OpenCalls
+from contextc.formats.part_encoding import PartEncoder, arguments_text
 from contextc.messages import Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import UserNotice
 
@@ -51,10 +43,9 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
     return EncodedSegment(tuple(wire), tuple(encoder.notes))
 
 
-class _Encoder:
+class _Encoder(PartEncoder):
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
-        self.notes: list[ConversionNote] = []
+        super().__init__(provider, blobs)
         self.shown: list[Media] = []
 
     def message(self, message: Message) -> list[JSONObject]:
@@ -86,20 +77,16 @@ class _Encoder:
         return [*wire, *self.media_shown()]
 
     def call(self, part: ToolCall) -> JSONObject:
-        written = part.raw if part.raw is not None else encode(part.arguments).decode()
         rest: Extra = {self.provider: {**own_extra(part.extra, self.provider)}}
         rest[self.provider].pop(GENERATED_ID, None)
-        return merge_extra({"name": part.name, "arguments": written}, rest, self.provider)
+        return merge_extra({"name": part.name, "arguments": arguments_text(part)}, rest, self.provider)
 
     def result(self, part: ToolResult, *, named: bool) -> JSONObject:
-        if part.is_error:
-            self.notes.append(error_flag_note(part))
+        self.note_error_flag(part)
         if not isinstance(part.content, str):
             media = [each for each in part.content if isinstance(each, Media)]
             if media:
-                self.notes.append(
-                    ConversionNote("moved", f"media of {part.name}, into a user message after the results")
-                )
+                self.note_moved_media(part)
             self.shown += media
         answer: JSONObject = {"role": "function", "name": part.name, "content": part.text}
         if named:
@@ -131,13 +118,11 @@ class _Encoder:
                     texts.append(part.text)
                 case Media():
                     if message.role != "user" or self.url(part) is None:
-                        self.notes.append(ConversionNote("described", f"{part.kind} of type {part.mime_type}"))
-                        texts.append(describe_media(part))
+                        texts.append(self.media_text(part))
                 case ProviderBlock() if part.provider == self.provider and _is_source(part):
-                    self.notes.append(ConversionNote("left out", "source, which only a user interface is shown"))
+                    self.note("left out", "source, which only a user interface is shown")
                 case ProviderBlock():
-                    self.notes.append(ConversionNote("described", f"a block of {part.provider}"))
-                    texts.append(describe_native(part))
+                    texts.append(self.native_text(part))
                 case Reasoning() | ToolCall() | ToolResult() | UserNotice():
                     pass
                 case _:
@@ -146,9 +131,9 @@ class _Encoder:
 
     def reasoning(self, message: Message) -> JSONObject:
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-        ours = "".join(part.text for part in thoughts if not is_foreign(part, self.provider))
-        if any(is_foreign(part, self.provider) for part in thoughts):
-            self.notes.append(ConversionNote("left out", "reasoning of another provider"))
+        ours = "".join(part.text for part in thoughts if self.is_own(part))
+        if not all(map(self.is_own, thoughts)):
+            self.note("left out", "reasoning of another provider")
         return {"reasoning": ours} if ours else {}
 
     def attachments(self, media: Iterable[Media]) -> JSONObject:

@@ -1,30 +1,18 @@
 """Repairs that decoding and encoding does not make."""
 
-from typing import cast
-
 from contextc._json import JSONObject
-from contextc.formats.vercel_legacy.lint_parser import CONTENT_SUBSTITUTES, text_message
-
-EMPTY_CONVERSATION = "(Nothing has been said yet.)"
-
-
-def with_a_message(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [text_message(EMPTY_CONVERSATION)]}
+from contextc.formats.common_fixes import change_messages, keep_messages
+from contextc.formats.vercel_legacy.lint_parser import CONTENT_SUBSTITUTES
 
 
 def without_empty(body: JSONObject) -> JSONObject:
-    messages = cast(list[JSONObject], body["messages"])
-    return {**body, "messages": [each for each in messages if not is_empty(each)]}
+    return keep_messages(body, lambda message: not is_empty(message))
 
 
 def with_assistant_calls(body: JSONObject) -> JSONObject:
-    messages = cast(list[JSONObject], body["messages"])
-    made = [{**each, "role": "assistant"} if each.get("function_call") else each for each in messages]
-    return {**body, "messages": made}
-
-
-def without_function_choice(body: JSONObject) -> JSONObject:
-    return {name: value for name, value in body.items() if name != "function_call"}
+    return change_messages(
+        body, lambda message: {**message, "role": "assistant"} if message.get("function_call") else message
+    )
 
 
 def is_empty(wire: JSONObject) -> bool:

@@ -7,8 +7,10 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
+from contextc.formats.common_fixes import insert_first_message, remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
+from contextc.formats.rule_checks import find_empty_request, iter_calls
 from contextc.formats.vercel_legacy import error_texts, fixes, lint_parser
 
 RULES = RuleSet(
@@ -34,15 +36,14 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=fixes.with_a_message)
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
     Example: []
     Repair: a user message stating that nothing has been said yet is inserted.
     """
-    if not request.messages and not request.malformed:
-        yield make_finding(("messages",) if request.body else (), "the request has no messages.")
+    return find_empty_request(request)
 
 
 @rule(3, error_texts.EMPTY, fix=fixes.without_empty)
@@ -65,12 +66,11 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
         "look", "arguments": {"at": "a.py"}}}, {"role": "function", "name": "look", "content": "1"}]
     Repair: they are encoded as a string.
     """
-    for turn in request.messages:
-        for call in turn.parts_of("call"):
-            given: JSON = call.wire.get("arguments")
-            if call.wire and not isinstance(given, str):
-                kind = type(given).__name__
-                yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
+    for call in iter_calls(request):
+        given: JSON = call.wire.get("arguments")
+        if call.wire and not isinstance(given, str):
+            kind = type(given).__name__
+            yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
 @rule(5, error_texts.WRONG_ROLE, fix=fixes.with_assistant_calls)
@@ -158,7 +158,7 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, error_texts.UNKNOWN_CHOICE, fix=fixes.without_function_choice)
+@rule(11, error_texts.UNKNOWN_CHOICE, fix=remove_settings("function_call"))
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 
