@@ -15,7 +15,7 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
-from contextc.executor.tool_runner import Approve
+from contextc.executor.agent_config import Approve
 from contextc.executor.turn_lifecycle import NOT_RUN_RESULT, TurnLifecycle
 from contextc.executor.turn_store import TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED

@@ -7,7 +7,7 @@ and are referenced, so that no identity is reused. The caches are small and are 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -25,18 +25,47 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
-from contextc.store import Store
+from contextc.store import Reference, Store
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_location import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools.spec import NativeTool, Tool
 from contextc.tools.todos import Todo
 
+if TYPE_CHECKING:  # importing it loads asyncio
+    from contextc.tools import ToolLike
+
 POLICY_ALIASES: dict[object, str] = {"seed_b": "sliding_window"}
 """Former values of the option `policy`."""
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
+PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+
+
+class AgentArguments(TypedDict, total=False):
+    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
+
+    agent: str
+    fragments: PromptSource
+    system_prompt: str | None
+    tools: "Iterable[AnyTool | ToolLike | JSONObject]"
+    settings: JSONObject | None
+    output: int | None
+    run: str | None
+    directory: str | None
+    context: PromptContext | None
+
+
+class CompileArguments(AgentArguments, total=False):
+    """The keyword arguments of `MessageCompiler.compile`, without `dry_run`."""
+
+    budget: int | None
+    running: Iterable[str] | None
+    retry: bool
+    edit: tuple[Reference, Message] | None
+    rewind: Reference | None
+    upcoming: Sequence[Message]
 
 
 def check_store(store: object) -> None:
@@ -225,7 +254,6 @@ def _type_name(value: object) -> str:
     return type(value).__name__
 
 
-PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 MAX_CACHED = 64
 Cached = TypeVar("Cached")
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import asdict, replace
 
@@ -17,7 +17,7 @@ from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
-from contextc.compiler.arguments import ArgumentCache, PromptSource
+from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
 from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
@@ -346,7 +346,9 @@ class MessageCompiler:
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
-    def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> CompactionResult | None:
+    def compact(
+        self, conversation: str, summarize: Summarizer, **asked: Unpack[CompileArguments]
+    ) -> CompactionResult | None:
         """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
         `summarize` receives the messages and the previous summary, and returns a text; it may call a model. `asked` are
@@ -359,13 +361,13 @@ class MessageCompiler:
             )
         return complete_compaction(self.compaction(conversation, **asked), summarize)
 
-    def compaction(self, conversation: str, **arguments: Any) -> CompactionSteps:
+    def compaction(self, conversation: str, **arguments: Unpack[CompileArguments]) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
         now = self.compile(conversation, dry_run=True, **arguments)
         reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
         reader._loader.skip_summarized = True
-        rest: dict[str, Any] = {name: value for name, value in arguments.items() if name != "budget"}
-        whole = reader.compile(conversation, dry_run=True, **rest)
+        without_budget: CompileArguments = {**arguments, "budget": None}
+        whole = reader.compile(conversation, dry_run=True, **without_budget)
         return (
             yield from run_compaction_steps(
                 self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages

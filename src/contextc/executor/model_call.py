@@ -6,6 +6,7 @@ several messages. They are journaled as one message with the results among its p
 """
 
 import asyncio
+import inspect
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -17,7 +18,8 @@ from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
-from contextc.errors import ProviderFailed
+from contextc.errors import ContextcError, InvalidInput, ProviderFailed, describe_error
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_lifecycle import Piece
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.worker_threads import run_blocking, wait_until_done
@@ -53,6 +55,32 @@ def retry_delay(error: ProviderFailed, attempt: int) -> float:
 def _with_tool_name(part: AnyPart) -> AnyPart:
     """Return the part, a tool call without a name as `unnamed`, so that it can be answered as an unknown tool."""
     return replace(part, name=UNNAMED) if isinstance(part, ToolCall) and not part.name else part
+
+
+async def apply_prepare_callback(config: AgentConfig, compiled: Compiled, step: int) -> Compiled:
+    """Return the request after `on_prepare_messages` was applied to it."""
+    if config.on_prepare_messages is None:
+        return compiled
+    changed = config.on_prepare_messages(compiled.copy(), step)
+    if inspect.isawaitable(changed):
+        changed = await changed
+    if changed is None or changed == compiled.params:
+        return compiled
+    if not isinstance(changed, dict):
+        raise InvalidInput(
+            f"on_prepare_messages must return a dict or None, got {type(changed).__name__}",
+            fix="Return the whole request as a dict, or None.",
+        )
+    try:
+        compiled.replace(changed)
+    except ContextcError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"on_prepare_messages: the returned request cannot be encoded as JSON: {describe_error(error)}",
+            fix="Return only dicts, lists, strings, numbers, booleans and None.",
+        ) from error
+    return compiled
 
 
 class ReplyStream:

@@ -20,8 +20,8 @@ from contextc.app.model_selection import resolve_model
 from contextc.compiler.compaction import CompactionResult
 from contextc.errors import ContextcError
 from contextc.executor import Turn
+from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals
 from contextc.executor.event_hub import event_hub
-from contextc.executor.tool_runner import ApprovalAnswer, PendingApprovals
 from contextc.executor.validation import TurnInput, input_message
 from contextc.executor.worker_threads import run_blocking
 from contextc.messages import ToolCall
