@@ -27,7 +27,7 @@ from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
 from contextc.executor.summarizer import SUMMARY_REQUEST as SUMMARIZE_NOW
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
-from contextc.executor.turn_lifecycle import INTERRUPTED_RESULT, NOT_RUN_RESULT
+from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
 from contextc.interchange.jsonl_types import BlobLine, HeaderLine, MessageLine, TodosLine
 from contextc.messages import Message

@@ -36,7 +36,6 @@ from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
 from contextc.executor.turn_handle import Turn
-from contextc.executor.turn_lifecycle import now_ms
 from contextc.executor.validation import TurnInput
 from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
@@ -46,6 +45,7 @@ from contextc.providers.client import Endpoint
 from contextc.store import Store, execution_records
 from contextc.store.execution_records import QueuedMessage, QueueKind
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_chain import now_ms
 from contextc.store.message_location import check_name, find_tip, load_tip
 from contextc.store.types import DEFAULT_AGENT
 from contextc.tools import FunctionTool, ToolLike

@@ -20,14 +20,13 @@ from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, InvalidInput, ProviderFailed, describe_error
 from contextc.executor.agent_config import AgentConfig
-from contextc.executor.turn_lifecycle import Piece
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.worker_threads import run_blocking, wait_until_done
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.store import message_chain
-from contextc.store.streams import join_deltas
+from contextc.store.streams import Piece, join_deltas
 
 FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""

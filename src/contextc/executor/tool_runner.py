@@ -20,8 +20,7 @@ from contextc.compiler.ledger.rendering import FETCH_TOOL
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, PendingApprovals
-from contextc.executor.turn_lifecycle import NOT_RUN_RESULT
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.executor.worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, wait_until_done
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result

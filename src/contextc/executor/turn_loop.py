@@ -33,9 +33,8 @@ from contextc.executor.model_call import (
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction, summarize
 from contextc.executor.tool_runner import ToolHost, ToolRunner
-from contextc.executor.turn_lifecycle import CANCELLED_REASON, FAILED_REASON
-from contextc.executor.turn_store import TurnStore, total_usage
-from contextc.executor.turn_totals import TurnState
+from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
+from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.executor.worker_threads import CALLBACK_SLOTS, run_blocking
 from contextc.messages import Message
 from contextc.prompts import PromptContext

@@ -1,7 +1,7 @@
 """The running totals of a turn, for triggers and limits. All of them can be restored from the store."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from time import monotonic, time
 
 from contextc.compiler import Compiled
@@ -110,3 +110,9 @@ class TurnState:
             todos=tuple(todos),
             resources=cache(self._resources),
         )
+
+
+def total_usage(messages: Sequence[Message]) -> Usage | None:
+    """Return the usage of a reply, which may be several messages; None if the provider reported none."""
+    found = [message.usage for message in messages if message.usage is not None]
+    return found[0] if len(found) == 1 else reduce(add_usage, found, Usage()) if found else None

@@ -276,6 +276,33 @@ def load_context_start(tx: Transaction, branch: int, until: int) -> int:
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
+MAX_SEARCHED_MESSAGES, SEARCH_BATCH = 1_024, 64
+"""Number of messages that are searched for one addressed to an agent, and the size of one read."""
+
+
+def find_unanswered(tx: Transaction, conversation: str, agent: str) -> int:
+    """Return the seq of the message that an agent has not answered, 0 if there is none.
+
+    That is the last message, unless it is a reply of this agent or of another one. Otherwise it is a message that
+    another agent addressed to this one since this one's last reply.
+    """
+    here = load_tip(tx, conversation)
+    until, first = here.seq, max(load_context_start(tx, here.branch, here.seq), here.seq - MAX_SEARCHED_MESSAGES)
+    while until > first:
+        after = max(first, until - SEARCH_BATCH)
+        for message in reversed(load_between(tx, here.branch, after, until)):
+            said = message.role in ("assistant", "tool")
+            if said and message.author not in (None, agent):
+                if message.is_addressed_to(agent) and message.status == "sent":
+                    return message.seq
+            elif message.seq == here.seq and (message.role != "assistant" or message.status != "sent"):
+                return message.seq
+            elif said:
+                return 0
+        until = after
+    return 0
+
+
 def _set_current_branch(tx: Transaction, conversation: str, branch: int) -> None:
     tx.run("UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
     update_last_active(tx, conversation)

@@ -5,27 +5,29 @@ locked the conversation, so turns of different agents never get the same number.
 while its lease has ended was interrupted; recovery records that here.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
+from contextc._json import JSONObject, decode, encode, fix_surrogates_in_json
 from contextc.events import (
-    TEXT_FIELDS,
     AnyEvent,
     InputQueued,
     StepFinish,
+    ToolFailed,
+    ToolFinished,
     ToolStart,
     TurnInterrupted,
     decode_event,
     encode_event,
 )
-from contextc.messages import Message, Usage, decode_message, encode_message
-from contextc.store.message_chain import now_ms
-from contextc.store.message_location import SEQ_MASK, make_place
+from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message
+from contextc.messages.pairing import find_open_calls
+from contextc.store.message_chain import load_between, load_messages, now_ms
+from contextc.store.message_location import SEQ_MASK, load_branch_end, make_place
 from contextc.store.row_decoding import SEQ_BITS, decode_row, decode_rows
 from contextc.store.types import Transaction
 
@@ -71,6 +73,17 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number of its stored request if that was not answered."""
     started: int = 0
     milliseconds: int = 0
+
+
+class UnstartedCalls(NamedTuple):
+    """The calls of the last reply that were never started, by index, with their reply, results and step."""
+
+    reply: Message
+    indexes: list[int]
+    results: list[Message]
+    step: StepRecord
+    calls_before: int
+    """Number of calls that the turn had made before this reply."""
 
 
 class QueuedMessage(Struct, frozen=True, kw_only=True):
@@ -140,45 +153,18 @@ def load_last_event_numbers(tx: Transaction, names: Sequence[str]) -> dict[str, 
     return found
 
 
-def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
-    """Redact messages in the events of every conversation of a tree.
-
-    Events about their calls are redacted too, and all error texts, which may quote what was sent.
-    """
-    gone = {*uids}
-    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
-        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
-        rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
-        told: list[tuple[int, JSONObject]] = [(where, decode_row(decode, body, "Event")) for where, body in rows]
-        theirs = [event for _, event in told if event.get("uid") in gone]
-        waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
-        steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
-        for where, event in told:
-            is_of_them = event.get("uid") in gone or event.get("queued") in waited
-            is_beside = event["type"] in STEP_EVENTS and (event.get("turn"), event.get("step")) in steps
-            names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
-            if any(event.get(name) for name in names):
-                blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
-                tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
-        _redact_errors(tx, number)
-
-
-ERROR_FIELDS = ("error", "fallback")
-STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
-"""Types of events that quote a message of their step without naming it."""
-
-
-def _empty_value(value: JSON) -> JSON:
-    return {} if isinstance(value, dict) else ""
-
-
-def _redact_errors(tx: Transaction, conversation: int) -> None:
-    for turn in load_turns(tx, conversation):
-        if turn.error:
-            save_turn(tx, conversation, replace(turn, error=""))
-    for step in load_steps(tx, conversation, None):
-        if step.error:
-            save_step(tx, conversation, replace(step, error=""))
+def result_event(message: Message, milliseconds: int) -> AnyEvent:
+    """Return the event for a stored tool result."""
+    result = message.tool_results[0]
+    kind = ToolFailed if result.is_error else ToolFinished
+    return kind(
+        id=result.call_id,
+        name=result.name,
+        seq=message.seq,
+        uid=message.uid,
+        text=result.text[:MAX_EVENT_TEXT],
+        milliseconds=milliseconds,
+    )
 
 
 # ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,6 +257,37 @@ def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) 
     return None
 
 
+def load_unstarted_calls(tx: Transaction, name: str, conversation: int, turn: TurnRecord) -> UnstartedCalls | None:
+    """Return the calls of a turn's last reply that were never started, or None."""
+    written = [
+        message
+        for message in load_messages(tx, name, after=max(0, turn.opened - 1))
+        if message.author == turn.agent and message.turn == turn.number
+    ]
+    waiting = find_open_calls(written)
+    if not waiting:
+        return None
+    reply = waiting[-1][0]
+    started = find_started_calls(tx, conversation, turn.number, reply.seq)
+    steps = load_steps(tx, conversation, turn.number)
+    step = next((each for each in steps if each.seq == reply.seq), None)
+    if started is None or step is None:
+        return None
+    open_now = [call for message, call in waiting if message is reply and call.id not in started]
+    calls = [index for index, call in enumerate(reply.tool_calls) if any(call is each for each in open_now)]
+    results = [message for message in written if message.role == "tool" and message.seq > reply.seq]
+    before = sum([len(each.tool_calls) for each in written if each.seq < reply.seq and each.status == "sent"])
+    return UnstartedCalls(reply, calls, results, step, before) if calls else None
+
+
+def find_opening_message(tx: Transaction, branch: int, turn: TurnRecord) -> Message | None:
+    """Return the message that opened a turn, or None if it is not on that branch."""
+    if load_branch_end(tx, branch)[0] < turn.opened:
+        return None
+    found = load_between(tx, branch, turn.opened - 1, turn.opened)
+    return found[0] if found and found[0].uid == turn.opening else None
+
+
 def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
     step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
     tx.run(
@@ -349,6 +366,17 @@ def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMes
 def dequeue(tx: Transaction, number: int) -> bool:
     """Remove input from the queue. Return False if it is no longer there."""
     return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
+
+
+def without_removed_media(tx: Transaction, message: Message) -> Message:
+    """Return queued input with a placeholder for media that was removed from the store meanwhile."""
+
+    def replaced(part: AnyPart) -> AnyPart:
+        if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
+            return part
+        return Text(f"[{part.kind}: it was removed from the record]")
+
+    return replace(message, parts=tuple([replaced(part) for part in message.parts]))
 
 
 # ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────

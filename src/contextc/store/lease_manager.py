@@ -115,10 +115,6 @@ class LeaseManager(TransactionEngine[Connection]):
         """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
         self._release(lease, failed=failed)
 
-    def release_in_transaction(self, tx: Transaction, lease: Lease) -> None:
-        """End a turn inside a transaction. Call `finish_release` after the commit."""
-        leases.release(tx, lease, failed=False)
-
     def finish_release(self, lease: Lease) -> None:
         """Stop renewing a lease that has been released, and wake the first waiting turn."""
         self._stop_renewing(lease)

@@ -276,6 +276,12 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
     )
 
 
+def error_result(message: Message, call: ToolCall, text: str) -> Message:
+    """Return an error result for a call of a message."""
+    author, turn, step = message.author, message.turn, message.step
+    return tool_result(call.id, call.name, text, is_error=True, author=author, turn=turn, step=step)
+
+
 def _answer_open_calls(
     tx: Transaction, conversation: str, agent: str, since: tuple[int, int], text: str
 ) -> list[Message]:
@@ -305,16 +311,7 @@ def _answer_open_calls(
         return (ids := started(message.seq)) is None or call.id in ids
 
     results = [
-        tool_result(
-            call.id,
-            call.name,
-            text,
-            is_error=True,
-            author=message.author,
-            run=message.run,
-            turn=message.turn,
-            step=message.step,
-        )
+        replace(error_result(message, call, text), run=message.run)
         for message, call in find_open_calls(written)
         if message.author in authors and may_have_run(message, call)
     ]
