@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import request_head
 from contextc.compiler.draft import CompilerOptions
-from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
@@ -27,7 +27,7 @@ from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.store import Reference, Store
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_location import check_name
+from contextc.store.message_rows import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools.spec import NativeTool, Tool
 from contextc.tools.todos import Todo

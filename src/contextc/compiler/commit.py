@@ -13,14 +13,14 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCacheEntry, CommitTail
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
-from contextc.compiler.ledger.rendering import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
+from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile
 from contextc.messages import Message, Usage
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, TokenCounter
 from contextc.store import message_chain
 from contextc.store.ledger_schema import ChannelState, Item, ProviderSession, RowRange, StoredRow, extend_layout
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
@@ -31,7 +31,7 @@ from contextc.store.message_location import (
     set_last_active,
     split_by_branch,
 )
-from contextc.store.message_location import BranchTip as Tip
+from contextc.store.message_rows import BranchTip as Tip
 from contextc.store.types import Transaction
 
 CHANNEL_CHANGED = (

@@ -27,9 +27,9 @@ from contextc.compiler.compaction import (
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
+from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCacheEntry, get_channel_cache
-from contextc.compiler.ledger.rendering import MAX_LENGTH, fetch_result
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
@@ -42,7 +42,7 @@ from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, message_chain
 from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
-from contextc.store.message_location import BranchTip as Tip
+from contextc.store.message_rows import BranchTip as Tip
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
 if TYPE_CHECKING:  # importing it loads asyncio

@@ -20,9 +20,15 @@ from contextc.formats.base import Formatter
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.store import Store
-from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
-from contextc.store.message_location import FIRST_UNANSWERED, SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
+from contextc.store.message_rows import (
+    FIRST_UNANSWERED,
+    SEQ_BITS,
+    SEQ_MASK,
+    load_context_start,
+    load_lineage,
+    split_by_branch,
+)
 from contextc.store.types import Transaction
 
 MANIFESTS_PER_BATCH = 64

@@ -17,7 +17,7 @@ from contextc.doctor.tool_pair_check import MOVED_RESULT, RENAMED_RESULT, become
 from contextc.messages import AnyPart, Media, Message, Text, ToolCall, ToolResult, ValidatedMessage, canonical_content
 from contextc.store import message_chain
 from contextc.store.history_comparison import original_uid
-from contextc.store.message_location import BranchTip, make_place
+from contextc.store.message_rows import BranchTip, make_place
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
 from contextc.store.types import Transaction
 

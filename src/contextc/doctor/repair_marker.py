@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextc._json import JSONObject
 from contextc.doctor.hash_check import BranchRow
 from contextc.messages import decode_message
-from contextc.store.message_location import load_branch_end, make_place
+from contextc.store.message_rows import DECODE_ERRORS, load_branch_end, make_place
 from contextc.store.redaction import get_repair_note
-from contextc.store.row_decoding import DECODE_ERRORS
 from contextc.store.types import Transaction
 
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
-from contextc.executor.limits import Limits
+from contextc.executor.turn_totals import Limits
 from contextc.messages import Message, ToolCall
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint

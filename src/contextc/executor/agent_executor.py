@@ -6,7 +6,6 @@ conversation.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from weakref import WeakSet
 
 from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
+from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.compaction import CompactionResult
@@ -31,13 +31,12 @@ from contextc.executor.agent_config import (
     Summarize,
 )
 from contextc.executor.event_hub import event_hub, watch
-from contextc.executor.limits import Limits
 from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
-from contextc.executor.turn_handle import Turn
+from contextc.executor.turn_handle import Turn, run_turn
+from contextc.executor.turn_totals import Limits
 from contextc.executor.validation import TurnInput
-from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
@@ -46,7 +45,7 @@ from contextc.store import Store, execution_records
 from contextc.store.execution_records import QueuedMessage, QueueKind
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_chain import now_ms
-from contextc.store.message_location import check_name, find_tip, load_tip
+from contextc.store.message_rows import check_name, find_tip, load_tip
 from contextc.store.types import DEFAULT_AGENT
 from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.spec import NativeTool
@@ -226,9 +225,7 @@ class AgentExecutor:
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @renamed_parameters(given="input")
-    async def run(
-        self, conversation: str, input: TurnInput = None, *, wait: float = 0
-    ) -> AsyncGenerator[AnyEvent, None]:
+    def run(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
@@ -236,15 +233,7 @@ class AgentExecutor:
         last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        turn = self.start(conversation, input, wait=wait)
-        try:
-            async with aclosing(turn.events()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            if not turn.done:
-                turn.cancel()
-                await turn.wait()
+        return run_turn(lambda: self.start(conversation, input, wait=wait))
 
     @renamed_parameters(given="input")
     def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:

@@ -17,11 +17,11 @@ from time import monotonic
 from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
+from contextc._worker_threads import run_blocking, wait_until_done
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, InvalidInput, ProviderFailed, describe_error
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.worker_threads import run_blocking, wait_until_done
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import Endpoint, Host, ProviderCall

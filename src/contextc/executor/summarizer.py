@@ -13,12 +13,11 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from contextc._json import encode, fix_surrogates
-from contextc._worker_threads import as_exception, run_in_thread
+from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, run_blocking, run_in_thread
 from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, valid_usage
-from contextc.executor.worker_threads import CALLBACK_SLOTS, ends_task, run_blocking
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
 from contextc.messages import Message, Usage, system, user

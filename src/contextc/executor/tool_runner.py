@@ -15,13 +15,12 @@ from time import monotonic
 from typing import cast
 
 from contextc._json import encode_canonical
-from contextc._worker_threads import run_in_thread
-from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, PendingApprovals
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
-from contextc.executor.worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, wait_until_done
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.spec import Tool

@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
+from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
-from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.worker_threads import run_blocking
+from contextc.executor.turn_totals import TurnResult
 from contextc.messages import Message
 from contextc.store.types import Lease
 
@@ -104,7 +104,7 @@ class Turn:
                 start = self._first_event - 1 if after is None else after
                 store = self.config.store
                 found = watch_batches(
-                    store, self.conversation, start, inbox=inbox, done=self._is_done, read_first=look, heartbeat=pulse
+                    store, self.conversation, start, inbox=inbox, done=self._task.done, read_first=look, heartbeat=pulse
                 )
                 async with aclosing(found):
                     async for events in found:
@@ -113,9 +113,6 @@ class Turn:
             if look and inbox in self._inboxes:
                 self._inboxes.remove(inbox)
                 event_hub(self.config.store).remove_watcher(self.conversation, inbox)
-
-    def _is_done(self) -> bool:
-        return self._task.done()
 
     def _on_done(self, _: "asyncio.Task[None]") -> None:
         self._opened.set()
@@ -218,3 +215,16 @@ class Turn:
         except asyncio.CancelledError:  # the lease is released nevertheless
             if not self._is_cancelled:
                 raise
+
+
+async def run_turn(start: Callable[[], Turn]) -> AsyncGenerator[AnyEvent, None]:
+    """Start a turn and yield its events. Leaving the loop early cancels the turn."""
+    turn = start()
+    try:
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+    finally:
+        if not turn.done:
+            turn.cancel()
+            await turn.wait()

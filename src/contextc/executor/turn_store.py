@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
+from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.compiler.commit import measured_input
 from contextc.events import (
@@ -31,14 +32,13 @@ from contextc.events import (
 )
 from contextc.executor.event_hub import event_hub
 from contextc.executor.turn_totals import total_usage
-from contextc.executor.worker_threads import defer
 from contextc.messages import AnyPart, Message, ToolCall, Usage, UserNotice, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.messages.pairing import find_open_calls
 from contextc.store import Lease, Store, branches, execution_records, leases, message_chain, streams
 from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
 from contextc.store.message_chain import now_ms
-from contextc.store.message_location import load_base_seq, load_tip
+from contextc.store.message_rows import load_base_seq, load_tip
 from contextc.store.streams import Piece, delta_events
 from contextc.store.types import Transaction
 from contextc.triggers import Evaluation, Trigger, TriggerMessage

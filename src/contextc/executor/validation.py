@@ -12,10 +12,10 @@ from typing import TypeAlias, cast
 
 from contextc.compiler.draft import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.executor.limits import Limits
+from contextc.executor.turn_totals import Limits
 from contextc.messages import Message, user
 from contextc.prompts import PromptContext
-from contextc.store.message_location import check_name
+from contextc.store.message_rows import check_name
 from contextc.tools import FunctionTool, ToolLike, tools_by_name
 from contextc.tools.spec import NativeTool, Tool
 

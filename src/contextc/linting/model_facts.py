@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
 from contextc.formats.lint_engine import UNKNOWN_MODEL, ModelFacts
 from contextc.models import model
-from contextc.models.lookup import find_entry, has_open_weights, is_vendor_name
+from contextc.models.model_info import find_entry, has_open_weights, is_vendor_name
 
 FACT_NAMES = tuple(field.name for field in fields(ModelFacts))
 

@@ -26,8 +26,9 @@ from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.registry import format_names, is_format
 from contextc.formats.registry import formatter as formatter_named
-from contextc.models.lookup import FACT_NAMES as MODEL_FACTS
-from contextc.models.lookup import (
+from contextc.models.model_info import FACT_NAMES as MODEL_FACTS
+from contextc.models.model_info import (
+    Model,
     find_configured_facts,
     find_entry,
     has_open_weights,
@@ -35,7 +36,6 @@ from contextc.models.lookup import (
     list_vendor_models,
     model,
 )
-from contextc.models.model_info import Model
 
 DEFAULT_FORMAT = "openai_chat"
 UNLIMITED_WINDOW = 1 << 30

@@ -24,7 +24,7 @@ from contextc.store.message_chain import (
     load_between,
     now_ms,
 )
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
     MessageLocation,
@@ -33,15 +33,16 @@ from contextc.store.message_location import (
     find_message,
     find_tip,
     load_branch_end,
+    load_context_start,
     load_root,
     load_tip,
     load_tip_of_branch,
     lock_tree,
     make_place,
+    to_id,
     update_last_active,
 )
 from contextc.store.redaction import delete_unused_blobs
-from contextc.store.row_decoding import to_id
 from contextc.store.todos import copy_todos as copy_todos
 from contextc.store.types import Branch, Conversation, Reference, Row, Transaction
 
@@ -267,13 +268,6 @@ def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: in
         make_place(line, spot.seq),
     )
     return number
-
-
-def load_context_start(tx: Transaction, branch: int, until: int) -> int:
-    row = tx.row(
-        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
-    )
-    return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
 MAX_SEARCHED_MESSAGES, SEARCH_BATCH = 1_024, 64

@@ -27,8 +27,7 @@ from contextc.events import (
 from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message
 from contextc.messages.pairing import find_open_calls
 from contextc.store.message_chain import load_between, load_messages, now_ms
-from contextc.store.message_location import SEQ_MASK, load_branch_end, make_place
-from contextc.store.row_decoding import SEQ_BITS, decode_row, decode_rows
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_row, decode_rows, load_branch_end
 from contextc.store.types import Transaction
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
@@ -99,6 +98,11 @@ _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
 
 
+def _place(conversation: int, number: int) -> int:
+    """Return the place of a record: the number of its conversation, and its own number within it."""
+    return conversation << SEQ_BITS | number
+
+
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -115,7 +119,7 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
         told = [decode_event(body) for body in bodies]
     tx.run_many(
         "INSERT INTO event (place, body) VALUES (?, ?)",
-        [(make_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
+        [(_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
     return told
 
@@ -123,8 +127,8 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
 def load_events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
     rows = tx.rows(
         "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
-        make_place(conversation, after + 1),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, after + 1),
+        _place(conversation, SEQ_MASK),
     )
     return decode_rows(decode_event, [body for (body,) in rows], "Event")
 
@@ -132,8 +136,8 @@ def load_events(tx: Transaction, conversation: int, after: int, limit: int | Non
 def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
     row = tx.row(
         f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
@@ -175,7 +179,7 @@ def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRec
     turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
     tx.run(
         "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
-        make_place(conversation, turn.number),
+        _place(conversation, turn.number),
         turn.agent,
         msgspec.json.encode(turn),
     )
@@ -187,15 +191,15 @@ def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
         "UPDATE turn SET running = ?, body = ? WHERE place = ?",
         int(turn.state == "running"),
         msgspec.json.encode(turn),
-        make_place(conversation, turn.number),
+        _place(conversation, turn.number),
     )
 
 
 def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
     rows = tx.rows(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
     )
     return decode_rows(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
 
@@ -204,8 +208,8 @@ def load_last_turn(tx: Transaction, conversation: int, agent: str, *, before: in
     """Return the last turn of an agent, or the last before turn `before`."""
     row = tx.row(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
-        make_place(conversation, 0),
-        make_place(conversation, before - 1),
+        _place(conversation, 0),
+        _place(conversation, before - 1),
         agent,
     )
     return decode_row(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
@@ -217,7 +221,7 @@ def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection
         return {}
     rows = tx.rows(
         f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
-        *[make_place(conversation, number) for number in numbers],
+        *[_place(conversation, number) for number in numbers],
     )
     return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
 
@@ -242,10 +246,10 @@ def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) 
     if not any(step.state == "finished" and step.seq == seq for step in load_steps(tx, conversation, turn)):
         return None
     found: set[str] = set()
-    last = make_place(conversation, SEQ_MASK)
+    last = _place(conversation, SEQ_MASK)
     while rows := tx.rows(
         "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
-        make_place(conversation, 0),
+        _place(conversation, 0),
         last,
     ):
         last = rows[-1][0] - 1
@@ -292,7 +296,7 @@ def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRec
     step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
     tx.run(
         "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
-        make_place(conversation, step.number),
+        _place(conversation, step.number),
         step.turn,
         msgspec.json.encode(step),
     )
@@ -300,14 +304,14 @@ def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRec
 
 
 def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
-    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), make_place(conversation, step.number))
+    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number))
 
 
 def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
     rows = tx.rows(
         "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
         turn or 0,
         -1 if turn is None else 0,
     )
@@ -415,7 +419,7 @@ def copy_trigger_states(tx: Transaction, source: int, target: int) -> None:
 def delete_records(tx: Transaction, conversation: int) -> None:
     """Remove all rows of a deleted conversation."""
     for table in ("turn", "step", "event"):
-        low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
+        low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
     for table in ("queue", "trigger_state"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

@@ -17,17 +17,18 @@ from contextc.messages import Message, canonical_content, encode_message
 from contextc.store import execution_records
 from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
+    decode_message_row,
+    decode_row,
     find_by_name,
     find_message,
     load_tip,
     lock_tree,
     make_place,
 )
-from contextc.store.row_decoding import decode_message_row, decode_row
 from contextc.store.types import Reference, Transaction
 
 REPAIR_KEY = "contextc_healed"

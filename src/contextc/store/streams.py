@@ -31,8 +31,7 @@ from contextc.messages import (
     validate_message,
 )
 from contextc.store.execution_records import MAX_EVENT_TEXT
-from contextc.store.message_location import check_name, find_by_name, load_tip
-from contextc.store.row_decoding import decode_row, decode_rows
+from contextc.store.message_rows import check_name, decode_row, decode_rows, find_by_name, load_tip
 from contextc.store.types import Lease, Transaction
 
 BATCH_SECONDS = 0.25

@@ -17,19 +17,21 @@ from contextc.compiler.ledger.cache import ChannelCache, ChannelCacheEntry
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, find_latest_copies
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
+    DECODE_ERRORS,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
+    decode_message_rows,
+    load_context_start,
     load_lineage,
     load_tip,
     make_place,
     split_by_branch,
+    to_id,
 )
 from contextc.store.pins import load_pinned_places
-from contextc.store.row_decoding import DECODE_ERRORS, decode_message_rows, to_id
 from contextc.store.types import Transaction
 
 BLOCK_SIZE = 512

@@ -24,7 +24,7 @@ from contextc.formats.base import (
 )
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 BETWEEN_KEY, FIELDS_KEY = "between", "fields"
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")

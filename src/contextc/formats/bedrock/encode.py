@@ -28,7 +28,7 @@ from contextc.formats.base import (
 from contextc.formats.bedrock.media import describe_block, encode_media, find_documents, with_unique_name
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 BETWEEN_KEY, UNCHANGED_KEY, CACHE_POINT_KEY = "between", "as it came", "cachePoint"

@@ -25,7 +25,7 @@ from contextc.formats.base import (
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.tools.spec import Tool
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")

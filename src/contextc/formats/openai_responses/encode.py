@@ -29,7 +29,7 @@ from contextc.formats.base import (
 )
 from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 ROLES = {"system": "developer", "user": "user", "tool": "user"}
 ITEM, NESTED, STRING_INPUT = "item", "within", "bare"
