@@ -270,6 +270,7 @@ class ArgumentCache:
 
     def __init__(self, store: Store, provider: Provider, counter: TokenCounter, options: CompilerOptions) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
+        self._formatter = provider.formatter
         self._given: dict[object, Sequence[AnyTool]] = {}
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
@@ -288,16 +289,16 @@ class ArgumentCache:
         is_ours = type(tools) in (list, tuple) and all(
             [type(tool) is Tool or type(tool) is NativeTool for tool in given]
         )
-        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self.provider.formatter)
+        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self._formatter)
         try:
             content = encode(read)
         except (TypeError, ValueError, OverflowError, RecursionError):  # not JSON: encoding the request raises
-            return as_tools(tools, self.provider.formatter) if is_ours else read
+            return as_tools(tools, self._formatter) if is_ours else read
         last, found = self._last  # avoids hashing a long text at every step
         if content == last:
             return found
         if (kept := self._given.get(content)) is None:
-            checked = as_tools(tools, self.provider.formatter) if is_ours else read
+            checked = as_tools(tools, self._formatter) if is_ours else read
             kept = cache_put(self._given, content, tuple(deepcopy(list(checked))))
         self._last = content, kept
         return kept
@@ -316,9 +317,9 @@ class ArgumentCache:
         place_of = {name: index for index, name in enumerate(order)}
         if order and all(get_tool_name(tool) in place_of for tool in told):
             told.sort(key=lambda tool: place_of[get_tool_name(tool)])
-        encoded = self.provider.formatter.encode_tools(told)
+        encoded = self._formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
-        marks = self.provider.formatter.count_cache_breakpoints(encoded)
+        marks = self._formatter.count_cache_breakpoints(encoded)
         return cache_put(
             self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
         )
@@ -348,8 +349,8 @@ class ArgumentCache:
             settings=settings,
             settings_json=given,
             output=output,
-            formatter=provider.formatter,
-            head=request_head.hash_head(provider.formatter, options, prompt, tools, settings),
+            formatter=self._formatter,
+            head=request_head.hash_head(self._formatter, options, prompt, tools, settings),
             budget=compute_budget(
                 provider.model,
                 options,
@@ -362,7 +363,7 @@ class ArgumentCache:
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.model_id}", str(channel))),
             breakpoints_left=provider.model.cache_points
             - tools.caller_breakpoints
-            - provider.formatter.count_cache_breakpoints([settings]),
+            - self._formatter.count_cache_breakpoints([settings]),
         )
         return cache_put(self._terms, key, terms)
 

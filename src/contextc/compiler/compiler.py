@@ -451,10 +451,10 @@ class MessageCompiler:
         """Return the calibration after this request; None if it has not changed enough to be stored."""
         if self.provider.runs_tools:  # its figure includes its own prompt
             return None
-        counted = committing.measured_input(compiled, usage)
+        counted = compiled.measured_input(usage)
         if not counted or self._loader.calibration is None or compiled.replaced:
             return None
-        counted -= committing.compute_overhead(compiled, usage)
+        counted -= compiled.overhead_after(usage)
         learned = self._loader.calibration.with_sample(compiled.estimated_input, counted)
         if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._loader.calibration.factor) < 0.005:
             return None

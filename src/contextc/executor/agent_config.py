@@ -1,26 +1,35 @@
 """The configuration of an agent, as its turns read it: validated, immutable, and without the executor that made it.
 
-Also the types of an agent's callbacks, and its clients.
+Also the types of an agent's callbacks, its clients, and the validation of options and of a turn's input. Options are
+checked when the executor is created. A callback with a wrong signature would otherwise fail in the middle of a turn,
+after earlier steps have run.
 """
 
 import asyncio
+import inspect
+import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
+from contextc.compiler.draft import CompilerOptions
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.turn_totals import Limits
-from contextc.messages import Message, ToolCall
+from contextc.messages import Message, ToolCall, user
+from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint
 from contextc.store import Store
-from contextc.tools import FunctionTool
+from contextc.store.message_rows import check_name
+from contextc.tools import FunctionTool, ToolLike, tools_by_name
+from contextc.tools.spec import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger
 
 ApprovalAnswer: TypeAlias = bool | str | None
@@ -94,3 +103,163 @@ class AgentConfig:
     clients: ClientCache
     lease_seconds: float
     session_gap: float
+
+
+TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None
+INPUT_ROLES = ("user", "system")
+
+
+# ── arguments of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def input_messages(input: TurnInput, agent: str) -> list[Message]:
+    """Return the input of a turn as messages."""
+    if input is None:
+        return []
+    if isinstance(input, str | Message):
+        return [input_message(input, agent)]
+    if not isinstance(input, Sequence) or isinstance(input, bytes | bytearray):
+        raise InvalidInput(
+            f"input must be a string, a Message or a list of them, got {_type_name(input)}",
+            fix="Pass a string, cc.user(…), or a list of these.",
+        )
+    if not input:
+        raise InvalidInput(
+            "input must not be an empty list", fix="Omit the input to answer what is queued or unanswered."
+        )
+    return [input_message(each, agent) for each in input]
+
+
+def input_message(input: object, agent: str) -> Message:
+    """Return one input of an agent as a message."""
+    if isinstance(input, str):
+        input = user(input)
+    if not isinstance(input, Message):
+        raise InvalidInput(
+            f"input must be a string or a Message, got {_type_name(input)}", fix="Pass a string, or cc.user(…)."
+        )
+    if input.role not in INPUT_ROLES and not input.is_addressed_to(agent):
+        raise InvalidInput(
+            'input: role must be "user" or "system"',
+            got=input.role,
+            fix="Pass a string, cc.user(…) or cc.system(…), or another agent's message with "
+            f"recipients=({agent!r},). To add a message to the history without a turn, use store.append.",
+        )
+    if input.role == "user" and not any(getattr(part, "text", "x").strip() for part in input.parts):
+        raise InvalidInput(
+            "input: the message is empty", fix="Pass a text, or omit the input to answer what is queued or unanswered."
+        )
+    return input
+
+
+def check_turn_arguments(conversation: object, wait: object = 0) -> None:
+    """Check a conversation's name and the wait time, and that an event loop is running."""
+    check_name(conversation)
+    if not is_number(wait) or not cast(float, wait) >= 0:
+        raise InvalidInput("wait must be a number of seconds, 0 or more", got=wait)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidInput(
+            "No running event loop: a turn needs one",
+            fix="Call this inside an async function that asyncio.run(…) runs.",
+        ) from None
+
+
+def check_after(after: object) -> None:
+    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+        raise InvalidInput("after must be an event number, 0 or more", got=after, fix="Pass 0 for all events.")
+
+
+# ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_options(constructor: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Check that every option belongs to the executor or to its compiler."""
+    unknown = [name for name in options if name not in CompilerOptions.__struct_fields__]
+    if unknown:
+        parameters = inspect.signature(constructor).parameters.values()
+        own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        raise InvalidSetting(
+            f"AgentExecutor has no option {unknown[0]!r}",
+            fix=(
+                f"Its options are {', '.join(own)}; its compiler's options are "
+                f"{', '.join(CompilerOptions.__struct_fields__)}."
+            ),
+        )
+
+
+def split_tools(tools: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
+    """Split tools into those that run in this process, by name, and native tools that the provider runs."""
+    if isinstance(tools, NativeTool):
+        return {}, [tools]
+    is_pair = isinstance(tools, tuple) and isinstance(next(iter(cast(tuple[object, ...], tools)), None), Tool)
+    if tools is None or is_pair or isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
+        return tools_by_name(cast(ToolLike, tools)), []
+    listed = list(cast(Iterable[object], tools))
+    native = [each for each in listed if isinstance(each, NativeTool)]
+    return tools_by_name(cast(list[ToolLike], [each for each in listed if not isinstance(each, NativeTool)])), native
+
+
+def validated_limits(limits: object) -> Limits:
+    if limits is None:
+        return Limits()
+    if not isinstance(limits, Limits):
+        raise InvalidSetting(
+            f"limits must be a cc.Limits, got {_type_name(limits)}",
+            fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
+        )
+    return limits
+
+
+def check_client(client: object) -> None:
+    if client is not None and not callable(getattr(client, "stream", None)):
+        raise InvalidSetting(
+            f"endpoint must be a client with a `stream` method, got {_type_name(client)}",
+            fix="Pass cc.endpoint(provider), or omit it.",
+        )
+
+
+def check_prompt_context(surroundings: object, run: object) -> None:
+    """Check the prompt context of an agent's turns and the run that its messages belong to."""
+    if surroundings is not None and not isinstance(surroundings, PromptContext):
+        raise InvalidSetting(
+            f"surroundings must be a cc.prompts.PromptContext, got {_type_name(surroundings)}",
+            fix="Pass cc.prompts.PromptContext(project=…), or omit it.",
+        )
+    if run is not None and (not isinstance(run, str) or not run):
+        raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
+
+
+def check_callback(name: str, callback: object, *, parameters: Sequence[str], sync: bool = False) -> None:
+    """Check that a callback is None or a function that takes these arguments."""
+    if callback is None:
+        return
+    call = f"{name}({', '.join(parameters)})"
+    if not callable(callback):
+        raise InvalidSetting(f"{name} must be callable, got {_type_name(callback)}", fix=f"Pass a function {call}.")
+    try:
+        inspect.signature(callback).bind(*parameters)
+    except TypeError:
+        raise InvalidSetting(
+            f"{name}: the function does not accept the arguments of {call}", fix="Change its parameters."
+        ) from None
+    except ValueError:  # a function written in C without a signature
+        return
+    if sync and (
+        inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+    ):
+        raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    if not is_number(seconds) or not 0 < cast(float, seconds) < math.inf:
+        raise InvalidSetting(f"{name} must be a number of seconds above 0", got=seconds)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

@@ -21,7 +21,7 @@ from contextc.compiler.compaction import CompactionResult
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.events import CompactionFinished as Compacted
-from contextc.executor import validation
+from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     AgentConfig,
     Approve,
@@ -29,6 +29,7 @@ from contextc.executor.agent_config import (
     PrepareMessages,
     ShouldContinue,
     Summarize,
+    TurnInput,
 )
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
@@ -36,7 +37,6 @@ from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
 from contextc.executor.turn_handle import Turn, run_turn
 from contextc.executor.turn_totals import Limits
-from contextc.executor.validation import TurnInput
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
@@ -96,7 +96,7 @@ class AgentExecutor:
         session_gap: float = 3600,
         **options: object,
     ) -> None:
-        validation.check_options(AgentExecutor.__init__, options)
+        agent_config.check_options(AgentExecutor.__init__, options)
         compiler = MessageCompiler(store, provider, **options)
         provider = compiler.provider
         check_compile_arguments(
@@ -109,17 +109,17 @@ class AgentExecutor:
             rewind=None,
             dry_run=False,
         )
-        functions, native = validation.split_tools(tools)
+        functions, native = agent_config.split_tools(tools)
         checked = check_triggers(triggers if triggers is not None else ())
-        limits = validation.validated_limits(limits)
-        validation.check_callback("approve", approve, parameters=("call", "tool"))
-        validation.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
-        validation.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
-        validation.check_callback("resources", resources, parameters=(), sync=True)
-        validation.check_client(endpoint)
-        validation.check_prompt_context(context, run)
-        validation.check_seconds("lease_seconds", lease_seconds)
-        validation.check_seconds("session_gap", session_gap)
+        limits = agent_config.validated_limits(limits)
+        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
+        agent_config.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
+        agent_config.check_callback("resources", resources, parameters=(), sync=True)
+        agent_config.check_client(endpoint)
+        agent_config.check_prompt_context(context, run)
+        agent_config.check_seconds("lease_seconds", lease_seconds)
+        agent_config.check_seconds("session_gap", session_gap)
         if summarize != "model":
             if isinstance(summarize, str):
                 raise InvalidSetting(
@@ -127,7 +127,7 @@ class AgentExecutor:
                     got=summarize,
                     fix="Pass None to disable summaries.",
                 )
-            validation.check_callback("summarize", summarize, parameters=("messages", "previous"))
+            agent_config.check_callback("summarize", summarize, parameters=("messages", "previous"))
         prose = {} if functions or native else provider.prose_settings
         self.config = AgentConfig(
             store=store,
@@ -239,7 +239,7 @@ class AgentExecutor:
     def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
         return self._start_turn(
-            conversation, validation.input_messages(input, self.config.agent), resume=False, wait=wait
+            conversation, agent_config.input_messages(input, self.config.agent), resume=False, wait=wait
         )
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
@@ -247,7 +247,7 @@ class AgentExecutor:
         return self._start_turn(conversation, [], resume=True, wait=wait)
 
     def _start_turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
-        validation.check_turn_arguments(conversation, wait)
+        agent_config.check_turn_arguments(conversation, wait)
         turn = Turn(self.config, conversation, given, resume=resume, wait=wait)
         self._turns.add(turn)
         return turn
@@ -276,7 +276,7 @@ class AgentExecutor:
         The conversation need not exist yet.
         """
         check_name(conversation)
-        validation.check_after(after)
+        agent_config.check_after(after)
         return watch(self.config.store, conversation, after)
 
     async def compact(self, conversation: str) -> CompactionResult | None:
@@ -290,7 +290,7 @@ class AgentExecutor:
 
     def asking(self, approve: Approve | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
-        validation.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
         other = copy(self)
         other.config = replace(self.config, approve=approve)
         return other
@@ -328,7 +328,7 @@ class AgentExecutor:
         event_hub(self.store).refresh(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
-        message = validation.input_message(given, self.agent)
+        message = agent_config.input_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._turns)
 
         def work() -> QueuedMessage:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
-from contextc.compiler.commit import measured_input
 from contextc.events import (
     AnyEvent,
     ErrorKind,
@@ -318,7 +317,7 @@ class TurnStore:
             events = delta_events(rest, None if stream else stored)
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
-                used = (measured_input(compiled, last) or compiled.budget.input) + last.output
+                used = (compiled.measured_input(last) or compiled.budget.input) + last.output
                 events.append(UsageReport(usage=spent, used=used, available=compiled.budget.room, cost=cost))
             events.append(StepFinish(finish=finish, uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took))
             events += [ToolStart(id=call.id, name=call.name) for call in starting]

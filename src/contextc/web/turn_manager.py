@@ -21,9 +21,8 @@ from contextc.app.model_selection import resolve_model
 from contextc.compiler.compaction import CompactionResult
 from contextc.errors import ContextcError
 from contextc.executor import Turn
-from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals
+from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, TurnInput, input_message
 from contextc.executor.event_hub import event_hub
-from contextc.executor.validation import TurnInput, input_message
 from contextc.messages import ToolCall
 from contextc.store import Store
 from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
