@@ -27,6 +27,7 @@ from contextc.compiler.compaction import (
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCacheEntry, get_channel_cache
@@ -57,7 +58,7 @@ MAX_KNOWN_HEADS = 1_000
 class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
-    def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
+    def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
         arguments.check_store(store)
         self.store = store
         self.provider = arguments.as_provider(provider)

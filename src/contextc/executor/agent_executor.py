@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 from weakref import WeakSet
 
 from contextc._deprecation import renamed_parameters
@@ -18,6 +18,7 @@ from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.events import CompactionFinished as Compacted
@@ -94,7 +95,7 @@ class AgentExecutor:
         resources: Callable[[], ResourceUsage] = read_resources,
         lease_seconds: float = 30,
         session_gap: float = 3600,
-        **options: object,
+        **options: Unpack[CompilerOptionArguments],
     ) -> None:
         agent_config.check_options(AgentExecutor.__init__, options)
         compiler = MessageCompiler(store, provider, **options)

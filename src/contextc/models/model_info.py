@@ -11,7 +11,7 @@ model that is not in the table gets the defaults of its vendor, if the name iden
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -82,6 +82,24 @@ def cost(model: Model, usage: Usage) -> float | None:
     return (dollars + usage.output * price.output) / MILLION
 
 
+class ModelFacts(TypedDict, total=False):
+    """Facts about a model as keyword arguments. `Model` describes them; `None` means unknown."""
+
+    tokenizer: str | None
+    media: tuple[MediaKind, ...] | list[MediaKind] | None
+    system_between: bool | None
+    binds_reasoning: bool | None
+    cache_minimum: int | None
+    cache_points: int | None
+    price: Price | JSONObject | None
+    reasoning: bool | None
+    temperature: bool | None
+    forced_tool_choice: bool | None
+    prefill: bool | None
+    tools_in_chat: bool | None
+    efforts: tuple[str, ...] | list[str] | None
+
+
 FACT_NAMES = tuple(field.name for field in fields(Model) if field.name != "name")
 DEFAULT_OUTPUT = 8_192
 
@@ -93,7 +111,7 @@ def model(
     window: int | None = None,
     output: int | None = None,
     open_weights: bool = False,
-    **overrides: object,
+    **overrides: Unpack[ModelFacts],
 ) -> Model:
     """Return the facts about a model, by any of its names. Arguments override all other sources.
 
