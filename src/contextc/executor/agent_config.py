@@ -21,7 +21,7 @@ from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.draft import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.executor.turn_totals import Limits
+from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

@@ -33,11 +33,11 @@ from contextc.executor.agent_config import (
     TurnInput,
 )
 from contextc.executor.event_hub import event_hub, watch
+from contextc.executor.limits import Limits
 from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
 from contextc.executor.turn_handle import Turn, run_turn
-from contextc.executor.turn_totals import Limits
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

@@ -13,9 +13,9 @@ from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
+from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.turn_totals import TurnResult
 from contextc.messages import Message
 from contextc.store.types import Lease
 

@@ -22,6 +22,7 @@ from contextc.compiler.ledger.session_manager import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.model_call import (
     MAX_RETRIES,
     MAX_RETRY_SECONDS,
@@ -33,16 +34,7 @@ from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction, summarize
 from contextc.executor.tool_runner import ToolHost, ToolRunner
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
-from contextc.executor.turn_totals import (
-    MAX_CALLS_PER_REPLY,
-    MAX_COST,
-    MAX_SECONDS,
-    MAX_STEPS,
-    MAX_TOOL_CALLS,
-    TurnResult,
-    TurnState,
-    total_usage,
-)
+from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

@@ -1,95 +1,17 @@
-"""Limits of a turn, its running totals, and its result.
+"""The running totals of a turn, for triggers and limits. All of them can be restored from the store."""
 
-Triggers and limits read the totals. All of them can be restored from the store.
-"""
-
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from functools import cache, reduce
 from time import monotonic, time
-from types import UnionType
-from typing import Never
-
-from msgspec import Struct
 
 from contextc.compiler import Compiled
-from contextc.errors import InvalidSetting
+from contextc.executor.limits import Limits
 from contextc.messages import Message, Usage
 from contextc.models import Model, cost
 from contextc.store import Store
 from contextc.store.execution_records import TurnRecord
 from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, TriggerContext, TriggerTime
-
-MAX_STEPS, MAX_TOOL_CALLS, MAX_SECONDS, MAX_COST = "max_steps", "max_tool_calls", "max_seconds", "max_cost"
-MAX_CALLS_PER_REPLY = "max_calls_per_reply"
-
-
-@dataclass(frozen=True, init=False)
-class Limits:
-    """Limits that end a turn with a finish reason of their own, without an error. None means no limit.
-
-    `seconds` applies to the whole turn, `tool_seconds` to one call of a tool without its own timeout. `cost` is in US
-    dollars. `calls_per_reply` is the number of calls of one reply that are run. `parallel_tools` is the number of tools
-    that run at the same time; it does not end the turn.
-    """
-
-    steps: int | None = 250
-    tool_calls: int | None = None
-    seconds: float | None = None
-    tool_seconds: float | None = 120.0
-    cost: float | None = None
-    calls_per_reply: int | None = 1_000
-    parallel_tools: int | None = 32
-
-    def __init__(
-        self,
-        *,
-        steps: int | None = 250,
-        tool_calls: int | None = None,
-        seconds: float | None = None,
-        tool_seconds: float | None = 120.0,
-        cost: float | None = None,
-        calls_per_reply: int | None = 1_000,
-        parallel_tools: int | None = 32,
-        **others: Never,
-    ) -> None:
-        for name in others:
-            names = ", ".join(field.name for field in fields(self))
-            raise InvalidSetting(f"Limits has no option {name!r}", fix=f"Its options are {names}.")
-        whole = {"steps": steps, "tool_calls": tool_calls}
-        whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools}
-        for name, value in whole.items():
-            self._set(name, value, int, "an integer above 0")
-        for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):
-            self._set(name, value, int | float, "a number above 0")
-
-    def _set(self, name: str, value: float | None, kind: type | UnionType, wanted: str) -> None:
-        is_one = isinstance(value, kind) and not isinstance(value, bool) and value is not None and 0 < value < math.inf
-        if value is not None and not is_one:
-            raise InvalidSetting(f"Limits: {name} must be {wanted}", got=value, fix="Pass None for no limit.")
-        object.__setattr__(self, name, value)
-
-
-class TurnResult(Struct, frozen=True, kw_only=True):
-    """The result of a turn. `finish` is `stop`, `cancelled`, `error`, a limit, or a trigger's or the model's reason.
-
-    `message` is the last reply. `error` is the exception that ended the turn, if any.
-    """
-
-    turn: int
-    finish: str
-    steps: int = 0
-    tool_calls: int = 0
-    usage: Usage = Usage()
-    cost: float | None = None
-    message: Message | None = None
-    error: Exception | None = None
-
-    @property
-    def text(self) -> str:
-        return self.message.text if self.message is not None else ""
 
 
 def add_usage(before: Usage, more: Usage | None) -> Usage:
