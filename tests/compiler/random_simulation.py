@@ -8,6 +8,7 @@ import random
 
 import contextc as cc
 from contextc._json import encode
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.ledger.cache import get_channel_cache
 from contextc.messages import Message
 from contextc.store.ledger_schema import Channel
@@ -58,7 +59,7 @@ class World:
         self.has_runs = chance.random() < 0.3
         self.statics = {agent: 0 for agent in AGENTS}
         self.dynamic = chance.choice(("", "Todos: none."))
-        self.options = {"strategy": chance.choice(("chunked", "chunked", "oldest"))}
+        self.options: CompilerOptionArguments = {"strategy": chance.choice(("chunked", "chunked", "oldest"))}
         self.ends: dict[str, SessionProvider | StatelessProvider] = {}
         for name in self.names:
             facts = PROVIDERS[name]

@@ -1,7 +1,8 @@
 """The keyword arguments of compilers, models and providers have the same names as the fields that they set."""
 
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 
+import pytest
 from msgspec.structs import fields as struct_fields
 
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
@@ -21,5 +22,6 @@ def test_facts_about_models_and_providers_can_all_be_passed_by_name() -> None:
 
 
 def test_the_configuration_of_an_agent_is_immutable() -> None:
-    assert AgentConfig.__dataclass_params__.frozen  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(FrozenInstanceError):
+        object.__new__(AgentConfig).budget = 1  # pyright: ignore[reportAttributeAccessIssue]
     assert [*AgentConfig.__slots__] == [each.name for each in fields(AgentConfig)]

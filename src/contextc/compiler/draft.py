@@ -75,7 +75,8 @@ class CompilerOptionArguments(TypedDict, total=False):
     keep_media: int
     fetch: bool
     reasoning: ReasoningPolicy
-    policy: Literal["", "sliding_window"]
+    policy: Literal["", "sliding_window", "seed_b"]
+    """`seed_b` is the former name of `sliding_window`."""
 
 
 class DraftEntry(NamedTuple):
