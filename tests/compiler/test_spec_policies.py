@@ -10,6 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.draft import CompilerOptionArguments
+from contextc.formats.reasoning_policy import ReasoningPolicy
 
 BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
@@ -152,7 +153,7 @@ def test_assistant_blocks_are_concatenated_in_order() -> None:
     ("reasoning", "content"),
     [("native", "It is 4."), ("drop", "It is 4."), ("inline", "Let me think. It is 4.")],
 )
-def test_reasoning_is_a_policy_of_the_compiler(reasoning: str, content: str) -> None:
+def test_reasoning_is_a_policy_of_the_compiler(reasoning: ReasoningPolicy, content: str) -> None:
     """Guarantee 2.4: joined into the content only where somebody asks for it."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
     assert said(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)

@@ -192,9 +192,7 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
     with store.lease("demo") as successor:
         assert successor.number > outlived.number
         store.append("demo", cc.assistant("alive"), lease=successor)
-        with pytest.raises(
-            cc.errors.LeaseLost, match=f"'demo', .* got lease {outlived.number}, which was"
-        ):
+        with pytest.raises(cc.errors.LeaseLost, match=f"'demo', .* got lease {outlived.number}, which was"):
             store.append("demo", cc.assistant("zombie"), lease=outlived)
         assert store.write(lambda tx: leases.renew(tx, [outlived])) == [outlived]
         store.release(outlived)
