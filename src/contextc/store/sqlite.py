@@ -11,13 +11,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 from contextc.errors import (
     ContextcError,
+    InvalidSetting,
     SchemaTooNew,
     StoreBusy,
     StoreCorrupt,
@@ -26,7 +27,6 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.backup import PRIVATE_MODE, write_copy
 from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
@@ -45,6 +45,7 @@ ERASE_WAIT_SECONDS = 0.2  # how long a redaction waits for readers; other writer
 ERASE_RETRY_SECONDS = 1.0
 FILE_CHECK_SECONDS = 0.02  # a check costs as much as a small write, so a burst of writes shares one
 MIN_SQLITE_VERSION = (3, 35, 0)
+PRIVATE_MODE = 0o600
 
 
 class SQLiteTransaction:
@@ -390,6 +391,44 @@ def _file_identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def write_copy(source: sqlite3.Connection, target: str) -> None:
+    """Write the content that a connection sees into a new file, verified and synced, or create no file."""
+    if os.path.lexists(target):
+        raise InvalidSetting(f"{target}: the file already exists", fix="Choose another name.")
+    partial = f"{target}.part"
+    try:
+        remove_if_exists(partial)
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable from a read-only folder
+            if (found := copy.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
+                raise StoreCorrupt(f"{target}: the copy is corrupt: {found[0][0]}", fix="Check the store itself.")
+            if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasure'").fetchall():
+                copy.execute("DELETE FROM erasure")  # the copy has no log that could hold erased content
+        sync_to_disk(partial)
+        os.rename(partial, target)
+        sync_to_disk(os.path.dirname(os.path.abspath(target)))
+    except OSError as error:
+        raise StoreUnavailable(f"{target}: cannot write the copy: {error.strerror}", fix="Check the folder.") from error
+    finally:
+        with suppress(OSError):
+            os.remove(partial)
+
+
+def remove_if_exists(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def sync_to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class MemoryStore(SQLiteStore):

@@ -1,8 +1,7 @@
 """Load a channel: what was sent on it, and which messages are new.
 
-If only appends happened, this takes three short queries, regardless of the length of the history. The next step of a
-channel that this handle has just written takes one (`load_next`). After an edit, a rewind, a clear or a redaction, the
-sent items are compared with the current branch, and those that are no longer on it are removed.
+If only appends happened, this takes three short queries, whatever the length of the history, or one if this handle has
+just written the channel (`load_next`). After any other change, sent items that left the current branch are removed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
